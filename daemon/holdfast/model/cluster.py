@@ -1,0 +1,148 @@
+"""What Slurm says: nodes, jobs and reservations as one immutable view per cycle. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """A job for good: Slurm reuses job ids, so the submit time belongs to the name (design, section 3)."""
+
+    cluster: str
+    job_id: int
+    """Slurm's own id of the record; for an array element its JobId, not ARRAY_TASK notation."""
+    submit_time: datetime
+
+    def __str__(self) -> str:
+        return str(self.job_id)
+
+    @property
+    def text(self) -> str:
+        """Stable text form for database keys: ``cluster/id@unixtime``."""
+        return f"{self.cluster}/{self.job_id}@{int(self.submit_time.timestamp())}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One Slurm job as the scheduler shows it. Absent lists are empty; an unknown time is None."""
+
+    key: JobKey
+    name: str
+    user: str
+    uid: int
+    account: str
+    partition: str
+    qos: str
+    state: str
+    """Base state in Slurm's long spelling: PENDING, RUNNING, COMPLETING, FAILED, NODE_FAIL, REQUEUED …"""
+    reason: str
+    restarts: int
+    """Slurm's Restarts counter: 0 in the first run."""
+    requeue: bool
+    """Slurm's Requeue flag. It is Slurm's default, so it is a permission and not a consent."""
+    batch: bool
+    """Submitted by sbatch. salloc and plain srun jobs cannot be requeued."""
+    num_nodes: int
+    nodes: tuple[str, ...]
+    """Nodes that it holds now (also while COMPLETING); empty while pending."""
+    required_nodes: tuple[str, ...]
+    excluded_nodes: tuple[str, ...]
+    gpu_minors: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Node → GRES indices that the job holds there (``scontrol show job -d``). A node that is absent: no GPU known."""
+    exclusive: bool = False
+    priority: int = 0
+    reservation: str = ""
+    comment: str = ""
+    admin_comment: str = ""
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    eligible_time: datetime | None = None
+    time_limit_s: int | None = None
+    exit_code: str = ""
+    het_leader: int | None = None
+    """Job id of the leader of a heterogeneous job; None for an ordinary job."""
+    array_task_id: int | None = None
+    work_dir: str = ""
+    stdout: str = ""
+
+    @property
+    def requeueable(self) -> bool:
+        return self.batch and self.requeue
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One Slurm node. Slurm's state is a base state and a set of flags; small predicates read it."""
+
+    name: str
+    base_state: str
+    """IDLE, ALLOCATED, MIXED, DOWN, FUTURE, UNKNOWN …"""
+    flags: frozenset[str]
+    """DRAIN, COMPLETING, NOT_RESPONDING, MAINTENANCE, RESERVED, REBOOT_REQUESTED, REBOOT_ISSUED, INVALID_REG …"""
+    reason: str = ""
+    """Empty when Slurm shows ``none``."""
+    reason_user: str = ""
+    reason_time: datetime | None = None
+    address: str = ""
+    """NodeAddr, where peers reach its slurmd."""
+    port: int = 6818
+    partitions: tuple[str, ...] = ()
+    gres: str = ""
+    gpu_count: int = 0
+    boot_time: datetime | None = None
+    slurmd_start_time: datetime | None = None
+
+    @property
+    def draining(self) -> bool:
+        """Somebody set DRAIN (it may still run jobs)."""
+        return "DRAIN" in self.flags
+
+    @property
+    def down(self) -> bool:
+        return self.base_state == "DOWN"
+
+    @property
+    def responding(self) -> bool:
+        return "NOT_RESPONDING" not in self.flags
+
+    @property
+    def completing(self) -> bool:
+        return "COMPLETING" in self.flags
+
+    @property
+    def out_of_service(self) -> bool:
+        return self.draining or self.down
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    name: str
+    nodes: tuple[str, ...]
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    flags: frozenset[str] = frozenset()
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """Everything one cycle knows of Slurm, read at one time."""
+
+    cluster: str
+    read_at: datetime
+    nodes: Mapping[str, Node]
+    jobs: Mapping[int, Job]
+    """By job id; finished jobs stay as long as slurmctld shows them (MinJobAge)."""
+    reservations: Mapping[str, Reservation]
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        """Jobs that hold the node now, COMPLETING ones too, in the order of their ids."""
+        return tuple(j for _, j in sorted(self.jobs.items()) if node in j.nodes and j.state in HOLDING_STATES)
+
+
+HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT"})
+"""Job states in which a job holds its nodes."""
