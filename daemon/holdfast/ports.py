@@ -1,4 +1,6 @@
-"""One small Protocol per outside thing. Adapters live in ``slurm/``, ``providers/``, ``store/``; twins obey one contract suite.
+"""One small Protocol per outside thing.
+
+Adapters live in ``slurm/``, ``providers/``, ``store/``; twins obey one contract suite.
 
 Every call is synchronous and bounded: an adapter has a deadline of its own and raises
 :class:`~holdfast.model.errors.Unavailable` when it passes. Calls that change something are idempotent or say so.
@@ -6,11 +8,17 @@ Every call is synchronous and bounded: an adapter has a deadline of its own and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from holdfast.model.action import Intent, IntentState
+from holdfast.model.book import Book, Change, NodeMark, NodeRecord
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.report import Report
 
 
 class Clock(Protocol):
@@ -57,7 +65,7 @@ class Scheduler(Protocol):
         ...
 
     def set_down(self, node: str, reason: str) -> None:
-        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: this is a requeue, none is sent besides."""
+        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no requeue is sent besides."""
         ...
 
     def requeue(self, job_id: int) -> None:
@@ -86,12 +94,19 @@ class Scheduler(Protocol):
         """Leave one line where the owner looks: the job's AdminComment (``scontrol show job``)."""
         ...
 
-    def create_reservation(self, name: str, nodes: tuple[str, ...], *, users: tuple[str, ...], duration_s: int | None,
-                           hold_for_job: bool = False) -> None:
+    def create_reservation(
+        self,
+        name: str,
+        nodes: tuple[str, ...],
+        *,
+        users: tuple[str, ...],
+        duration_s: int | None,
+        hold_for_job: bool = False,
+    ) -> None:
         """A reservation that begins now on nodes that may be busy. ``duration_s`` None: without end.
 
         ``hold_for_job``: made to keep a stopped job's nodes for its restart; a job that started in it outlives it.
-        Raises Rejected when a reservation of that name exists with other nodes; creating the same again is a success."""
+        Creating the same again is a success; raises Rejected when one of that name exists with other nodes."""
         ...
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
@@ -185,3 +200,127 @@ class Notifier(Protocol):
     """Tells humans."""
 
     def notify(self, subject: str, body: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The leader's lease. The fence grows by one with every new holder and is carried by every intent."""
+
+    holder: str
+    fence: int
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Answer to a report: it is durable, now or since an earlier delivery."""
+
+    duplicate: bool
+    out_of_order: bool = False
+    """A sequence below one that was accepted already, yet unknown: stored all the same."""
+
+
+class Store(Protocol):
+    """The database. Synchronous; writes go through one writer that groups commits; every method is one transaction."""
+
+    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
+        """Take or renew the leader's lease. None: somebody else holds it. A lease of one's own that ran out and was taken
+        by nobody is renewed with the same fence."""
+        ...
+
+    def lease(self) -> Lease | None: ...
+
+    def accept(self, report: Report) -> Accepted:
+        """Store a report with all its items, once. Durable when it returns.
+
+        Findings get ids (incident None), a repetition of an open finding's key only counts up; clears set ``cleared_at``;
+        statements update the checkpoint record (only of the same uid); outcomes settle orders and add the action event;
+        the inventory updates the node record when it comes from the serving machine."""
+        ...
+
+    def load_book(self, now: datetime) -> Book: ...
+
+    def commit(self, change: Change, fence: int) -> None:
+        """All or nothing. Raises FencedOff when the lease has a higher fence."""
+        ...
+
+    def due_intents(self) -> tuple[Intent, ...]:
+        """Intents for the actor: PLANNED and STARTED ones that are not orders, by (planned_at, order, key)."""
+        ...
+
+    def start_intent(self, key: str, fence: int, at: datetime) -> None:
+        """PLANNED → STARTED with its event, before anything is done outside. Raises FencedOff."""
+        ...
+
+    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+        """STARTED or PLANNED → settled with its event and, for a drain, the mark. Raises FencedOff."""
+        ...
+
+    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+        """Orders for this agent that are neither settled nor expired; PLANNED ones become STARTED (delivered).
+        A delivered one is handed out again until its outcome is in: the agent acts at most once per id."""
+        ...
+
+    def operate(self, operation: Operation, at: datetime) -> None:
+        """Something an operator ordered: pause, resume, acknowledge, close, retry, release a brake. With its event."""
+        ...
+
+    def incidents(
+        self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
+    ) -> tuple[Incident, ...]:
+        """Newest first."""
+        ...
+
+    def events(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 10_000,
+    ) -> tuple[Event, ...]:
+        """Oldest first."""
+        ...
+
+    def recoveries(
+        self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
+    ) -> tuple[Recovery, ...]: ...
+
+    def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]: ...
+
+    def note(self, key: str) -> str | None:
+        """A small fact kept for ever: schema of ownership, the cluster's name, when the store was made."""
+        ...
+
+    def set_note(self, key: str, value: str) -> None: ...
+
+    def ping(self) -> None:
+        """Raises Unavailable when the database does not answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an intent ended, as the actor saw it."""
+
+    state: IntentState
+    text: str
+    """One line."""
+    retryable: bool = False
+    result: Mapping[str, Any] = field(default_factory=dict)
+    mark: NodeMark | None = None
+    drop_mark: str | None = None
+    node: NodeRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator's order to Holdfast itself."""
+
+    verb: str
+    """pause, resume, acknowledge, close, retry, release_brake."""
+    who: str
+    target: str = ""
+    """Incident id or kind of brake."""
+    reason: str = ""

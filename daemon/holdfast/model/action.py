@@ -1,0 +1,259 @@
+"""Actions and intents: every step outside, as data, with its reason. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from holdfast.model.cluster import JobKey
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Take the node out of scheduling; jobs on it go on."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetDown:
+    """Declare a dead node DOWN and DRAIN; Slurm then kills and requeues its jobs by itself."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Undrain:
+    """Put a node back; only if its state, reason, user and time are still what ``mark`` says."""
+
+    node: str
+    mark: str
+    """The reason that Holdfast stored when it drained the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldNodes:
+    """Keep these nodes for a job that is about to be stopped."""
+
+    reservation: str
+    nodes: tuple[str, ...]
+    user: str
+    job: JobKey
+    duration_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteSpare:
+    """Take a node out of the spare pool, into a job's hold where it has one."""
+
+    node: str
+    into: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Stop the job and queue it again under the same id. Done when Restarts is greater than ``restarts``."""
+
+    job: JobKey
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let the requeued job start now: exclusions set, reservation set, the BeginTime hold cleared."""
+
+    job: JobKey
+    restarts: int
+    """Restarts that the job must show now: the run to be released."""
+    reservation: str | None
+    exclude: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropHold:
+    """Delete the reservation that kept a job's nodes."""
+
+    reservation: str
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Stop following a job: hold it with a reason its owner can read."""
+
+    job: JobKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellOwner:
+    job: JobKey
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Launch the machine that will take over the node's name. The token makes it happen once."""
+
+    node: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Terminate:
+    instance_id: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Hand the node's name to the validated machine."""
+
+    instance_id: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptSpare:
+    """Put the node into the spare pool (before it is undrained, so that no job slips in)."""
+
+    node: str
+
+
+class Verb(StrEnum):
+    """Everything that an agent can be ordered to do. There is no "run this"."""
+
+    VALIDATE = "validate"
+    EVIDENCE = "collect_evidence"
+    END_STEP = "end_leftover_step"
+    PROBE_PEER = "probe_peer"
+    SAVE = "ask_job_to_save"
+    RESET_GPU = "reset_gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class SendOrder:
+    """An order to one agent: carried out at most once, only in this boot of this machine, only before it expires."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    """The boot that it is meant for; empty: any boot of that machine."""
+    verb: Verb
+    expires_s: float
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Facts that justify it, which the agent checks on the node itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    subject: str
+    body: str
+
+
+Action = (
+    Drain
+    | SetDown
+    | Undrain
+    | HoldNodes
+    | PromoteSpare
+    | Requeue
+    | Release
+    | DropHold
+    | HoldJob
+    | TellOwner
+    | Launch
+    | Terminate
+    | Assign
+    | AdoptSpare
+    | SendOrder
+    | Notify
+)
+
+ACTION_TYPES: Mapping[str, type[Action]] = {
+    t.__name__: t
+    for t in (
+        Drain,
+        SetDown,
+        Undrain,
+        HoldNodes,
+        PromoteSpare,
+        Requeue,
+        Release,
+        DropHold,
+        HoldJob,
+        TellOwner,
+        Launch,
+        Terminate,
+        Assign,
+        AdoptSpare,
+        SendOrder,
+        Notify,
+    )
+}
+
+
+class IntentState(StrEnum):
+    PLANNED = "planned"
+    """In the store, not begun."""
+    STARTED = "started"
+    """Begun, outcome unknown: after a crash the outside is asked before anything is repeated."""
+    DONE = "done"
+    FAILED = "failed"
+    """It did not happen; ``retryable`` says whether another attempt makes sense."""
+    REFUSED = "refused"
+    """The actor looked again and the facts had changed (a human's drain, a newer run): not done, and rightly so."""
+    WITHHELD = "withheld"
+    """A brake, a pause or observe mode: recorded as what would have been done."""
+
+
+SETTLED = frozenset({IntentState.DONE, IntentState.FAILED, IntentState.REFUSED, IntentState.WITHHELD})
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An action on its way. The key is unique for ever: the same step cannot be planned twice."""
+
+    key: str
+    """``INCIDENT/kind/target/attempt``."""
+    incident_id: str
+    action: Action
+    reason: str
+    fence: int
+    """Fencing number of the leader that planned it; the actor refuses one that is not the lease's own."""
+    state: IntentState
+    planned_at: datetime
+    order: int = 0
+    """Intents of one incident are carried out in this order."""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    retryable: bool = False
+    outcome: str = ""
+    """One line."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What later steps need: instance id, stored drain mark, evidence."""
+
+    @property
+    def kind(self) -> str:
+        return type(self.action).__name__
+
+    @property
+    def settled(self) -> bool:
+        return self.state in SETTLED
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What ``decide`` wants done, before the guard has looked at it."""
+
+    incident_id: str
+    step: str
+    """``kind/target``: with the attempt's number it becomes the intent's key."""
+    action: Action
+    reason: str
+    stops_running_job: bool = False
+    """Counted by the job-stop brake: a running job is stopped on a check's word."""

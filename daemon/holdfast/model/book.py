@@ -1,0 +1,166 @@
+"""The book: what Holdfast itself knows, as one immutable snapshot, and how it changes. Standard library only.
+
+Loaded from the store at the start of a cycle (it grows with open incidents, not with healthy nodes); a cycle ends in one
+:class:`Change` that the store commits in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdfast.model.action import Intent
+from holdfast.model.cluster import ClusterView, JobKey
+from holdfast.model.event import Event
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.policy import Policy
+from holdfast.model.report import AgentView, Finding
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMark:
+    """Proof that a drain is ours: what Slurm showed right after we set it."""
+
+    node: str
+    incident_id: str
+    reason: str
+    user: str
+    time: datetime | None
+    """Slurm's ReasonTime, second resolution."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """What the store remembers of a node."""
+
+    name: str
+    instance_id: str = ""
+    """Machine that serves the node, as last proved."""
+    boot_id: str = ""
+    gpu_uuids: frozenset[str] = frozenset()
+    spare: bool = False
+    """It belongs to the spare pool (validated and ready, or on its way there)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """What a job said of its checkpoints, bound to uid and job."""
+
+    job_id: int
+    uid: int
+    restarts: int
+    directory: str
+    fenced: bool
+    """Its library refuses an older run's writes: a fence that needs no power-off."""
+    save_signal: str | None = None
+    saved_step: int | None = None
+    saved_at: datetime | None = None
+    progress_step: int | None = None
+    progress_at: datetime | None = None
+    resumed_step: int | None = None
+    resumed_at: datetime | None = None
+    resumed_restarts: int | None = None
+    """Which run said ``resumed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """A tripped brake. Resuming is explicit (an operator) or half-open with one node."""
+
+    kind: str
+    """``drains`` or ``job_stops``."""
+    tripped_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    """Open ones, and those closed within the longest memory window."""
+    findings: Mapping[int, Finding] = field(default_factory=dict)
+    """Of open incidents, and new ones that belong to none yet."""
+    recoveries: Mapping[str, Recovery] = field(default_factory=dict)
+    """Not final ones, and final ones within the memory window."""
+    intents: Mapping[str, Intent] = field(default_factory=dict)
+    """Of open incidents, and all of the last hour (the brakes count them)."""
+    marks: Mapping[str, NodeMark] = field(default_factory=dict)
+    nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
+    checkpoints: Mapping[int, CheckpointRecord] = field(default_factory=dict)
+    """By job id, for jobs that are not forgotten yet."""
+    brakes: Mapping[str, Brake] = field(default_factory=dict)
+    paused: str | None = None
+    """Who paused and why; None: not paused."""
+
+    def open_incidents(self) -> tuple[Incident, ...]:
+        return tuple(i for _, i in sorted(self.incidents.items()) if i.open)
+
+    def open_on(self, node: str) -> tuple[Incident, ...]:
+        return tuple(i for i in self.open_incidents() if i.node == node)
+
+    def intents_of(self, incident_id: str) -> tuple[Intent, ...]:
+        """In the order of planning."""
+        mine = [i for i in self.intents.values() if i.incident_id == incident_id]
+        return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
+
+    def attempts(self, incident_id: str, step: str) -> tuple[Intent, ...]:
+        """All attempts of one step, oldest first."""
+        prefix = f"{incident_id}/{step}/"
+        mine = [i for k, i in self.intents.items() if k.startswith(prefix)]
+        return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
+
+    def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
+        return self.recoveries.get(f"{job.text}r{restarts}")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one cycle writes, all or nothing."""
+
+    incidents: tuple[Incident, ...] = ()
+    """New and changed ones."""
+    placed: Mapping[int, str] = field(default_factory=dict)
+    """Finding id → incident id."""
+    recoveries: tuple[Recovery, ...] = ()
+    intents: tuple[Intent, ...] = ()
+    """New ones only; a key that exists is a bug and fails the transaction."""
+    marks: tuple[NodeMark, ...] = ()
+    dropped_marks: tuple[str, ...] = ()
+    nodes: tuple[NodeRecord, ...] = ()
+    brakes: tuple[Brake, ...] = ()
+    released_brakes: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return not any(
+            (
+                self.incidents,
+                self.placed,
+                self.recoveries,
+                self.intents,
+                self.marks,
+                self.dropped_marks,
+                self.nodes,
+                self.brakes,
+                self.released_brakes,
+                self.events,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything a decision may look at. No clock, no I/O: ``now`` is part of it."""
+
+    now: datetime
+    policy: Policy
+    book: Book
+    view: ClusterView | None
+    """None: Slurm does not answer (or too long ago): decisions that depend on it freeze."""
+    agents: Mapping[str, tuple[AgentView, ...]] = field(default_factory=dict)
+    """Node → its agents: one per machine while a replacement is validated beside the old one."""
+    provider: str = "none"
+    provider_can_replace: bool = False
+    provider_launch_first: bool = False
+    frozen: str | None = None
+    """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""

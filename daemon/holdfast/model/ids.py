@@ -1,0 +1,43 @@
+"""Incident ids: short, sortable by time, fit for a Slurm reason and an EC2 ClientToken. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, o, u
+_TIME_DIGITS = 9
+_RANDOM_DIGITS = 3
+
+REASON_PREFIX = "holdfast["
+"""Every Slurm reason of ours begins with this; one that does not is a human's or another tool's."""
+
+_REASON = re.compile(r"^holdfast\[([0-9a-z]+)\]: ")
+
+
+def _encode(number: int, digits: int) -> str:
+    text = ""
+    for _ in range(digits):
+        number, digit = divmod(number, 32)
+        text = _ALPHABET[digit] + text
+    return text
+
+
+def incident_id(opened_at: datetime, entropy: int) -> str:
+    """Twelve characters: the time in milliseconds, then 15 bits of ``entropy``. Sorts by time until the year 3084."""
+    return _encode(int(opened_at.timestamp() * 1000), _TIME_DIGITS) + _encode(entropy, _RANDOM_DIGITS)
+
+
+def slurm_reason(incident: str, text: str) -> str:
+    """``holdfast[ID]: text`` on one line of at most 200 characters.
+
+    Control characters are stripped, and so are characters that Slurm's one-line output could be misread by.
+    The fixed prefix means it can never begin with ``Action:``, which HyperPod obeys."""
+    clean = re.sub(r"[\x00-\x1f\x7f\"'=\\]+", " ", text)
+    return f"{REASON_PREFIX}{incident}]: {' '.join(clean.split())}"[:200]
+
+
+def incident_of_reason(reason: str) -> str | None:
+    """The incident that a Slurm reason of ours names; None for everybody else's."""
+    match = _REASON.match(reason)
+    return match.group(1) if match else None

@@ -1,0 +1,138 @@
+"""What an agent sends and what the controller keeps of it. Standard library only.
+
+The wire is JSON (``docs/reference/wire.md``): an envelope (:class:`Report`) with items. Agents build plain dicts, the API parses
+them tolerantly into these classes. A report on disk is a report accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
+
+WIRE_VERSION = 1
+"""Versions N and N−1 are accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A check's judged result that is not OK, placed in time by the controller."""
+
+    id: int
+    """The store's number; 0 before it is stored."""
+    node: str
+    instance_id: str
+    boot_id: str
+    check: str
+    component: str
+    code: str
+    verdict: Verdict
+    severity: Severity
+    remedy: Remedy
+    summary: str
+    fault_at: datetime
+    """Receipt − age. Wall time of the node is evidence only."""
+    received_at: datetime
+    evidence: Mapping[str, Scalar] = field(default_factory=dict)
+    gpu_uuid: str | None = None
+    gpu_minor: int | None = None
+    pci: str | None = None
+    consequence: bool = False
+    sticky: bool = False
+    incident_id: str | None = None
+    """None until correlation has placed it."""
+    cleared_at: datetime | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two findings the same fault: node, check, component, code."""
+        return (self.node, self.check, self.component, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """A positive OK of a check that had found something sticky. Only this clears; silence never does."""
+
+    check: str
+    component: str
+    cleared_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What a job said on its node: its checkpoint directory, a saved or resumed step, progress.
+
+    The agent has bound it to the caller's uid and job (SO_PEERCRED, cgroup or slurmd's word)."""
+
+    kind: str
+    """checkpoint.register, checkpoint.saved, checkpoint.resumed, progress."""
+    job_id: int
+    uid: int
+    restarts: int
+    at: datetime
+    step: int | None = None
+    path: str | None = None
+    detail: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The hardware as the agent saw it: identity of a node is (name, instance id, boot id, GPU UUIDs)."""
+
+    gpus: Mapping[str, Mapping[str, Scalar]]
+    """GPU UUID → {minor, pci, serial, name}."""
+    driver_version: str = ""
+    detail: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderOutcome:
+    """What became of an order. An agent acts at most once for an order id and remembers it before it acts."""
+
+    order_id: str
+    ok: bool
+    summary: str
+    at: datetime
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One envelope. (node, boot id, outbox id, sequence) names it for good; the same again is acknowledged and dropped."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    outbox_id: str
+    sequence: int
+    received_at: datetime
+    agent_version: str = ""
+    findings: tuple[Finding, ...] = ()
+    clears: tuple[Clear, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    outcomes: tuple[OrderOutcome, ...] = ()
+    inventory: Inventory | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What the controller knows of one agent from its heartbeats; lives in memory only."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    last_heard: datetime
+    """When the controller received the last heartbeat or report."""
+    first_heard: datetime
+    """Since when this agent (node, instance, boot) has been heard without a longer gap."""
+    heartbeat_interval_s: float = 10.0
+    agent_version: str = ""
+    clock_offset_s: float = 0.0
+    """Node's wall clock minus the controller's, at receipt."""
+    failing: tuple[str, ...] = ()
+    """Ids of checks that are not OK at present."""
+    all_ok: bool = False
+    """Every check that applies has reported OK since the agent started."""
