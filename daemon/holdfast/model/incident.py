@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast_checks.result import Remedy, Severity
-
 from holdfast.model.cluster import JobKey
+from holdfast_checks.result import Remedy, Severity
 
 
 class IncidentState(StrEnum):
