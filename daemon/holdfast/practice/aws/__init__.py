@@ -1,0 +1,28 @@
+"""A local EC2 for practice and tests: moto's server in a process of its own, extended where moto lacks a behaviour.
+
+``python -m holdfast.practice.aws --port P --state FILE`` runs it; ``client.py`` starts it and talks to its control
+endpoint, ``seed.py`` puts one instance per node into it, ``cloud.py`` turns its instances into emulated hosts.
+This package imports neither moto nor boto3 by itself.
+"""
+
+from __future__ import annotations
+
+REGION = "us-east-1"
+"""The one region that the practice uses; moto prepares its default network there."""
+
+
+def practice_env(endpoint: str) -> dict[str, str]:
+    """Environment in which boto3 talks to the emulator at ``endpoint`` and to nothing else.
+
+    Keeps boto3 away from the caller's own credentials, profiles, instance metadata and proxies."""
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": "practice",
+        "AWS_SECRET_ACCESS_KEY": "practice",  # noqa: S105 - the emulator takes any
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": "/dev/null",
+        "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }

@@ -1,0 +1,145 @@
+"""Starts the emulator's process and speaks to its control endpoint. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode, urlsplit
+
+from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.practice.aws.faults import Fault
+
+log = logging.getLogger(__name__)
+START_TIMEOUT_S = 60.0
+"""Importing moto takes 1.5 s on an idle core and far longer on a crowded machine."""
+STOP_TIMEOUT_S = 10.0
+
+
+class EmulatorControl:
+    """The control endpoint of one running emulator. Raises Unavailable when it does not answer."""
+
+    def __init__(self, endpoint: str, timeout_s: float = 10.0) -> None:
+        self.endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._where = urlsplit(endpoint).netloc
+
+    def ready(self) -> bool:
+        try:
+            return bool(self._ask("GET", "ready")["ready"])
+        except Unavailable:
+            return False
+
+    def calls(self, action: str = "", since: int = 0) -> list[dict[str, Any]]:
+        """API calls with a number above ``since`` (see ``calls.Call`` for the fields)."""
+        query = urlencode({"action": action, "since": since})
+        return cast("list[dict[str, Any]]", self._ask("GET", f"calls?{query}"))
+
+    def effects(self, action: str, since: int = 0) -> list[str]:
+        """Ids of the instances that calls of this action really launched, terminated or rebooted, in order."""
+        return [i for call in self.calls(action, since) for i in call["effects"]]
+
+    def last_call(self) -> int:
+        """Number of the newest call: a ``since`` for later questions."""
+        calls = self.calls()
+        return int(calls[-1]["number"]) if calls else 0
+
+    def inject(self, fault: Fault) -> None:
+        self._ask("POST", "faults", asdict(fault))
+
+    def clear(self) -> None:
+        """Faults, impairments and invisibility end; instances stay."""
+        self._ask("POST", "clear", {})
+
+    def hide_new(self, describes: int) -> None:
+        """Instances launched from now on are InvalidInstanceID.NotFound for so many describes."""
+        self._ask("POST", "hide", {"describes": describes})
+
+    def impair(self, instance_id: str, which: str = "system") -> None:
+        """Fail the instance's ``system`` or ``instance`` status check from now on."""
+        self._ask("POST", "impair", {"instance_id": instance_id, "which": which})
+
+    def delays(self, **seconds: float) -> None:
+        """Set some of ``world.Delays``; instances already in a passing state keep their times."""
+        self._ask("POST", "delays", seconds)
+
+    def _ask(self, method: str, path: str, data: Mapping[str, Any] | None = None) -> Any:
+        connection = http.client.HTTPConnection(self._where, timeout=self._timeout_s)
+        try:
+            connection.request(method, f"/_practice/{path}", None if data is None else json.dumps(data))
+            answer = connection.getresponse()
+            payload = json.loads(answer.read())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Unavailable(f"the AWS emulator at {self.endpoint} does not answer: {error}") from error
+        finally:
+            connection.close()
+        if answer.status == http.HTTPStatus.NOT_FOUND:
+            raise NotFound(str(payload["error"]))
+        if answer.status != http.HTTPStatus.OK:
+            raise Rejected(str(payload["error"]))
+        return payload
+
+
+def start_emulator(
+    folder: Path, *, port: int = 0, extra: tuple[str, ...] = ()
+) -> tuple[subprocess.Popen[bytes], EmulatorControl]:
+    """Start the emulator in ``folder`` (journal, log, endpoint file) and wait until it answers.
+
+    Started again in the same folder it has the same instances. Raises Unavailable when it ends or stays silent."""
+    folder.mkdir(parents=True, exist_ok=True)
+    endpoint_file = folder / "endpoint"
+    endpoint_file.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "holdfast.practice.aws", "--port", str(port), "--endpoint-file"]
+    command += [str(endpoint_file), "--state", str(folder / "journal.jsonl"), *extra]
+    with (folder / "emulator.log").open("ab") as out:
+        # A fixed hash seed: moto draws free addresses from a set.
+        env = os.environ | {"PYTHONHASHSEED": "0"}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env)
+    try:
+        return process, _await_ready(process, endpoint_file, folder / "emulator.log")
+    except Unavailable:
+        stop_emulator(process)
+        raise
+
+
+def _await_ready(process: subprocess.Popen[bytes], endpoint_file: Path, log_file: Path) -> EmulatorControl:
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise Unavailable(f"the AWS emulator ended with status {process.returncode}: see {log_file}")
+        endpoint = endpoint_file.read_text(encoding="utf-8").strip() if endpoint_file.exists() else ""
+        if endpoint and EmulatorControl(endpoint).ready():
+            return EmulatorControl(endpoint)
+        time.sleep(0.05)
+    raise Unavailable(f"the AWS emulator was not ready within {START_TIMEOUT_S:.0f} s: see {log_file}")
+
+
+def stop_emulator(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, then SIGKILL; one that has ended is a success."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        log.warning("aws_emulator_killed pid=%d", process.pid)
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def running_emulator(folder: Path, *extra: str) -> Iterator[EmulatorControl]:
+    """The emulator for the length of a ``with``."""
+    process, control = start_emulator(folder, extra=extra)
+    try:
+        yield control
+    finally:
+        stop_emulator(process)

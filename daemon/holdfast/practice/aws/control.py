@@ -1,0 +1,92 @@
+"""The control endpoint ``/_practice/…``: JSON in, JSON out; documented in docs/providers.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from holdfast.practice.aws.faults import fault_from_json
+
+if TYPE_CHECKING:
+    from holdfast.practice.aws.emulator import Emulator
+
+CONTROL_PREFIX = "/_practice/"
+
+
+def control(emulator: Emulator, environ: Mapping[str, Any], body: bytes) -> tuple[int, bytes]:
+    """Answer one control request: HTTP status and JSON. A bad request is 400 with one line."""
+    name = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO'][len(CONTROL_PREFIX) :]}"
+    verb = _VERBS.get(name)
+    if verb is None:
+        return 404, _json({"error": f"no such verb: {name}; there are: {', '.join(sorted(_VERBS))}"})
+    try:
+        query = {k: v[-1] for k, v in parse_qs(environ.get("QUERY_STRING", "")).items()}
+        data = json.loads(body) if body else query
+        return 200, _json(verb(emulator, data))
+    except (ValueError, TypeError, KeyError) as error:
+        return 400, _json({"error": f"{type(error).__name__}: {error}"})
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _ready(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    return {"ready": True}
+
+
+def _calls(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    return emulator.calls.select(data.get("action", ""), int(data.get("since", 0)))
+
+
+def _faults(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    return [asdict(fault) for fault in emulator.faults.armed()]
+
+
+def _add_fault(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    emulator.faults.add(fault_from_json(data))
+    return _faults(emulator, data)
+
+
+def _clear(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    """Faults, impairments and invisibility end; instances stay."""
+    emulator.faults.clear()
+    emulator.world.impaired.clear()
+    emulator.world.hidden.clear()
+    emulator.world.hide_describes = 0
+    return {}
+
+
+def _hide(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    emulator.world.hide_describes = int(data["describes"])
+    return {}
+
+
+def _impair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    which = data.get("which", "system")
+    if which not in ("system", "instance"):
+        raise ValueError(f"which is {which!r}, not system or instance")
+    since = datetime.fromisoformat(data["since"]) if "since" in data else datetime.now(UTC)
+    emulator.world.impaired.setdefault(data["instance_id"], {})[which] = since
+    return {}
+
+
+def _delays(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    emulator.world.delays = replace(emulator.world.delays, **{k: float(v) for k, v in data.items()})
+    return asdict(emulator.world.delays)
+
+
+_VERBS = {
+    "GET ready": _ready,
+    "GET calls": _calls,
+    "GET faults": _faults,
+    "POST faults": _add_fault,
+    "POST clear": _clear,
+    "POST hide": _hide,
+    "POST impair": _impair,
+    "POST delays": _delays,
+}

@@ -1,0 +1,168 @@
+"""Behaviour of EC2 that moto lacks, put into moto's classes. Touches moto's internals: tried with moto 5.2.5.
+
+- an instance takes time from pending to running and from shutting-down to terminated;
+- RunInstances remembers ClientTokens (same parameters: same reservation; others: IdempotentParameterMismatch;
+  every instance gone: IdempotentInstanceTerminated);
+- status checks: initializing, ok, impaired with ImpairedSince; ReportInstanceStatus;
+- a new instance may be invisible for some describes;
+- terminating twice is a success and has one effect.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from moto.core.responses import ActionResult, EmptyResult
+from moto.ec2.exceptions import EC2ClientError
+from moto.ec2.models import instances as moto_instances
+from moto.ec2.responses.instances import InstanceResponse
+
+from holdfast.practice.aws.world import Launch, World
+
+STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+"""EC2's InstanceState codes (API reference, InstanceState)."""
+GONE = ("shutting-down", "terminated")
+
+
+def install(world: World) -> None:
+    """Patch moto's EC2 for this process. Call once, before the first request."""
+    instance, backend = moto_instances.Instance, moto_instances.InstanceBackend
+    _put(moto_instances, "InstanceState", _living_state(world))
+    _put(moto_instances, "utcnow", world.utcnow)
+    _put(instance, "terminate", _terminate(world, instance.terminate))
+    _put(instance, "reboot", _reboot(world))
+    _put(instance, "instance_status", property(_status(world, "instance")))
+    _put(instance, "system_status", property(_status(world, "system")))
+    _put(backend, "all_reservations", _all_reservations(world, backend.all_reservations))
+    _put(InstanceResponse, "run_instances", _run_instances(world, InstanceResponse.run_instances))
+    _put(InstanceResponse, "report_instance_status", _report_instance_status)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    setattr(owner, name, value)
+
+
+def _living_state(world: World) -> type:
+    """moto's InstanceState whose name follows the clock."""
+
+    class LivingState:
+        def __init__(self, name: str = "pending", code: int = 0) -> None:  # noqa: ARG002 - moto's signature
+            pending_s = world.delays.pending_s
+            self._path = [(world.now(), "pending"), (world.now() + pending_s, "running")]
+
+        @property
+        def name(self) -> str:
+            return next((name for at, name in reversed(self._path) if at <= world.now()), self._path[0][1])
+
+        @name.setter
+        def name(self, target: str) -> None:
+            via = {"terminated": "shutting-down", "stopped": "stopping", "running": "pending"}[target]
+            if self.name in (target, via):
+                return
+            delay_s = world.delays.pending_s if target == "running" else world.delays.shutting_down_s
+            self._path = [(world.now(), via), (world.now() + delay_s, target)]
+
+        @property
+        def code(self) -> int:
+            return STATE_CODES[self.name]
+
+        @code.setter
+        def code(self, value: int) -> None:
+            """moto sets the code beside the name; the name decides."""
+
+        @property
+        def since(self) -> float:
+            """Unix time at which the present state began."""
+            return max((at for at, _ in self._path if at <= world.now()), default=self._path[0][0])
+
+    return LivingState
+
+
+def _terminate(world: World, original: Any) -> Any:
+    def terminate(self: Any) -> Any:
+        if self.state in GONE:
+            return _state_copy(self)
+        world.effects.append(self.id)
+        return original(self)
+
+    return terminate
+
+
+def _state_copy(instance: Any) -> dict[str, Any]:
+    return {"Name": instance.state, "Code": STATE_CODES[instance.state]}
+
+
+def _reboot(world: World) -> Any:
+    def reboot(self: Any) -> None:
+        if self.state != "running":
+            raise EC2ClientError("IncorrectInstanceState", f"The instance '{self.id}' is not in state 'running'.")
+        world.effects.append(self.id)
+
+    return reboot
+
+
+def _status(world: World, which: str) -> Any:
+    def status(self: Any) -> dict[str, Any]:
+        if self.state != "running":
+            return {"Status": "not-applicable"}
+        since: datetime | None = world.impaired.get(self.id, {}).get(which)
+        if since is not None:
+            detail = {"Name": "reachability", "Status": "failed", "ImpairedSince": since}
+            return {"Status": "impaired", "Details": [detail]}
+        settled = world.now() - self._state.since >= world.delays.initializing_s
+        passed = {"Name": "reachability", "Status": "passed" if settled else "initializing"}
+        return {"Status": "ok" if settled else "initializing", "Details": [passed]}
+
+    return status
+
+
+def _all_reservations(world: World, original: Any) -> Any:
+    def all_reservations(self: Any, filters: Any = None) -> Any:
+        reservations = original(self, filters)
+        if not world.hidden:
+            return reservations
+        for reservation in reservations:
+            reservation.instances = [i for i in reservation.instances if i.id not in world.hidden]
+        return [r for r in reservations if r.instances]
+
+    return all_reservations
+
+
+def _run_instances(world: World, original: Any) -> Any:
+    def run_instances(self: Any) -> Any:
+        token = f"{self.region}/{self._get_param('ClientToken', '')}"
+        prior = world.launches.get(token)
+        if prior is not None:
+            return ActionResult(_same_launch(prior, world))
+        result = original(self)
+        reservation = result.result
+        world.launches[token] = Launch(dict(world.parameters), reservation)
+        for instance in reservation.instances:
+            world.effects.append(instance.id)
+            if world.hide_describes:
+                world.hidden[instance.id] = world.hide_describes
+        return result
+
+    return run_instances
+
+
+def _same_launch(prior: Launch, world: World) -> Any:
+    if prior.parameters != world.parameters:
+        raise EC2ClientError(
+            "IdempotentParameterMismatch",
+            "The client token you have provided is associated with a resource that was created with other parameters.",
+        )
+    if all(instance.state in GONE for instance in prior.reservation.instances):
+        raise EC2ClientError(
+            "IdempotentInstanceTerminated",
+            "The request to launch an instance uses the same client token as a previous request for which the "
+            "instance has been terminated.",
+        )
+    return prior.reservation
+
+
+def _report_instance_status(self: Any) -> Any:
+    """Feedback to AWS; changes nothing (the call log shows it)."""
+    self.ec2_backend.get_multi_instances_by_id(self._get_param("Instances", []))
+    return EmptyResult()

@@ -1,0 +1,59 @@
+"""What the emulator knows besides moto: times of transitions, launch tokens, impairments, ids not visible yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(slots=True)
+class Delays:
+    """How long an instance stays in a passing state, in seconds. Far shorter than at AWS, so that drills are short."""
+
+    pending_s: float = 0.7
+    initializing_s: float = 1.0
+    """After it began to run, until the status checks say ``ok``."""
+    shutting_down_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a ClientToken stands for: the parameters it came with and the reservation it made."""
+
+    parameters: Mapping[str, str]
+    reservation: Any
+
+
+@dataclass(slots=True)
+class World:
+    """One emulator's state outside moto. Guarded by the emulator's lock: one API call at a time."""
+
+    delays: Delays = field(default_factory=Delays)
+    replayed_at: float | None = None
+    """Unix time of the journal entry being replayed; None: real time."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the call under way, without Action, Version and ClientToken."""
+    effects: list[str] = field(default_factory=list)
+    """Ids of instances that the call under way really launched, terminated or rebooted."""
+    launches: dict[str, Launch] = field(default_factory=dict)
+    impaired: dict[str, dict[str, datetime]] = field(default_factory=dict)
+    """Instance id → ``instance`` or ``system`` → impaired since."""
+    hide_describes: int = 0
+    """For so many describes a new instance is not visible (EC2's eventual consistency)."""
+    hidden: dict[str, int] = field(default_factory=dict)
+    """Instance id → describes left until it is visible."""
+
+    def now(self) -> float:
+        """Unix time in seconds; while the journal is replayed, the time of the entry."""
+        return time.time() if self.replayed_at is None else self.replayed_at
+
+    def utcnow(self) -> datetime:
+        """``now`` in moto's form: UTC without a zone."""
+        return datetime.fromtimestamp(self.now(), UTC).replace(tzinfo=None)
+
+    def one_describe_passed(self) -> None:
+        """Bring hidden instances one describe nearer to being visible."""
+        self.hidden = {i: left - 1 for i, left in self.hidden.items() if left > 1}
