@@ -1,0 +1,77 @@
+"""Start one process of a practice cluster, detached from whoever asked. Run by path, standard library only.
+
+``launch.py [--reaper] LOG CWD -- ARGV…`` prints ``PID MAIN_PID`` and exits once the process runs. With ``--reaper`` PID
+is a small
+parent that adopts every orphan below it (PR_SET_CHILD_SUBREAPER), as a machine's first process does: slurmstepd and
+whatever
+a job's task detaches stay findable below it, so that a whole node can be killed at once. It lives as long as anything
+below it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import NoReturn
+
+_PR_SET_CHILD_SUBREAPER = 36
+_REPORT_FD = 3
+
+
+def main(args: list[str]) -> int:
+    reaper = args[0] == "--reaper"
+    log, cwd, _separator, *argv = args[1:] if reaper else args
+    read_fd, write_fd = os.pipe()
+    if os.fork():
+        os.close(write_fd)
+        answer = os.read(read_fd, 64).decode()
+        sys.stdout.write(answer + "\n")
+        return 0 if answer else 1
+    os.setsid()
+    os.chdir(cwd)
+    _open_standard_files(log, write_fd)
+    if reaper:
+        return _reap(argv)
+    _report(os.getpid(), os.getpid())
+    return _become(argv)
+
+
+def _open_standard_files(log: str, report_fd: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    kept = os.dup2(report_fd, 100)
+    for source, target in ((null, 0), (out, 1), (out, 2), (kept, _REPORT_FD)):
+        os.dup2(source, target)
+    os.closerange(_REPORT_FD + 1, 256)
+    os.set_inheritable(_REPORT_FD, False)
+
+
+def _report(pid: int, main_pid: int) -> None:
+    os.write(_REPORT_FD, f"{pid} {main_pid}".encode())
+    os.close(_REPORT_FD)
+
+
+def _become(argv: list[str]) -> NoReturn:
+    os.execvp(argv[0], argv)  # noqa: S606 - the process that was asked for, without a shell
+
+
+def _reap(argv: list[str]) -> int:
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+    main_pid = os.fork()
+    if not main_pid:
+        os.setsid()
+        _become(argv)
+    _report(os.getpid(), main_pid)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(main_pid, signal.SIGTERM))
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

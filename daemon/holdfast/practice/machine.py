@@ -1,0 +1,139 @@
+"""One node as a machine with a power switch: slurmd and everything below it, its agent, and what is left of it after a
+power loss."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast.model.errors import Unavailable
+from holdfast.practice import ghost
+from holdfast.practice.host import Host, write_atomically
+from holdfast.practice.nvml import state as nvml
+from holdfast.practice.processes import Processes, signal_all
+from holdfast.practice.slurmconf import NODE_VARIABLE
+from holdfast.practice.spec import Spec
+
+_GHOST_READY_S = 5.0
+
+
+class Machine:
+    """Starts and ends a node's processes; knows no fault by name."""
+
+    def __init__(self, spec: Spec, folder: Path, name: str, processes: Processes, env: Mapping[str, str]) -> None:
+        self.name = name
+        self.host = Host(folder / "nodes" / name, name, spec.gpus)
+        self.address = spec.address(name)
+        self.port = spec.slurmd_port(name)
+        self._spool = folder / "spool" / name
+        self._processes = processes
+        self._env = {**env, NODE_VARIABLE: name}
+
+    @property
+    def slurmd(self) -> str:
+        """Name of slurmd's record; its tree is the whole node but the agent."""
+        return f"slurmd.{self.name}"
+
+    @property
+    def agent(self) -> str:
+        """Name of the agent's record."""
+        return f"agent.{self.name}"
+
+    @property
+    def ghost(self) -> str:
+        """Name of the record of the process that keeps a dead or cut-off node's sockets silent."""
+        return f"ghost.{self.name}"
+
+    @property
+    def cut_file(self) -> Path:
+        """While it exists the relay drops everything between this node's agent and the controller."""
+        return self.host.folder / "cut"
+
+    def power_on(self, *, rebooted: bool = False) -> None:
+        """Start slurmd (``rebooted``: it reports a fresh boot to slurmctld) and the agent, if one is set."""
+        self._processes.kill(self.ghost)
+        self.cut_file.unlink(missing_ok=True)
+        self._spool.mkdir(parents=True, exist_ok=True)
+        options = ["-b"] if rebooted else []
+        self._processes.start(self.slurmd, ["slurmd", "-D", "-N", self.name, *options], env=self._env, reaper=True)
+        self.start_agent()
+
+    def power_off(self) -> None:
+        """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes."""
+        self._processes.kill(self.slurmd)
+        self._processes.kill(self.agent)
+        self._processes.kill(self.ghost)
+
+    def power_loss(self) -> None:
+        """Everything gone and nobody answers: no FIN, no RST, packets to slurmd's port are dropped, the agent's
+        connections stay silent."""
+        self.cut_file.touch()
+        # Frozen first: from here on nothing leaves the node. The sockets are taken over before their owners are killed.
+        self.freeze_all()
+        self.silence()
+        self._processes.kill(self.slurmd)
+        self._processes.kill(self.agent)
+
+    def freeze_all(self) -> None:
+        """SIGSTOP slurmd, slurmstepd, tasks and agent."""
+        signal_all(self._processes.tree(self.slurmd)[1:], signal.SIGSTOP)
+        signal_all(self._processes.tree(self.agent), signal.SIGSTOP)
+
+    def silence(self) -> None:
+        """Put a ghost on the node's TCP sockets: those of slurmd's listener drop SYNs, the others stay open and
+        silent."""
+        ready = self.host.folder / "ghost.ready"
+        ready.unlink(missing_ok=True)
+        pids = self._processes.tree(self.slurmd)
+        argv = [sys.executable, "-I", "-S", str(ghost.__file__), str(ready), str(self.port), *map(str, pids)]
+        self._processes.start(self.ghost, argv)
+        deadline = time.monotonic() + _GHOST_READY_S
+        while not ready.exists():
+            if time.monotonic() > deadline:
+                raise Unavailable(f"the sockets of {self.name} could not be silenced, see log/{self.ghost}.log")
+            time.sleep(0.005)
+
+    def reboot(self, *, rebooted: bool = True) -> None:
+        """Power cycle under a new boot id. GPU faults that a reboot heals are healed (``practice/nvml``); the hardware
+        stays."""
+        self.power_off()
+        nvml.reboot(self.host.nvml_state)
+        self.host.boot()
+        self._forget_old_run()
+        self.power_on(rebooted=rebooted)
+
+    def replace(self, instance_id: str | None = None) -> None:
+        """Other hardware under the same name: new GPU UUIDs, instance id and boot id; slurmd and agent start on it."""
+        self.power_off()
+        self.host.replace_hardware(instance_id)
+        self._forget_old_run()
+        shutil.rmtree(self.host.folder / "agent", ignore_errors=True)
+        (self.host.folder / "agent").mkdir()
+        self.power_on(rebooted=True)
+
+    def _forget_old_run(self) -> None:
+        # slurmd's spool holds the sockets of dead slurmstepd; a machine's /run is empty after a boot.
+        shutil.rmtree(self._spool, ignore_errors=True)
+
+    def set_agent(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        """Remember the command that is this node's agent; it is started now if the node is up, and at every boot."""
+        write_atomically(self._agent_file, json.dumps({"argv": list(argv), "env": dict(env or {})}, indent=1) + "\n")
+        if self._processes.alive(self.slurmd):
+            self.start_agent()
+
+    def start_agent(self, extra_env: Mapping[str, str] | None = None) -> None:
+        """Start the agent unless none is set or it runs."""
+        with contextlib.suppress(FileNotFoundError):
+            told = json.loads(self._agent_file.read_text())
+            env = {**self._env, **told["env"], **(extra_env or {})}
+            self._processes.start(self.agent, told["argv"], env=env, cwd=self.host.folder, reaper=True)
+
+    @property
+    def _agent_file(self) -> Path:
+        return self.host.folder / "agent.json"

@@ -1,0 +1,217 @@
+"""The processes of one practice cluster: started detached, recorded on disk, found and ended again from any other
+process.
+
+A record holds the pid *and* the kernel's start time of the process, so that a reused pid is never signalled. Every
+process also carries
+``HOLDFAST_PRACTICE=<folder>`` in its environment: what a crash left unrecorded is found by that mark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from holdfast.model.errors import Unavailable
+from holdfast.practice import launch
+
+MARK = "HOLDFAST_PRACTICE"
+"""Environment variable that every process of a practice cluster carries: the cluster's folder."""
+
+_DIE_WITHIN_S = 5.0
+"""SIGKILL is immediate except for the kernel's own clean-up; longer than this is an error worth telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One started process. ``main_pid`` differs from ``pid`` for a node, whose ``pid`` is its reaper."""
+
+    name: str
+    pid: int
+    start_ticks: int
+    main_pid: int
+    main_start_ticks: int
+    argv: list[str]
+    log: str
+
+
+def start_ticks(pid: int) -> int | None:
+    """Start time of a live process in clock ticks after boot (proc(5), field 22); None: gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """All processes below a process, itself not among them; empty when it is gone."""
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def signal_all(pids: Iterable[int], number: int) -> None:
+    """Send a signal to each pid that still exists."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Processes:
+    """Starts, stops and finds the processes recorded in ``folder/run``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._records = folder / "run"
+
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        log: Path | None = None,
+        reaper: bool = False,
+    ) -> Record:
+        """Start a process that outlives the caller. Starting a name that is alive is a success and starts nothing.
+
+        ``env`` is added to this process's environment. ``reaper``: put an adopting parent above it (see ``launch``).
+        Raises Unavailable when it cannot be started."""
+        old = self.record(name)
+        if old and self._live(old):
+            return old
+        log = log or self._folder / "log" / f"{name}.log"
+        options = ["--reaper"] if reaper else []
+        command = [sys.executable, "-I", "-S", str(launch.__file__), *options, str(log), str(cwd or self._folder), "--"]
+        environment = {**os.environ, **(env or {}), MARK: str(self._folder)}
+        done = subprocess.run(
+            [*command, *argv], env=environment, capture_output=True, text=True, timeout=10, check=False
+        )
+        if done.returncode or len(done.stdout.split()) != 2:
+            raise Unavailable(f"cannot start {name}: {(done.stderr or done.stdout).strip()[-300:]}")
+        pid, main_pid = (int(word) for word in done.stdout.split())
+        record = Record(name, pid, start_ticks(pid) or 0, main_pid, start_ticks(main_pid) or 0, list(argv), str(log))
+        self._write(record)
+        return record
+
+    def record(self, name: str) -> Record | None:
+        """What was recorded of a name, alive or not."""
+        try:
+            return Record(**json.loads((self._records / f"{name}.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """All recorded names, sorted."""
+        return sorted(path.stem for path in self._records.glob("*.json"))
+
+    def alive(self, name: str) -> bool:
+        """Whether the recorded main process still runs."""
+        record = self.record(name)
+        return bool(record and start_ticks(record.main_pid) == record.main_start_ticks)
+
+    def main_pid(self, name: str) -> int | None:
+        """Pid of the live main process; None when it is not running."""
+        record = self.record(name)
+        return record.main_pid if record and self.alive(name) else None
+
+    def tree(self, name: str) -> list[int]:
+        """Pids of the recorded process and of everything below it, parents first; empty when it is gone."""
+        record = self.record(name)
+        if not record or not self._live(record):
+            return []
+        return [record.pid, *(child.pid for child in descendants(record.pid))]
+
+    def stop(self, name: str, *, grace_s: float = 5.0) -> None:
+        """SIGTERM, wait up to ``grace_s``, then kill the whole tree. Idempotent; forgets the record."""
+        pid = self.main_pid(name)
+        if pid:
+            signal_all([pid], signal.SIGTERM)
+            deadline = time.monotonic() + grace_s
+            while self.alive(name) and time.monotonic() < deadline:
+                time.sleep(0.02)
+        self.kill(name)
+
+    def kill(self, name: str, *, forget: bool = True) -> None:
+        """SIGKILL the process and everything below it, again until nothing is left. Idempotent.
+
+        Raises Unavailable when something survives SIGKILL."""
+        record = self.record(name)
+        if record and self._live(record):
+            self._kill_tree(record.pid)
+        if forget:
+            (self._records / f"{name}.json").unlink(missing_ok=True)
+
+    def kill_main(self, name: str) -> None:
+        """SIGKILL the main process alone, as ``kill -9`` does; what is below it stays."""
+        pid = self.main_pid(name)
+        if pid:
+            signal_all([pid], signal.SIGKILL)
+            self._await_gone([pid])
+
+    def kill_marked(self) -> list[int]:
+        """SIGKILL every process that carries this cluster's mark, recorded or not; the caller and its parents excepted.
+
+        Returns the pids that were found: after a clean stop there are none."""
+        spared = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+        found: list[int] = []
+        while True:
+            pids = [pid for pid in self._marked() if pid not in spared]
+            if not pids:
+                return found
+            found += pids
+            below = [child.pid for pid in pids for child in descendants(pid)]
+            signal_all([pid for pid in (*pids, *below) if pid not in spared], signal.SIGKILL)
+            self._await_gone(pids)
+
+    def _marked(self) -> Iterable[int]:
+        mark = f"{MARK}={self._folder}".encode()
+        for pid in psutil.pids():
+            try:
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if mark in variables and start_ticks(pid) is not None:
+                yield pid
+
+    def _live(self, record: Record) -> bool:
+        return start_ticks(record.pid) == record.start_ticks
+
+    def _kill_tree(self, root: int) -> None:
+        # The reaper stays until all below it are gone: an orphan made meanwhile stays below it and is found by the
+        # next round.
+        deadline = time.monotonic() + _DIE_WITHIN_S
+        while below := [child.pid for child in descendants(root) if start_ticks(child.pid) is not None]:
+            signal_all(below, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise Unavailable(f"processes {below} survive SIGKILL")
+            time.sleep(0.005)
+        signal_all([root], signal.SIGKILL)
+        self._await_gone([root])
+
+    @staticmethod
+    def _await_gone(pids: Sequence[int]) -> None:
+        deadline = time.monotonic() + _DIE_WITHIN_S
+        while left := [pid for pid in pids if start_ticks(pid) is not None]:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"processes {left} survive SIGKILL")
+            time.sleep(0.005)
+
+    def _write(self, record: Record) -> None:
+        self._records.mkdir(parents=True, exist_ok=True)
+        path = self._records / f"{record.name}.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(asdict(record), indent=1) + "\n")
+        temporary.replace(path)

@@ -1,0 +1,121 @@
+"""What a practice cluster consists of: written once at ``create`` to ``practice.json``, read by every later command."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.model.errors import ConfigError
+
+FILE = "practice.json"
+_PORTS = range(20000, 32000)
+"""Below Linux's ephemeral range (32768–60999), so that no outgoing connection takes a port between two starts."""
+_LONGEST_FOLDER = 60
+"""Unix sockets below the folder must fit into 108 bytes (``sun_path``): ``spool/n999/n999_4294967295.batch`` and the
+like."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Sizes, addresses and ports of one practice cluster."""
+
+    name: str
+    """Slurm's ClusterName."""
+    nodes: tuple[str, ...]
+    gpus: int
+    """GPUs per node."""
+    gpu_type: str
+    """GRES type such as ``h100``; empty: untyped."""
+    cpus: int
+    """CPUs per node as Slurm sees them; the machine's own are shared."""
+    network: str
+    """First three octets of the loopback addresses of this cluster; node K of the list lives at ``network.K``."""
+    slurmctld_port: int
+    slurmd_ports: tuple[int, ...]
+    controller_port: int
+    """For ``holdfast controller``'s API."""
+    relay_ports: tuple[int, ...]
+    """Each node's agent reaches the controller through a relay on its own port, which can be told to drop
+    everything."""
+    aws_port: int
+    extra_slurm_conf: str
+
+    def address(self, node: str) -> str:
+        """Loopback address of a node."""
+        return f"{self.network}.{self.nodes.index(node) + 1}"
+
+    def slurmd_port(self, node: str) -> int:
+        return self.slurmd_ports[self.nodes.index(node)]
+
+    def relay_port(self, node: str) -> int:
+        return self.relay_ports[self.nodes.index(node)]
+
+
+def new_spec(*, nodes: int, gpus: int, gpu_type: str, cpus: int, name: str, extra_slurm_conf: str) -> Spec:
+    """Choose free ports and a network of its own for a new cluster."""
+    if not 1 <= nodes <= 250:
+        raise ConfigError(f"a practice cluster has 1 to 250 nodes, not {nodes}")
+    ports = _free_ports(2 * nodes + 3)
+    chooser = random.SystemRandom()
+    return Spec(
+        name=name,
+        nodes=tuple(f"n{number}" for number in range(1, nodes + 1)),
+        gpus=gpus,
+        gpu_type=gpu_type,
+        cpus=cpus,
+        network=f"127.{chooser.randint(2, 254)}.{chooser.randint(0, 254)}",
+        slurmctld_port=next(ports),
+        slurmd_ports=tuple(next(ports) for _ in range(nodes)),
+        controller_port=next(ports),
+        relay_ports=tuple(next(ports) for _ in range(nodes)),
+        aws_port=next(ports),
+        extra_slurm_conf=extra_slurm_conf,
+    )
+
+
+def _free_ports(count: int) -> Iterator[int]:
+    """A run of neighbouring ports that are all free now, from a random place so that two clusters seldom try the
+    same."""
+    first = random.SystemRandom().choice(_PORTS[:-count])
+    free: list[int] = []
+    for port in (*range(first, _PORTS[-1]), *range(_PORTS[0], first)):
+        free = [*free, port] if port_is_free(port) else []
+        if len(free) == count:
+            return iter(free)
+    raise ConfigError(f"no {count} free ports in a row between {_PORTS[0]} and {_PORTS[-1]}")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on the port on any address of this machine now."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def save(spec: Spec, folder: Path) -> None:
+    """Write ``practice.json``. Raises ConfigError when the folder's path is too long for the sockets below it."""
+    if len(os.fspath(folder)) > _LONGEST_FOLDER:
+        raise ConfigError(
+            f"the folder's path is longer than {_LONGEST_FOLDER} characters, too long for Unix sockets: {folder}"
+        )
+    (folder / FILE).write_text(json.dumps(asdict(spec), indent=1) + "\n")
+
+
+def load(folder: Path) -> Spec:
+    """Read ``practice.json``. Raises ConfigError when there is none."""
+    try:
+        found: dict[str, Any] = json.loads((folder / FILE).read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"no practice cluster in {folder} ({FILE} is missing)") from error
+    lists = ("nodes", "slurmd_ports", "relay_ports")
+    found.update({key: tuple(found[key]) for key in lists})
+    return Spec(**found)
