@@ -257,3 +257,6 @@ class Proposal:
     reason: str
     stops_running_job: bool = False
     """Counted by the job-stop brake: a running job is stopped on a check's word."""
+    group: str = ""
+    """Proposals of one group are allowed or withheld together (hold, spare and requeue of one recovery)."""
+    order: int = 0

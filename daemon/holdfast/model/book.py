@@ -71,6 +71,8 @@ class Brake:
     """``drains`` or ``job_stops``."""
     tripped_at: datetime
     reason: str
+    released_at: datetime | None = None
+    """When an operator released it; drains and stops before this no longer count. None: it holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Book:
     checkpoints: Mapping[int, CheckpointRecord] = field(default_factory=dict)
     """By job id, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
+    """By kind, released ones too."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
 
@@ -162,5 +165,7 @@ class World:
     provider: str = "none"
     provider_can_replace: bool = False
     provider_launch_first: bool = False
+    listening_since: datetime | None = None
+    """Since when this controller has listened to agents: silence before that means nothing."""
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""

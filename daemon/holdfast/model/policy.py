@@ -87,6 +87,8 @@ class Policy:
     spare_reservation: str = "holdfast-spares"
     join_window_s: float = 300.0
     """Findings of one node this close join one incident even when their component differs only in detail."""
+    watch_s: float = 3600.0
+    """How long an event that calls for nothing stays open as a watched incident."""
     view_max_age_s: float = 15.0
     """Older than this, Slurm counts as not answering and decisions that depend on it freeze."""
     action_attempts: int = 5
