@@ -271,6 +271,10 @@ class Store(Protocol):
         """Newest first."""
         ...
 
+    def incident(self, incident_id: str) -> Incident | None:
+        """One incident, open or closed."""
+        ...
+
     def events(
         self,
         *,
