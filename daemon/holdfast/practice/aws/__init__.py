@@ -18,7 +18,7 @@ def practice_env(endpoint: str) -> dict[str, str]:
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "practice",
-        "AWS_SECRET_ACCESS_KEY": "practice",  # noqa: S105 - the emulator takes any
+        "AWS_SECRET_ACCESS_KEY": "practice",
         "AWS_DEFAULT_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": "/dev/null",

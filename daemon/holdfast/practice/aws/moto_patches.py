@@ -47,7 +47,7 @@ def _living_state(world: World) -> type:
     """moto's InstanceState whose name follows the clock."""
 
     class LivingState:
-        def __init__(self, name: str = "pending", code: int = 0) -> None:  # noqa: ARG002 - moto's signature
+        def __init__(self, name: str = "pending", code: int = 0) -> None:
             pending_s = world.delays.pending_s
             self._path = [(world.now(), "pending"), (world.now() + pending_s, "running")]
 

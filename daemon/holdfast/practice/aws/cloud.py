@@ -1,0 +1,175 @@
+"""Makes the emulator's instances real: a replacement that runs boots an emulated host, a terminated one loses power.
+
+The part of cloud-init and of the hypervisor. The practice polls one ``CloudWatcher``, or runs this module as a process."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from holdfast.model.errors import Unavailable
+from holdfast.practice.aws.client import EmulatorControl
+from holdfast.practice.aws.seed import CLUSTER_TAG, INCIDENT_TAG, NODE_TAG, open_ec2
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef
+
+log = logging.getLogger("holdfast.practice.aws.cloud")
+OFF_STATES = ("shutting-down", "terminated", "stopping", "stopped")
+
+
+class Hosts(Protocol):
+    """What the practice does with its emulated hosts. A call that raises Unavailable is made again at the next poll."""
+
+    def boot(self, instance_id: str, node: str) -> None:
+        """A new machine runs: start a fresh host (new boot id, new GPU UUIDs) that will serve the node's name."""
+        ...
+
+    def power_off(self, instance_id: str, node: str) -> None:
+        """The machine is off: end the host, if there is still one of this instance."""
+        ...
+
+    def reboot(self, instance_id: str, node: str) -> None:
+        """EC2 was asked to reboot the machine: restart its host with a new boot id."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One instance as the watcher sees it."""
+
+    instance_id: str
+    node: str
+    state: str
+    replacement: bool
+    """Launched for an incident; the others were there before and their hosts are the practice's own start."""
+
+
+class CloudWatcher:
+    """Compares EC2 with what was booted, and calls ``hosts`` for the difference.
+
+    What it did is kept in ``memory``, so that a watcher started again boots nothing twice."""
+
+    def __init__(self, endpoint: str, cluster: str, hosts: Hosts, memory: Path | None = None) -> None:
+        self._ec2 = open_ec2(endpoint)
+        self._control = EmulatorControl(endpoint)
+        self._cluster = cluster
+        self._hosts = hosts
+        self._memory = memory
+        known = json.loads(memory.read_text(encoding="utf-8")) if memory is not None and memory.exists() else {}
+        self._on: dict[str, bool] = known.get("on", {})
+        """Instance id → whether its host has power."""
+        self._rebooted: list[str] = known.get("rebooted", [])
+
+    def poll(self) -> None:
+        """One comparison. An emulator that does not answer is nothing new: the next poll asks again."""
+        try:
+            machines = self._machines()
+            reboots = self._reboots()
+        except (ClientError, BotoCoreError, Unavailable) as error:
+            log.warning("cloud_unreachable error=%s", error)
+            return
+        for machine in machines:
+            self._follow(machine)
+        running = {m.instance_id: m.node for m in machines if m.state == "running"}
+        for key, instance_id in reboots.items():
+            self._reboot(key, instance_id, running.get(instance_id))
+        self._remember()
+
+    def run(self, stop: threading.Event, interval_s: float = 0.25) -> None:
+        """Poll until ``stop`` is set."""
+        while not stop.wait(interval_s):
+            self.poll()
+
+    def _follow(self, machine: Machine) -> None:
+        had_power = self._on.get(machine.instance_id, not machine.replacement)
+        try:
+            if machine.state == "running" and not had_power:
+                log.info("boot node=%s instance=%s", machine.node, machine.instance_id)
+                self._hosts.boot(machine.instance_id, machine.node)
+                self._on[machine.instance_id] = True
+            elif machine.state in OFF_STATES and had_power:
+                log.info("power_off node=%s instance=%s", machine.node, machine.instance_id)
+                self._hosts.power_off(machine.instance_id, machine.node)
+                self._on[machine.instance_id] = False
+        except Unavailable as error:
+            log.warning("host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
+
+    def _machines(self) -> list[Machine]:
+        pages = self._ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
+        )
+        return [_machine(raw) for page in pages for r in page["Reservations"] for raw in r.get("Instances", [])]
+
+    def _reboots(self) -> dict[str, str]:
+        """RebootInstances calls not yet carried out: time and id → id. The key outlives a restart of the emulator."""
+        calls: Iterable[Mapping[str, Any]] = self._control.calls("RebootInstances")
+        asked = {f"{call['at']} {i}": i for call in calls for i in call["effects"]}
+        return {key: i for key, i in asked.items() if key not in self._rebooted}
+
+    def _reboot(self, key: str, instance_id: str, node: str | None) -> None:
+        """Restart the host; one that does not run any more needs none."""
+        try:
+            if node is not None:
+                log.info("reboot node=%s instance=%s", node, instance_id)
+                self._hosts.reboot(instance_id, node)
+            self._rebooted.append(key)
+        except Unavailable as error:
+            log.warning("host_not_ready node=%s instance=%s error=%s", node, instance_id, error)
+
+    def _remember(self) -> None:
+        if self._memory is None:
+            return
+        fresh = self._memory.with_suffix(".new")
+        fresh.write_text(json.dumps({"on": self._on, "rebooted": self._rebooted}), encoding="utf-8")
+        fresh.replace(self._memory)
+
+
+def _machine(raw: InstanceTypeDef) -> Machine:
+    tags = {tag.get("Key"): tag.get("Value", "") for tag in raw.get("Tags", [])}
+    state = str(raw.get("State", {}).get("Name", ""))
+    return Machine(raw.get("InstanceId", ""), tags.get(NODE_TAG, ""), state, INCIDENT_TAG in tags)
+
+
+class LogHosts:
+    """Hosts that only show what would be done, for a look at the watcher by itself."""
+
+    def boot(self, instance_id: str, node: str) -> None:
+        log.info("would_boot node=%s instance=%s", node, instance_id)
+
+    def power_off(self, instance_id: str, node: str) -> None:
+        log.info("would_power_off node=%s instance=%s", node, instance_id)
+
+    def reboot(self, instance_id: str, node: str) -> None:
+        log.info("would_reboot node=%s instance=%s", node, instance_id)
+
+
+def main(argv: list[str] | None = None, hosts: Hosts | None = None) -> int:
+    """Run a watcher until SIGTERM. ``FOLDER/endpoint`` names the emulator, ``FOLDER/cloud.json`` is the memory."""
+    parser = argparse.ArgumentParser(prog="python -m holdfast.practice.aws.cloud", description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="the emulator's folder (see client.start_emulator)")
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--interval-s", type=float, default=0.25)
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, lambda *_: stop.set())
+    endpoint = (options.folder / "endpoint").read_text(encoding="utf-8").strip()
+    watcher = CloudWatcher(endpoint, options.cluster, hosts or LogHosts(), options.folder / "cloud.json")
+    watcher.run(stop, options.interval_s)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

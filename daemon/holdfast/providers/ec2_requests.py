@@ -1,0 +1,120 @@
+"""What is sent to EC2 and how its answers read: pure functions, no call is made here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.errors import Rejected
+from holdfast.ports import Instance
+from holdfast.providers.settings import Ec2Settings, Offer, TagKeys, is_template_id
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import InstanceStatusTypeDef, InstanceTypeDef, RunInstancesRequestTypeDef
+
+CANDIDATE, SERVING, RETIRED = "candidate", "serving", "retired"
+LIVE_STATES = ("pending", "running", "stopping", "stopped")
+GONE_STATES = ("shutting-down", "terminated")
+CLIENT_TOKEN_MAX = 64
+"""EC2's limit for a ClientToken, ASCII characters."""
+_DIGEST_CHARS = 8
+TOKEN_MAX = CLIENT_TOKEN_MAX - _DIGEST_CHARS - 1
+"""What is left for a caller's token, so that the offer's suffix fits."""
+
+
+def client_token(token: str, settings: Ec2Settings, offer: Offer) -> str:
+    """ClientToken of one attempt with one offer: the same for the same offer, whatever its place in the list.
+
+    Raises Rejected for a token that is empty, too long or not ASCII."""
+    if not token.isascii() or not token.isprintable() or not 0 < len(token) <= TOKEN_MAX:
+        raise Rejected(f"a launch token has 1 to {TOKEN_MAX} printable ASCII characters, not {token!r}")
+    facts = [asdict(offer), settings.launch_template, settings.version]
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{token}-{digest[:_DIGEST_CHARS]}"
+
+
+def run_request(
+    settings: Ec2Settings, offer: Offer, *, node: str, incident: str, token: str
+) -> RunInstancesRequestTypeDef:
+    """RunInstances for one machine: the launch template, what the offer overrides, tags set in the same call."""
+    template = offer.launch_template or settings.launch_template
+    version = offer.version or (settings.version if not offer.launch_template else "$Default")
+    tags = {"Name": node} | launch_tags(settings, node=node, incident=incident, token=token)
+    request: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "ClientToken": client_token(token, settings, offer),
+        "LaunchTemplate": {
+            "LaunchTemplateId" if is_template_id(template) else "LaunchTemplateName": template,
+            "Version": version,
+        },
+        "TagSpecifications": [{"ResourceType": "instance", "Tags": [{"Key": k, "Value": v} for k, v in tags.items()]}],
+    }
+    if offer.instance_type:
+        request["InstanceType"] = offer.instance_type
+    if offer.subnet_id:
+        request["SubnetId"] = offer.subnet_id
+    if offer.market:
+        request["InstanceMarketOptions"] = {"MarketType": offer.market}
+    if offer.capacity_reservation_id:
+        target = {"CapacityReservationId": offer.capacity_reservation_id}
+        request["CapacityReservationSpecification"] = {"CapacityReservationTarget": target}
+    return request  # type: ignore[return-value]  # built key by key
+
+
+def launch_tags(settings: Ec2Settings, *, node: str, incident: str, token: str) -> dict[str, str]:
+    """Our tags of a machine at its launch: a candidate for the node, and whose it is."""
+    keys = settings.tags
+    return {
+        keys.cluster: settings.cluster,
+        keys.node: node,
+        keys.incident: incident,
+        keys.token: token,
+        keys.role: CANDIDATE,
+    }
+
+
+def tags_of(raw: InstanceTypeDef) -> dict[str, str]:
+    return {tag.get("Key", ""): tag.get("Value", "") for tag in raw.get("Tags", [])}
+
+
+def state_of(raw: InstanceTypeDef) -> str:
+    """EC2's word for the state; ``pending`` when the answer has none (a launch just accepted)."""
+    return str(raw.get("State", {}).get("Name", "pending"))
+
+
+def read_instance(raw: InstanceTypeDef, keys: TagKeys, healthy: bool | None = None) -> Instance:
+    """EC2's description as the port's Instance."""
+    tags = tags_of(raw)
+    return Instance(
+        instance_id=raw.get("InstanceId", ""),
+        node=tags.get(keys.node, ""),
+        state=state_of(raw),
+        healthy=healthy,
+        launched_at=raw.get("LaunchTime"),
+        address=raw.get("PrivateIpAddress", ""),
+        incident=tags.get(keys.incident, ""),
+    )
+
+
+def serves(raw: InstanceTypeDef, keys: TagKeys, node: str) -> bool:
+    """Whether the machine is the node's own now: live, its name, and neither a candidate nor retired."""
+    tags = tags_of(raw)
+    role = tags.get(keys.role, SERVING)
+    return state_of(raw) in LIVE_STATES and tags.get(keys.node) == node and role not in (CANDIDATE, RETIRED)
+
+
+def judge_status(status: InstanceStatusTypeDef) -> bool | None:
+    """Healthy by EC2's status checks: False once one is impaired, True when both are ok, else not known (yet).
+
+    ``initializing``, ``insufficient-data`` and ``not-applicable`` are no news, good or bad."""
+    said: list[Mapping[str, Any]] = [
+        status.get("SystemStatus", {}), status.get("InstanceStatus", {}), status.get("AttachedEbsStatus", {}),
+    ]  # fmt: skip
+    words = [part.get("Status") for part in said]
+    if "impaired" in words:
+        return False
+    return True if words[:2] == ["ok", "ok"] else None

@@ -1,0 +1,89 @@
+"""Settings of the EC2 provider as plain data. Standard library only; the configuration room fills them in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from holdfast.model.errors import ConfigError
+
+MARKETS = ("", "spot", "capacity-block")
+"""EC2's InstanceMarketOptions.MarketType; empty is on demand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One way to get a machine; offers are tried in order. An empty field is left to the launch template."""
+
+    instance_type: str = ""
+    subnet_id: str = ""
+    """Not together with a template that has network interfaces (EFA): EC2 refuses it. Name another template instead."""
+    launch_template: str = ""
+    """Name or id, instead of the provider's own."""
+    version: str = ""
+    market: str = ""
+    """One of ``MARKETS``."""
+    capacity_reservation_id: str = ""
+
+    def __post_init__(self) -> None:
+        if self.market not in MARKETS:
+            raise ConfigError(f"market {self.market!r} of an offer is none of: on demand (empty), spot, capacity-block")
+
+    def __str__(self) -> str:
+        parts = (self.instance_type, self.subnet_id, self.launch_template, self.version, self.market)
+        return "/".join(p for p in (*parts, self.capacity_reservation_id) if p) or "launch template"
+
+
+@dataclass(frozen=True, slots=True)
+class TagKeys:
+    """Keys of the tags by which Holdfast knows its machines."""
+
+    cluster: str = "holdfast:cluster"
+    node: str = "holdfast:node"
+    """Slurm node name."""
+    incident: str = "holdfast:incident"
+    token: str = "holdfast:token"  # noqa: S105 - a tag's name
+    role: str = "holdfast:role"
+    """``candidate`` until handed over, ``serving`` after, ``retired`` once another has its name. Absent is serving."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ec2Settings:
+    """What the EC2 provider needs to know. Times are seconds."""
+
+    cluster: str
+    """Value of the cluster tag: only machines with it are ever touched."""
+    region: str
+    launch_template: str
+    """Name or id (``lt-…``)."""
+    version: str = "$Default"
+    offers: tuple[Offer, ...] = (Offer(),)
+    endpoint_url: str | None = None
+    """None: AWS's own, or AWS_ENDPOINT_URL from the environment."""
+    tags: TagKeys = field(default_factory=TagKeys)
+    launch_first: bool = True
+    """False where capacity is a full reservation or Capacity Block: there the old machine must go first."""
+    connect_timeout_s: float = 3.0
+    read_timeout_s: float = 20.0
+    """RunInstances may take more than 10 s."""
+    attempts: int = 3
+    """Of botocore's standard retry mode (throttling, 5xx, lost connections), the first try included."""
+    consistency_wait_s: float = 5.0
+    """How long an id that was never seen may be unknown to EC2 before that is believed (eventual consistency)."""
+
+    def __post_init__(self) -> None:
+        for name in ("cluster", "region", "launch_template"):
+            if not getattr(self, name):
+                raise ConfigError(f"provider ec2: {name} is empty")
+        if not self.offers:
+            raise ConfigError("provider ec2: offers is empty; leave it out to use the launch template as it is")
+        if self.attempts < 1:
+            raise ConfigError(f"provider ec2: attempts is {self.attempts}, at least 1 is needed")
+
+
+_TEMPLATE_ID = re.compile(r"lt-[0-9a-f]{8,17}")
+
+
+def is_template_id(text: str) -> bool:
+    """Whether a launch template is given by id rather than by name."""
+    return _TEMPLATE_ID.fullmatch(text) is not None
