@@ -1,0 +1,51 @@
+"""Checkpoints of training jobs: save so that a crash leaves no doubt, find the newest complete one, keep one writer.
+
+Standard library only, and no daemon needed: jobs import it, and ``python -m holdfast_checkpoint`` works anywhere::
+
+    checkpoints = holdfast_checkpoint.Checkpointer("/scratch/me/run7")
+    start = checkpoints.resume()                      # None: from the start
+    for step in range((start.step or 0) + 1 if start else 1, 1001):
+        ...
+        checkpoints.progress(step)
+        if step % 100 == 0:
+            with checkpoints.save(step) as folder:    # every rank, its own folder
+                (folder / "state.json").write_text(...)
+"""
+
+from __future__ import annotations
+
+from holdfast_checkpoint.checkpointer import Checkpointer
+from holdfast_checkpoint.confined import Limits
+from holdfast_checkpoint.judge import latest, survey, survey_all, verify
+from holdfast_checkpoint.model import (
+    Checkpoint,
+    CheckpointError,
+    FencedOff,
+    Layout,
+    Proof,
+    RanksMissing,
+    Survey,
+    Unreadable,
+    Verdict,
+)
+from holdfast_checkpoint.runs import RunId, run_from_env
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "Checkpointer",
+    "FencedOff",
+    "Layout",
+    "Limits",
+    "Proof",
+    "RanksMissing",
+    "RunId",
+    "Survey",
+    "Unreadable",
+    "Verdict",
+    "latest",
+    "run_from_env",
+    "survey",
+    "survey_all",
+    "verify",
+]

@@ -1,0 +1,226 @@
+"""The job's side: resume, save, commit. Standard library only, no daemon needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast_checkpoint import durable, fence, statements
+from holdfast_checkpoint.confined import Bad, Walk, open_root
+from holdfast_checkpoint.judge import must_know, survey
+from holdfast_checkpoint.layouts.archives import load_json
+from holdfast_checkpoint.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    digest_fd,
+    dump_manifest,
+    dump_receipt,
+    folder_name,
+    parse_folder_name,
+    parse_receipt,
+    rank_folder,
+    receipt_name,
+)
+from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, Layout, RanksMissing, Unreadable, Verdict
+from holdfast_checkpoint.runs import RunId, run_from_env
+
+_POLL_S = 0.02
+
+
+class Checkpointer:
+    """One rank's handle on the job's checkpoint directory.
+
+    ``resume()`` first, then ``save(step)`` as often as wanted, ``progress(step)`` whenever it suits. Rank, world size and
+    run come from Slurm's environment unless given. Every rank makes its own; rank 0 decides, commits and talks."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        rank: int | None = None,
+        world_size: int | None = None,
+        run: RunId | None = None,
+        save_signal: str | None = None,
+        timeout_s: float = 600.0,
+        env: Mapping[str, str] = os.environ,
+    ) -> None:
+        """``save_signal``: name of the signal (``USR1``) on which the job saves and goes on; told to the agent.
+
+        ``timeout_s``: how long rank 0 waits for the other ranks' files, and they for rank 0's decision."""
+        self.directory = os.path.abspath(directory)
+        self.rank = _from_env(env, ("SLURM_PROCID", "RANK"), 0) if rank is None else rank
+        self.world_size = _from_env(env, ("SLURM_NTASKS", "WORLD_SIZE"), 1) if world_size is None else world_size
+        self.run = run or run_from_env(env)
+        self._timeout_s = timeout_s
+        self._save_signal = save_signal
+        self._resumed = False
+        self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
+        if not 0 <= self.rank < self.world_size:
+            raise CheckpointError(f"rank {self.rank} of {self.world_size} ranks")
+
+    def latest(self) -> Checkpoint | None:
+        """The newest complete checkpoint. Only a look: ``resume`` decides. Raises Unreadable."""
+        return must_know(survey(self.directory))
+
+    def resume(self) -> Checkpoint | None:
+        """Takes the directory for this run and says where to go on; None: from the start. The same for every rank.
+
+        Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be judged (starting
+        from zero then would throw work away), RanksMissing when rank 0 does not decide in time."""
+        if self._resumed:
+            raise CheckpointError("resume() was called twice")
+        start = self._decide() if self.rank == 0 else self._follow()
+        self._resumed = True
+        if self.rank == 0:
+            self._teller.tell(
+                statements.register(
+                    self.directory, self.run, layout="holdfast", fenced=True, save_signal=self._save_signal
+                )
+            )
+            step, path = (start.step or 0, start.path) if start else (0, None)
+            self._teller.tell(statements.resumed(step, path, self.run))
+        return start
+
+    def progress(self, step: int) -> None:
+        """Tells the agent, at most once a second, that a step is done. Never blocks, never fails."""
+        if self.rank == 0:
+            self._teller.tell(statements.progress(step, self.run))
+
+    def rank_path(self, checkpoint: Checkpoint, rank: int | None = None) -> Path:
+        """Where a rank (this one) finds the files it saved in a checkpoint of our layout."""
+        return Path(checkpoint.path, rank_folder(self.rank if rank is None else rank))
+
+    @contextmanager
+    def save(self, step: int) -> Iterator[Path]:
+        """Gives a folder of this rank's own to write files into; on leaving, they are made durable and handed in.
+
+        Rank 0 waits for all ranks and commits; when its block has ended the checkpoint is complete. The others go on at
+        once. An exception in the block commits nothing. Raises FencedOff, RanksMissing, OSError."""
+        if not self._resumed:
+            raise CheckpointError("call resume() before save()")
+        self._check_fence()
+        folder = Path(self.directory, folder_name(step, self.run))
+        own = folder / rank_folder(self.rank)
+        own.mkdir(parents=True, exist_ok=True)
+        yield own
+        durable.sync_folder(self.directory)
+        files = self._hand_in(folder, own, step)
+        if self.rank == 0:
+            self._commit(folder, step, files)
+
+    def close(self) -> None:
+        """Ends the connection to the agent."""
+        self._teller.close()
+
+    def _decide(self) -> Checkpoint | None:
+        os.makedirs(self.directory, exist_ok=True)
+        start = self.latest()
+        if start is not None and start.run is None:
+            raise CheckpointError(f"{start.path} is not of Holdfast's layout; resume it with its own library")
+        fences = self._fences()
+        if self.world_size == 1:
+            while any(f.run == self.run for f in fences) and fence.fenced_off(fences, self.run) is None:
+                self.run = self.run.next_attempt()
+        step, name = (start.step or 0, start.name) if start else (0, "")
+        try:
+            with open_root(self.directory, Walk()) as root:
+                fence.add_fence(self.directory, root, self.run, resumed_step=step, resumed_name=name)
+        except Bad as error:
+            raise Unreadable(f"{self.directory}: {error.reason}") from error
+        return start
+
+    def _follow(self) -> Checkpoint | None:
+        """Waits for rank 0's fence, which names what it chose."""
+        ends_at = time.monotonic() + self._timeout_s
+        while time.monotonic() < ends_at:
+            decided = self._own_fence()
+            if decided is not None:
+                return self._chosen(decided)
+            time.sleep(_POLL_S)
+        raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume")
+
+    def _chosen(self, decided: fence.Fence) -> Checkpoint | None:
+        """Rank 0 has judged it; thousands of ranks need not read it all again."""
+        if not decided.resumed_name:
+            return None
+        path = os.path.join(self.directory, decided.resumed_name)
+        own = parse_folder_name(decided.resumed_name)
+        return Checkpoint(
+            name=decided.resumed_name,
+            path=path,
+            layout=Layout.HOLDFAST,
+            verdict=Verdict.COMPLETE,
+            step=decided.resumed_step,
+            run=own[1] if own else None,
+        )
+
+    def _own_fence(self) -> fence.Fence | None:
+        fences = self._fences()
+        newer = fence.fenced_off(fences, self.run)
+        if newer is not None:
+            raise FencedOff(f"{newer.run} has taken over {self.directory}; {self.run} must stop")
+        return next((f for f in fences if f.run == self.run), None)
+
+    def _check_fence(self) -> None:
+        if self._own_fence() is None:
+            raise FencedOff(f"the fence of {self.run} in {self.directory} is gone; this run must stop")
+
+    def _fences(self) -> tuple[fence.Fence, ...]:
+        try:
+            with open_root(self.directory, Walk()) as root:
+                return fence.read_fences(root)[0]
+        except FileNotFoundError:
+            return ()
+        except Bad as error:
+            raise Unreadable(f"{self.directory}: {error.reason}") from error
+
+    def _hand_in(self, folder: Path, own: Path, step: int) -> dict[str, FileEntry]:
+        files: dict[str, FileEntry] = {}
+        for path in sorted(own.iterdir()):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+                files[f"{own.name}/{path.name}"] = digest_fd(fd)
+            finally:
+                os.close(fd)
+        durable.sync_folder(str(own))
+        receipt = dump_receipt(step, self.run, self.rank, files)
+        durable.replace(str(folder / receipt_name(self.rank)), receipt)
+        return files
+
+    def _commit(self, folder: Path, step: int, own: Mapping[str, FileEntry]) -> None:
+        files = dict(own)
+        for rank in range(1, self.world_size):
+            files.update(self._receipt(folder, step, rank))
+        manifest = Manifest(step, self.run, self.world_size, files)
+        temporary, final = folder / f".{MANIFEST}.tmp", folder / MANIFEST
+        durable.write_new(str(temporary), dump_manifest(manifest))
+        self._check_fence()
+        os.rename(temporary, final)
+        durable.sync_folder(str(folder))
+        self._teller.tell(statements.saved(step, str(folder), manifest.size_bytes, self.run))
+
+    def _receipt(self, folder: Path, step: int, rank: int) -> dict[str, FileEntry]:
+        ends_at = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                data = (folder / receipt_name(rank)).read_bytes()
+                return parse_receipt(load_json(data, receipt_name(rank)), step, self.run, rank)
+            except FileNotFoundError:
+                if time.monotonic() > ends_at:
+                    raise RanksMissing(f"rank {rank} did not hand in step {step} in {self._timeout_s:g} s") from None
+            except (ValueError, Bad) as error:
+                raise CheckpointError(f"{folder / receipt_name(rank)}: {error}") from error
+            time.sleep(_POLL_S)
+
+
+def _from_env(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        text = env.get(name, "")
+        if text.isascii() and text.isdigit():
+            return int(text)
+    return default

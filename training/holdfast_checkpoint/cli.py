@@ -1,0 +1,151 @@
+"""``python -m holdfast_checkpoint``: for jobs and scripts that have only this library.
+
+Exit status: 0 found or complete; 1 there is none, or it is not complete; 2 wrong use; 3 nothing can be said now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast_checkpoint import statements
+from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify_as
+from holdfast_checkpoint.confined import Limits
+from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
+from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable
+from holdfast_checkpoint.runs import run_from_env
+from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
+
+FOUND, NONE, USAGE, UNKNOWN = 0, 1, 2, 3
+VERIFY_DEADLINE_S = 3600.0
+"""Somebody who asks for every digest means to wait: at 2 GB/s this reads 7 TB."""
+
+
+def owner_to_become(path: str) -> Identity | None:
+    """Whose rights to take for this path: for root those of its owner, for everybody else (and root's own) none.
+
+    Raises CheckpointError when the owner is not in the user database, FileNotFoundError."""
+    if os.geteuid() != 0:
+        return None
+    owner = os.stat(path).st_uid
+    return identity_of(owner) if owner else None
+
+
+def find(directory: str, *, to_the_end: bool = False, any_owner: bool = False, digests: bool | None = None) -> Survey:
+    """A survey with the right identity. Raises Unreadable, CheckpointError. A missing directory holds nothing."""
+    try:
+        who = owner_to_become(directory)
+    except FileNotFoundError:
+        return Survey(os.path.abspath(directory))
+    if who is not None:
+        return survey_as(directory, who, to_the_end=to_the_end, digests=digests, any_owner=any_owner)
+    return (survey_all if to_the_end else survey)(directory, digests=digests, any_owner=any_owner)
+
+
+def check(path: str, *, any_owner: bool = False, deadline_s: float = VERIFY_DEADLINE_S) -> Checkpoint:
+    """Verifies one checkpoint with the right identity. Raises Unreadable, CheckpointError, FileNotFoundError."""
+    who, limits = owner_to_become(path), Limits(deadline_s=deadline_s)
+    if who is None:
+        return verify(path, any_owner=any_owner, limits=limits)
+    return verify_as(path, who, any_owner=any_owner, limits=limits)
+
+
+def tell_agent(directory: str, *, layout: str = "auto", save_signal: str | None = None) -> bool:
+    """Registers a directory for the job that this process belongs to. False when no agent took it.
+
+    Raises CheckpointError outside a job or for a directory that does not exist."""
+    run = run_from_env(os.environ)
+    if "SLURM_JOB_ID" not in os.environ:
+        raise CheckpointError("SLURM_JOB_ID is not set: register from inside the job")
+    if not os.path.isdir(directory):
+        raise CheckpointError(f"{directory} is not a directory")
+    return statements.send_once(statements.register(directory, run, layout=layout, save_signal=save_signal))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    verb: Callable[[argparse.Namespace], int] = arguments.verb
+    try:
+        return verb(arguments)
+    except Unreadable as error:
+        return _complain(str(error), UNKNOWN)
+    except FileNotFoundError as error:
+        return _complain(str(error), NONE)
+    except (CheckpointError, OSError, ValueError) as error:
+        return _complain(str(error), UNKNOWN)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m holdfast_checkpoint", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for name, verb, where, text in (
+        ("latest", _latest, "directory", "print the path of the newest complete checkpoint"),
+        ("list", _list, "directory", "judge every checkpoint of a directory"),
+        ("verify", _verify, "path", "judge one checkpoint, every digest included"),
+        ("register", _register, "directory", "tell the node's agent where this job's checkpoints are"),
+    ):
+        sub = verbs.add_parser(name, help=text, description=text)
+        sub.set_defaults(verb=verb)
+        sub.add_argument(where)
+        if verb is _register:
+            sub.add_argument("--layout", default="auto", choices=["auto", *(layout.value for layout in Layout)])
+            sub.add_argument("--save-signal", metavar="NAME", help="signal on which the job saves, such as USR1")
+            continue
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        sub.add_argument("--any-owner", action="store_true", help="take files of other users too")
+    return parser
+
+
+def _latest(arguments: argparse.Namespace) -> int:
+    found = find(arguments.directory, any_owner=arguments.any_owner)
+    for candidate in found.passed_over:
+        _complain(f"passed over {candidate.name}: {candidate.verdict}: {candidate.reason}")
+    newest = must_know(found)
+    if arguments.json:
+        _show(dump_survey(found))
+    elif newest is not None:
+        sys.stdout.write(newest.path + "\n")
+    return FOUND if newest else NONE
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    found = find(arguments.directory, to_the_end=True, any_owner=arguments.any_owner)
+    if arguments.json:
+        _show(dump_survey(found))
+    else:
+        for c in found.candidates:
+            sys.stdout.write(f"{c.step if c.step is not None else '-':>12}  {c.verdict:<10}  {c.name}  {c.reason}\n")
+    for warning in found.warnings:
+        _complain(warning)
+    return FOUND if found.latest else NONE
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    checkpoint = check(arguments.path, any_owner=arguments.any_owner)
+    if arguments.json:
+        _show(dump_checkpoint(checkpoint))
+    else:
+        known = checkpoint.reason or f"proved by {checkpoint.proof}"
+        sys.stdout.write(f"{checkpoint.name}: {checkpoint.verdict}: {known}\n")
+    return FOUND if checkpoint.complete else NONE
+
+
+def _register(arguments: argparse.Namespace) -> int:
+    if tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal):
+        return FOUND
+    return _complain("no agent took the registration; the checkpoints are found by their files all the same", NONE)
+
+
+def _show(value: dict[str, Any]) -> None:
+    json.dump(value, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _complain(text: str, status: int = USAGE) -> int:
+    sys.stderr.write(f"{text}\n")
+    return status

@@ -1,0 +1,58 @@
+"""Writing so that a crash at any point leaves the old state or the new one, never something between."""
+
+from __future__ import annotations
+
+import os
+
+
+def write_new(path: str, data: bytes) -> None:
+    """Writes a file and brings it to the disk; its folder entry may still be lost. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def replace(path: str, data: bytes) -> None:
+    """Makes the path hold exactly the data, for good once this returns. Raises OSError."""
+    temporary = f"{path}.tmp"
+    write_new(temporary, data)
+    os.rename(temporary, path)
+    sync_folder(os.path.dirname(path))
+
+
+def create(path: str, data: bytes, temporary: str) -> bool:
+    """Like :func:`replace`, but only when nothing has the name yet; False when something has. Raises OSError.
+
+    link(2) is atomic on every file system that clusters use, NFS included, where O_EXCL and locks are not always."""
+    write_new(temporary, data)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(temporary)
+    sync_folder(os.path.dirname(path))
+    return True
+
+
+def sync_file(path: str) -> None:
+    """Brings a file that somebody else wrote to the disk. Raises OSError; ELOOP for a link."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(path: str) -> None:
+    """Brings a folder's entries to the disk. Raises OSError."""
+    fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,65 @@
+"""DeepSpeed: ``latest`` and ``global_stepN/`` with model states and, under ZeRO, one optimizer shard per rank.
+
+runtime/engine.py, save_checkpoint: all ranks write and commit, then rank 0 writes the tag's name into ``latest``. A tag
+that ``latest`` has not reached is therefore a save that did not finish. Shards of the highest ranks would otherwise
+not be missed: the number of ranks stands only in the pickles.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, step_in, whole_archive
+from holdfast_checkpoint.model import Proof
+
+LATEST = "latest"
+_MODEL = re.compile(r"mp_rank_(\d{1,6})_model_states\.pt")
+_ZERO = re.compile(r"(?:bf16_)?zero_pp_rank_(\d{1,6})_mp_rank_(\d{1,6})_(optim|model)_states\.pt")
+_ANY = re.compile(r"\S*_states\.pt")
+
+
+def judge(entry: Entry) -> Judged:
+    """Raises Bad unless ``latest`` has reached this tag and its set of shards is whole."""
+    tag = committed_tag(entry.root)
+    reached, step = step_in(tag), step_in(entry.name)
+    if tag != entry.name and (reached is None or step is None or step > reached):
+        raise torn(f"the file latest names {tag}: this save did not finish")
+    with entry.root.folder(entry.name) as folder:
+        return Judged(step, judge_tag(folder), Proof.STRUCTURE)
+
+
+def committed_tag(root: Folder) -> str:
+    """The tag that ``latest`` names; raises Bad(TORN) without one."""
+    if root.status(LATEST) is None:
+        raise torn("no file latest: no save was finished")
+    with root.file(LATEST) as file:
+        text = file.read_at(0, min(file.size_bytes, 256)).decode("utf-8", "replace").strip()
+    if not text.isprintable() or not text:
+        raise torn("the file latest is damaged")
+    return text
+
+
+def judge_tag(folder: Folder) -> int:
+    """Size in bytes of one tag's folder; raises Bad unless its set of shards is whole."""
+    names = [n for n in folder.names() if _ANY.fullmatch(n)]
+    models = {int(m[1]) for n in names if (m := _MODEL.fullmatch(n))}
+    shards = [(m[3], int(m[2]), int(m[1])) for n in names if (m := _ZERO.fullmatch(n))]
+    if not models and not any(kind == "model" for kind, _, _ in shards):
+        raise torn("no model states")
+    contiguous(models, "mp_rank model states")
+    grids = {kind: {(mp, dp) for k, mp, dp in shards if k == kind} for kind in ("optim", "model")}
+    for kind, grid in grids.items():
+        _check_grid(grid, kind)
+    if grids["optim"] and grids["model"] and grids["optim"] != grids["model"]:
+        raise torn("optimizer and model shards are not of the same ranks")
+    return sum(whole_archive(folder, name) for name in names)
+
+
+def _check_grid(grid: set[tuple[int, int]], kind: str) -> None:
+    rows = {mp for mp, _ in grid}
+    columns = {dp for _, dp in grid}
+    contiguous(rows, f"{kind} states of model rank")
+    contiguous(columns, f"{kind} states")
+    if len(grid) != len(rows) * len(columns):
+        raise torn(f"{kind} states of {len(rows) * len(columns) - len(grid)} ranks are missing")

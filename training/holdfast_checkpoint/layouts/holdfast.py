@@ -1,0 +1,64 @@
+"""Our own layout: judged against its manifest (:mod:`holdfast_checkpoint.manifest`)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import ExitStack
+
+from holdfast_checkpoint.confined import Folder, OpenFile, torn
+from holdfast_checkpoint.layouts.archives import load_json
+from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.manifest import MANIFEST, FileEntry, Manifest, parse_folder_name, parse_manifest
+from holdfast_checkpoint.model import Proof
+
+
+def judge(entry: Entry, digests: bool | None = None) -> Judged:
+    """Raises Bad unless every file of the manifest is there in its size and, with ``digests``, its content.
+
+    ``digests`` None: recomputed when the checkpoint is small enough (Limits.digest_bytes)."""
+    with entry.root.folder(entry.name) as folder:
+        manifest = _manifest(folder)
+        if parse_folder_name(entry.name) != (manifest.step, manifest.run):
+            raise torn(f"{MANIFEST} is of another checkpoint")
+        if digests is None:
+            digests = manifest.size_bytes <= folder.walk.limits.digest_bytes
+        with ExitStack() as stack:
+            folders = {"": folder}
+            for path, expected in manifest.files.items():
+                parent, _, name = path.rpartition("/")
+                if parent not in folders:
+                    folders[parent] = stack.enter_context(folder.folder(parent))
+                _check(folders[parent], name, path, expected, digests)
+    return Judged(manifest.step, manifest.size_bytes, Proof.DIGESTS if digests else Proof.SIZES, manifest.run)
+
+
+def _manifest(folder: Folder) -> Manifest:
+    if folder.status(MANIFEST) is None:
+        raise torn(f"no {MANIFEST}: the save did not finish")
+    with folder.file(MANIFEST) as file:
+        value = load_json(file.read_small(), MANIFEST)
+    try:
+        return parse_manifest(value)
+    except ValueError as error:
+        raise torn(f"{MANIFEST} is damaged: {error}") from error
+
+
+def _check(folder: Folder, name: str, path: str, expected: FileEntry, digests: bool) -> None:
+    with folder.file(name) as file:
+        if file.size_bytes != expected.size_bytes:
+            raise torn(f"{path} has {file.size_bytes} bytes, the manifest says {expected.size_bytes}")
+        if digests and _sha256(file) != expected.sha256:
+            raise torn(f"the content of {path} is not what the manifest says")
+
+
+def _sha256(file: OpenFile) -> str:
+    digest, position = hashlib.sha256(), 0
+    while position < file.size_bytes:
+        file.walk.tick()
+        chunk = os.pread(file.fd, 1 << 20, position)
+        if not chunk:
+            raise torn(f"{file.name} is cut short")
+        digest.update(chunk)
+        position += len(chunk)
+    return digest.hexdigest()

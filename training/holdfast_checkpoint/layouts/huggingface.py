@@ -1,0 +1,84 @@
+"""Hugging Face Trainer: ``checkpoint-N/`` with weights, optimizer, scheduler, RNG states and ``trainer_state.json``.
+
+transformers/trainer.py, _save_checkpoint: ``trainer_state.json`` is written after the model, the optimizer and the
+RNG state, so that without it the save did not finish.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.layouts import dcp, deepspeed
+from holdfast_checkpoint.layouts.archives import load_json
+from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, step_in, whole_archive, whole_safetensors
+from holdfast_checkpoint.model import Proof
+
+STATE = "trainer_state.json"
+_ARCHIVE = re.compile(
+    r"(?:optimizer|scheduler|scaler|rng_state(?:_\d+)?|training_args|pytorch_model\S*|adapter_model|optimizer_\d+)"
+    r"\.(?:pt|pth|bin)"
+)
+_RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
+_DCP_FOLDER = re.compile(r"(?:pytorch_model_fsdp|optimizer)_\d+")
+_WEIGHTS = re.compile(r"(?:model|adapter_model|pytorch_model)\S*\.(?:safetensors|bin)")
+_INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
+
+
+def judge(entry: Entry) -> Judged:
+    """Raises Bad unless the Trainer's state, all weights and all shards of their index are whole."""
+    with entry.root.folder(entry.name) as folder:
+        names = folder.names()
+        step = _state_step(folder)
+        if step != step_in(entry.name):
+            raise torn(f"{STATE} is of step {step}")
+        contiguous({int(m[1]) for n in names if (m := _RNG.fullmatch(n))}, "RNG state")
+        _check_shards(folder, [n for n in names if _INDEX.fullmatch(n)])
+        size = _check_files(folder, names) + _check_folders(folder, names)
+    return Judged(step, size, Proof.STRUCTURE)
+
+
+def _state_step(folder: Folder) -> int:
+    if folder.status(STATE) is None:
+        raise torn(f"no {STATE}: the save did not finish")
+    with folder.file(STATE) as file:
+        step = load_json(file.read_small(), STATE).get("global_step")
+    if type(step) is not int or step < 0:
+        raise torn(f"{STATE} has no global_step")
+    return step
+
+
+def _check_shards(folder: Folder, indexes: list[str]) -> None:
+    for index in indexes:
+        with folder.file(index) as file:
+            shards = load_json(file.read_small(), index).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise torn(f"{index} has no weight_map")
+        for shard in sorted({str(s) for s in shards.values()}):
+            if folder.status(shard) is None:
+                raise torn(f"{shard} is missing")
+            if not _WEIGHTS.fullmatch(shard):
+                raise torn(f"{index} names {shard}, which is no weights file")
+
+
+def _check_files(folder: Folder, names: list[str]) -> int:
+    size = 0
+    for name in names:
+        if name.endswith(".safetensors"):
+            size += whole_safetensors(folder, name)
+        elif _ARCHIVE.fullmatch(name):
+            size += whole_archive(folder, name)
+    return size
+
+
+def _check_folders(folder: Folder, names: list[str]) -> int:
+    size = 0
+    for name in (n for n in names if _DCP_FOLDER.fullmatch(n)):
+        with folder.folder(name) as shards:
+            size += dcp.judge_folder(shards)[0]
+    if deepspeed.LATEST in names:
+        with folder.folder(deepspeed.committed_tag(folder)) as tag:
+            size += deepspeed.judge_tag(tag)
+    elif not size or not any(_WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
+        raise torn("no weights")
+    return size

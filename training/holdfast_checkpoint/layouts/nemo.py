@@ -1,0 +1,44 @@
+"""NeMo and Megatron: a folder with ``weights/`` in DCP form (NeMo 2), or ``iter_N/`` in DCP form (Megatron-LM).
+
+NeMo puts an empty file ``NAME-unfinished`` beside a checkpoint while it is being written
+(``NeMoModelCheckpoint.UNFINISHED_CHECKPOINT_SUFFIX``); Megatron-LM writes ``latest_checkpointed_iteration.txt`` last.
+"""
+
+from __future__ import annotations
+
+from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.layouts import dcp
+from holdfast_checkpoint.layouts.common import Entry, Judged, step_in, whole_archive
+
+WEIGHTS = "weights"
+TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def judge(entry: Entry) -> Judged:
+    """Raises Bad unless the marks of both frameworks say that the save finished and the DCP folder is whole."""
+    step = step_in(entry.name)
+    if entry.root.status(f"{entry.name.removesuffix('.ckpt')}-unfinished") is not None:
+        raise torn("its -unfinished mark is still there")
+    _check_tracker(entry.root, step, entry.name)
+    with entry.root.folder(entry.name) as folder:
+        if WEIGHTS in folder.names():
+            with folder.folder(WEIGHTS) as weights:
+                size, proof = dcp.judge_folder(weights)
+                size += _common(weights)
+        else:
+            size, proof = dcp.judge_folder(folder)
+            size += _common(folder)
+    return Judged(step, size, proof)
+
+
+def _common(folder: Folder) -> int:
+    return whole_archive(folder, "common.pt") if folder.status("common.pt") is not None else 0
+
+
+def _check_tracker(root: Folder, step: int | None, name: str) -> None:
+    if not name.startswith("iter_") or root.status(TRACKER) is None:
+        return
+    with root.file(TRACKER) as file:
+        text = file.read_at(0, min(file.size_bytes, 32)).decode("ascii", "replace").strip()
+    if text.isdigit() and step is not None and step > int(text):
+        raise torn(f"{TRACKER} names {text}: this save did not finish")

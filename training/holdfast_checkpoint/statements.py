@@ -1,0 +1,154 @@
+"""What a job tells the agent of its node: one JSON object a line on a Unix stream socket. Nothing comes back.
+
+The agent takes who speaks from the kernel (SO_PEERCRED: pid, uid) and not from the line. The library never waits for
+the agent and never fails without one: a statement that cannot be sent at once is dropped. docs/checkpoints.md has the
+table of fields.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+from holdfast_checkpoint.runs import RunId
+
+VERSION = 1
+SOCKET_ENV = "HOLDFAST_AGENT_SOCKET"
+DEFAULT_SOCKET = "/run/holdfast/agent.sock"
+LINE_BYTES_MAX = 8192
+"""Longer lines are not sent, and an agent may end the connection on one."""
+_RETRY_S = 5.0
+_PROGRESS_EVERY_S = 1.0
+
+Statement = dict[str, str | int | bool | None]
+
+
+def register(
+    directory: str, run: RunId, *, layout: str = "auto", fenced: bool = False, save_signal: str | None = None
+) -> Statement:
+    """Here are the job's checkpoints. ``fenced``: every writer goes through this library, so a cut-off run does no harm."""
+    return _statement(
+        "checkpoint.register",
+        run,
+        dir=os.path.abspath(directory),
+        layout=layout,
+        fenced=fenced,
+        save_signal=save_signal,
+    )
+
+
+def saved(step: int, path: str, size_bytes: int, run: RunId) -> Statement:
+    """A checkpoint is complete and on the disk."""
+    return _statement("checkpoint.saved", run, step=step, path=path, bytes=size_bytes)
+
+
+def resumed(step: int, path: str | None, run: RunId) -> Statement:
+    """The run goes on from this step; path None: from the start."""
+    return _statement("checkpoint.resumed", run, step=step, path=path)
+
+
+def progress(step: int, run: RunId) -> Statement:
+    """The run has finished this step."""
+    return _statement("progress", run, step=step)
+
+
+def encode(statement: Mapping[str, str | int | bool | None]) -> bytes:
+    """One line; empty when it would be too long to be taken."""
+    line = json.dumps(statement, separators=(",", ":")).encode() + b"\n"
+    return line if len(line) <= LINE_BYTES_MAX else b""
+
+
+def _statement(kind: str, run: RunId, **fields: str | int | bool | None) -> Statement:
+    return {"v": VERSION, "kind": kind, "job_id": run.job_id, "restarts": run.restarts, "run": str(run), **fields}
+
+
+class Teller:
+    """A connection to the agent that never blocks for more than a system call and never raises.
+
+    It connects when there is something to say, tries again 5 s after a failure, and repeats the registration on each
+    new connection, so that an agent that was restarted learns it again."""
+
+    def __init__(self, path: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET
+        self._clock = clock
+        self._socket: socket.socket | None = None
+        self._owner_pid = 0
+        self._retry_at = float("-inf")
+        self._progress_at = float("-inf")
+        self._registration = b""
+        self._unsent = b""
+
+    def tell(self, statement: Statement) -> bool:
+        """Sends the statement; False when it was dropped."""
+        line = encode(statement)
+        if statement["kind"] == "checkpoint.register":
+            self._registration = line
+        elif statement["kind"] == "progress":
+            if self._clock() < self._progress_at + _PROGRESS_EVERY_S:
+                return False
+            self._progress_at = self._clock()
+        if not line:
+            return False
+        fresh = self._connect()
+        if self._socket is None:
+            return False
+        greeting = self._registration if fresh and line != self._registration else b""
+        return self._send(greeting + line)
+
+    def close(self) -> None:
+        """Ends the connection; a later statement opens a new one."""
+        if self._socket is not None:
+            self._socket.close()
+        self._socket, self._unsent = None, b""
+
+    def _connect(self) -> bool:
+        if self._socket is not None and self._owner_pid != os.getpid():
+            self.close()  # inherited over fork: the kernel would name the parent as the speaker
+        if self._socket is not None or self._clock() < self._retry_at:
+            return False
+        fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            fresh.connect(self._path)
+        except (OSError, ValueError):
+            fresh.close()
+            self._retry_at = self._clock() + _RETRY_S
+            return False
+        self._socket, self._owner_pid, self._unsent = fresh, os.getpid(), b""
+        return True
+
+    def _send(self, data: bytes) -> bool:
+        """A line that was cut by a full buffer is finished before the next one begins."""
+        if self._socket is None:
+            return False
+        try:
+            if self._unsent:
+                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_NOSIGNAL) :]
+            if self._unsent:
+                return False
+            sent = self._socket.send(data, socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            return False
+        except OSError:
+            self.close()
+            self._retry_at = self._clock() + _RETRY_S
+            return False
+        self._unsent = data[sent:]
+        return True
+
+
+def send_once(statement: Statement, path: str | None = None, timeout_s: float = 1.0) -> bool:
+    """Sends one statement and waits until the kernel has it, for command-line use. False when there is no agent."""
+    line = encode(statement)
+    if not line:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(timeout_s)
+        try:
+            connection.connect(path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET)
+            connection.sendall(line)
+        except (OSError, ValueError):
+            return False
+    return True
