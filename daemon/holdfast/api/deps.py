@@ -1,0 +1,101 @@
+"""What the API needs of the rest of the controller, handed in by the wiring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from holdfast.api.auth import Authenticator, TokenStore
+from holdfast.api.errors import ApiError
+from holdfast.api.hub import OrderHub
+from holdfast.controller.agents import AgentRegistry
+from holdfast.model.book import World
+from holdfast.ports import Clock, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class ApiStore(Store, TokenStore, Protocol):
+    """The store's port and its table of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    """Bounds of the API."""
+
+    read_threads: int = 4
+    """Queries at the same time."""
+    ingest_threads: int = 32
+    """Reports waiting for the store's writer at the same time; it groups their commits."""
+    max_waiting: int = 1024
+    """More store calls waiting than this: 503 at once instead of a queue that only grows."""
+    loop_late_s: float = 30.0
+    """``/livez`` fails when the control loop has not turned for this long."""
+    docs: bool = True
+    """Serve the OpenAPI description (to any token)."""
+
+
+@dataclass
+class ApiDeps:
+    """Everything behind the routes."""
+
+    store: ApiStore
+    agents: AgentRegistry
+    clock: Clock
+    wake: Callable[[], None]
+    """Wakes the control loop."""
+    world: Callable[[], World | None]
+    """The loop's latest view of everything; None before its first turn."""
+    orders: OrderHub
+    loop_turned_at: Callable[[], float | None]
+    """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
+    leader: Callable[[], bool] = lambda: True
+    """Whether this controller holds the lease."""
+    settings: ApiSettings = field(default_factory=ApiSettings)
+
+
+class Threads:
+    """Runs the store's synchronous calls beside the event loop, in bounded numbers."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._settings = settings
+        self._limiters: dict[str, CapacityLimiter] = {}
+        self._waiting = 0
+
+    async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A query. Raises ApiError 503 when too many wait."""
+        return await self._run("read", self._settings.read_threads, partial(call, *args, **kwargs))
+
+    async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A durable write; the thread ends it even when the caller goes away."""
+        return await self._run("write", self._settings.ingest_threads, partial(call, *args, **kwargs))
+
+    async def _run(self, name: str, size: int, call: Callable[[], T]) -> T:
+        if self._waiting >= self._settings.max_waiting:
+            raise ApiError(503, "unavailable", "Too many requests wait for the database; try again")
+        limiter = self._limiters.setdefault(name, CapacityLimiter(size))
+        self._waiting += 1
+        try:
+            return await to_thread.run_sync(call, limiter=limiter)
+        finally:
+            self._waiting -= 1
+
+
+@dataclass
+class Api:
+    """The dependencies and what the API itself keeps, shared by its routers."""
+
+    deps: ApiDeps
+    threads: Threads
+    auth: Authenticator
+
+    @classmethod
+    def of(cls, deps: ApiDeps) -> Api:
+        threads = Threads(deps.settings)
+        auth = Authenticator(deps.store.find_token, threads.read, deps.clock.monotonic_s)
+        return cls(deps, threads, auth)

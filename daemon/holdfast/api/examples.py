@@ -1,0 +1,99 @@
+"""OpenAPI descriptions of the routes that read their bodies themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.api.wire import HeartbeatBody, ReportBody
+
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
+_ENVELOPE: dict[str, Any] = {
+    "version": 1,
+    "node": "n1",
+    "instance_id": "i-0abc",
+    "boot_id": "8c1f2d7e",
+    "agent_version": "0.1.0",
+}
+
+_FINDING: dict[str, Any] = {
+    "kind": "finding",
+    "check": "gpu.xid",
+    "component": "GPU-6d8f7f2e",
+    "code": "79",
+    "verdict": "failed",
+    "severity": "fatal",
+    "remedy": "reboot",
+    "summary": "GPU has fallen off the bus",
+    "age_s": 0.21,
+    "gpu_uuid": "GPU-6d8f7f2e",
+    "gpu_minor": 3,
+    "pci": "0000:3b:00.0",
+    "evidence": {"xid": 79},
+}
+
+
+def _inline(schema: dict[str, Any]) -> dict[str, Any]:
+    schema.pop("$defs", None)
+    return schema
+
+
+def _body(schema: dict[str, Any], example: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "security": _SECURITY,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": _inline(schema), "example": example}},
+        },
+        "responses": _ok(answer),
+    }
+
+
+def _ok(answer: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "200": {
+            "description": "Done",
+            "content": {"application/json": {"schema": {"type": "object"}, "example": answer}},
+        }
+    }
+
+
+def _query(name: str, required: bool, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+REPORT = _body(
+    ReportBody.model_json_schema(),
+    {**_ENVELOPE, "outbox_id": "5d0e91aa", "sequence": 17, "items": [_FINDING]},
+    {"accepted": True, "duplicate": False, "out_of_order": False},
+)
+
+HEARTBEAT = _body(
+    HeartbeatBody.model_json_schema(),
+    {**_ENVELOPE, "interval_s": 10, "wall_time": "2026-01-01T00:00:00.000Z", "all_ok": True, "failing": []},
+    {"leader": True},
+)
+
+ORDERS: dict[str, Any] = {
+    "security": _SECURITY,
+    "parameters": [
+        _query("node", True, "The caller's own node.", {"type": "string", "minLength": 1}),
+        _query("instance_id", False, "Its machine, empty where no provider knows it.", {"type": "string"}),
+        _query("boot_id", True, "Its boot.", {"type": "string", "minLength": 1}),
+        _query("wait_s", False, "How long to wait, at most 60.", {"type": "number", "default": 0}),
+    ],
+    "responses": _ok(
+        {
+            "orders": [
+                {
+                    "id": "0h3k5d2m8x1q/SendOrder/validate/n1/1",
+                    "incident": "0h3k5d2m8x1q",
+                    "verb": "validate",
+                    "args": {},
+                    "boot_id": "8c1f2d7e",
+                    "instance_id": "i-0abc",
+                    "expires_s": 42.0,
+                }
+            ]
+        }
+    ),
+}

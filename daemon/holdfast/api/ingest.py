@@ -1,0 +1,192 @@
+"""What agents call: reports (durable), heartbeats (memory only) and orders (a long poll)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holdfast.api import examples
+from holdfast.api.auth import Role
+from holdfast.api.body import parse_object, read_body
+from holdfast.api.convert import Notes, to_report
+from holdfast.api.counters import Counters
+from holdfast.api.deps import Api
+from holdfast.api.errors import ApiError, answers
+from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, clean, parse, parse_items
+from holdfast.controller.agents import Hello
+from holdfast.model.action import Intent, SendOrder
+from holdfast.model.report import Report
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_LIMIT_BYTES = 1 << 16
+MAX_WAIT_S = 60.0
+LEADER = b'{"leader":true}'
+STANDBY = b'{"leader":false}'
+
+
+def ingest_router(api: Api, counters: Counters) -> APIRouter:
+    router = APIRouter(tags=["agents"])
+    ingest = _Ingest(api, counters)
+
+    @router.post("/v1/reports", openapi_extra=examples.REPORT, responses=answers(400, 401, 403, 413, 422, 503))
+    async def reports(request: Request) -> Response:
+        """Store a report for good: 200 means durable; the same again answers `duplicate: true` and changes nothing."""
+        return await ingest.report(request)
+
+    @router.post("/v1/heartbeats", openapi_extra=examples.HEARTBEAT, responses=answers(400, 401, 403, 413, 422))
+    async def heartbeats(request: Request) -> Response:
+        """Say that the agent is alive. Touches memory only."""
+        return await ingest.heartbeat(request)
+
+    @router.get("/v1/orders", openapi_extra=examples.ORDERS, responses=answers(401, 403, 422, 503))
+    async def orders(request: Request) -> Response:
+        """Wait for orders: answers at once when there is one, else after `wait_s` with an empty list."""
+        return await ingest.orders(request)
+
+    return router
+
+
+class _Ingest:
+    def __init__(self, api: Api, counters: Counters) -> None:
+        self._api = api
+        self._deps = api.deps
+        self._counters = counters
+
+    async def report(self, request: Request) -> Response:
+        caller = await self._api.auth.caller(request, Role.AGENT)
+        message = parse_object(await read_body(request))
+        received_at = self._deps.clock.now()
+        check_version(message)
+        body = parse(ReportBody, message)
+        _own_node(caller.node, body.node)
+        items, unknown = parse_items(body.items)
+        report, notes = to_report(body, items, received_at)
+        self._note(report, notes, unknown)
+        accepted = await self._api.threads.write(self._deps.store.accept, report)
+        hello = Hello(report.node, report.instance_id, report.boot_id, report.agent_version)
+        self._deps.agents.heard(hello, received_at, self._deps.clock.monotonic_s())
+        if not accepted.duplicate:
+            self._deps.wake()
+        self._counters.report(report, accepted)
+        return JSONResponse({"accepted": True, "duplicate": accepted.duplicate, "out_of_order": accepted.out_of_order})
+
+    async def heartbeat(self, request: Request) -> Response:
+        caller = await self._api.auth.caller(request, Role.AGENT)
+        message = parse_object(await read_body(request, HEARTBEAT_LIMIT_BYTES))
+        check_version(message)
+        body = parse(HeartbeatBody, message)
+        _own_node(caller.node, body.node)
+        hello = Hello(
+            node=body.node,
+            instance_id=body.instance_id,
+            boot_id=body.boot_id,
+            agent_version=body.agent_version,
+            interval_s=body.interval_s,
+            wall_time=_time(body.wall_time),
+            all_ok=body.all_ok,
+            failing=body.failing,
+        )
+        if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
+            self._deps.wake()
+        self._counters.heartbeats.inc()
+        return Response(LEADER if self._deps.leader() else STANDBY, media_type="application/json")
+
+    async def orders(self, request: Request) -> Response:
+        caller = await self._api.auth.caller(request, Role.AGENT)
+        query = request.query_params
+        node, instance_id, boot_id = (clean(query.get(k, ""), 256) for k in ("node", "instance_id", "boot_id"))
+        for field, value in (("node", node), ("boot_id", boot_id)):
+            if not value:
+                raise ApiError(422, "invalid", f"{field}: is missing", field)
+        _own_node(caller.node, node)
+        end_s = self._deps.clock.monotonic_s() + _wait_s(query.get("wait_s"))
+        found = await self._wait_for_orders(request, node, instance_id, boot_id, end_s)
+        return JSONResponse({"orders": [order_json(i, self._deps.clock.now()) for i in found]})
+
+    async def _wait_for_orders(
+        self, request: Request, node: str, instance_id: str, boot_id: str, end_s: float
+    ) -> tuple[Intent, ...]:
+        hub, boot = self._deps.orders, f"{node}/{instance_id}/{boot_id}"
+        while True:
+            generation = hub.generation(node)
+            pause_s = math.inf
+            if hub.may_have_orders(node, boot) and not await request.is_disconnected():
+                found = await self._api.threads.write(
+                    self._deps.store.take_orders, node, instance_id, boot_id, self._deps.clock.now()
+                )
+                new = hub.fresh(boot, found)
+                if new:
+                    return new
+                if found:
+                    pause_s = 1.0  # handed out a moment ago: look again soon, in case the answer was lost
+                else:
+                    hub.found_none(boot, generation)
+            left_s = end_s - self._deps.clock.monotonic_s()
+            if left_s <= 0 or hub.closed or await request.is_disconnected():
+                return ()
+            await hub.wait(node, generation, min(left_s, pause_s))
+
+    def _note(self, report: Report, notes: Notes, unknown: int) -> None:
+        if notes.clamped:
+            log.warning("ages clamped node=%s boot=%s items=%d", report.node, report.boot_id, notes.clamped)
+        if unknown:
+            log.warning("unknown items ignored node=%s agent=%s items=%d", report.node, report.agent_version, unknown)
+        for item in notes.history:
+            log.info(
+                "history noted node=%s check=%s component=%s code=%s",
+                report.node,
+                item.check,
+                item.component,
+                item.code,
+            )
+        self._counters.notes(notes, unknown)
+
+
+def order_json(intent: Intent, now: datetime) -> dict[str, Any]:
+    """An order as the agent gets it; ``expires_s`` is the time left now."""
+    action = intent.action
+    if not isinstance(action, SendOrder):
+        raise TypeError(f"{intent.key} is not an order")
+    left_s = action.expires_s - (now - intent.planned_at).total_seconds()
+    return {
+        "id": intent.key,
+        "incident": intent.incident_id,
+        "verb": action.verb.value,
+        "args": dict(action.args),
+        "boot_id": action.boot_id,
+        "instance_id": action.instance_id,
+        "expires_s": round(max(left_s, 0.0), 3),
+    }
+
+
+def _own_node(mine: str | None, named: str) -> None:
+    if mine != named:
+        raise ApiError(403, "wrong_node", f"The token belongs to node {mine}, not to {named}", "node")
+
+
+def _wait_s(text: str | None) -> float:
+    try:
+        wait_s = float(text) if text else 0.0
+    except ValueError:
+        raise ApiError(422, "invalid", "wait_s: must be a number of seconds", "wait_s") from None
+    if math.isnan(wait_s):
+        raise ApiError(422, "invalid", "wait_s: must be a number of seconds", "wait_s")
+    return min(max(wait_s, 0.0), MAX_WAIT_S)
+
+
+def _time(text: str | None) -> datetime | None:
+    """The node's wall clock; anything unreadable is as good as absent."""
+    if not text:
+        return None
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return value if value.tzinfo is not None else value.replace(tzinfo=UTC)

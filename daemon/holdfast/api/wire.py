@@ -1,0 +1,269 @@
+"""The wire (``docs/reference/wire.md``): parsed tolerantly into pydantic models, converted to the core's nouns.
+
+Unknown fields and item kinds are kept out of the way; texts are cut and cleaned, names that are too long are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from holdfast.api.errors import ApiError, first_error
+from holdfast.model.report import WIRE_VERSION
+from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
+
+MAX_AGE_S = 7 * 24 * 3600.0
+MAX_ITEMS = 1000
+MAX_ENTRIES = 256
+"""Entries of one mapping; a node has some tens of evidence values."""
+MAX_DEPTH = 6
+MAX_TEXT = 2000
+MAX_WORD = 256
+_BIG = 2**63 - 1
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,251}$")
+
+
+def clean(text: str, limit: int = MAX_TEXT) -> str:
+    """One line without control characters, cut to ``limit`` characters."""
+    return _CONTROL.sub(" ", text[: limit * 2]).strip()[:limit]
+
+
+def _name(text: str) -> str:
+    if not _NAME.match(text):
+        raise ValueError("must be letters, digits, dot, underscore or hyphen, at most 252 characters")
+    return text
+
+
+def _word(text: str) -> str:
+    if len(text) > MAX_WORD:
+        raise ValueError(f"must have at most {MAX_WORD} characters")
+    return clean(text, MAX_WORD)
+
+
+def _text(value: object) -> object:
+    return clean(value) if isinstance(value, str) else value
+
+
+def _age(value: object) -> object:
+    return 0.0 if value is None else value
+
+
+def _scalar(value: object) -> Scalar:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) <= _BIG else float(value) if abs(value) < 10**300 else clean(str(value)[:80])
+    if isinstance(value, float):
+        return value
+    return "" if value is None else clean(str(value))
+
+
+def _scalars(value: object) -> dict[str, Scalar]:
+    """A flat mapping; nested values become text, everything beyond the bound is dropped."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("must be an object")
+    return {clean(str(k), 100): _scalar(v) for k, v in list(value.items())[:MAX_ENTRIES]}
+
+
+def _words(value: object) -> object:
+    if value is None:
+        return ()
+    return [clean(v, MAX_WORD) for v in value[:MAX_ENTRIES] if isinstance(v, str)] if isinstance(value, list) else value
+
+
+def _json(value: object, depth: int = 0) -> Any:
+    """Nested values, cleaned and bounded; too deep becomes text."""
+    if isinstance(value, Mapping) and depth < MAX_DEPTH:
+        return {clean(str(k), 100): _json(v, depth + 1) for k, v in list(value.items())[:MAX_ENTRIES]}
+    if isinstance(value, list) and depth < MAX_DEPTH:
+        return [_json(v, depth + 1) for v in value[:MAX_ENTRIES]]
+    return None if value is None else _scalar(value)
+
+
+def _details(value: object) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("must be an object")
+    result: dict[str, Any] = _json(value)
+    return result
+
+
+def _path(text: str | None) -> str | None:
+    if text is not None and _CONTROL.search(text):
+        raise ValueError("must have no control characters")
+    return text
+
+
+def _gpus(value: object) -> dict[str, dict[str, Scalar]]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError("must be an object")
+    return {clean(str(k), 100): _scalars(v) for k, v in list(value.items())[:MAX_ENTRIES]}
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Word = Annotated[str, AfterValidator(_word)]
+OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else _word(v))]
+Text = Annotated[str, BeforeValidator(_text)]
+Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
+Age = Annotated[float, BeforeValidator(_age)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Count = Annotated[int, Field(ge=0, le=_BIG)]
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False, frozen=True)
+
+
+class FindingItem(_Wire):
+    """A check's judged result that is not OK."""
+
+    kind: Literal["finding"] = "finding"
+    check: Annotated[Word, Field(min_length=1)]
+    component: Word = "node"
+    code: Word = ""
+    verdict: Verdict
+    severity: Severity | None = None
+    remedy: Remedy | None = None
+    summary: Text = ""
+    age_s: Age = 0.0
+    monotonic_s: float | None = None
+    wall_time: OptWord = None
+    evidence: Scalars = {}
+    gpu_uuid: OptWord = None
+    gpu_minor: Annotated[int, Field(ge=0, le=1023)] | None = None
+    pci: OptWord = None
+    consequence: bool | None = None
+    sticky: bool | None = None
+    history: bool | None = None
+
+
+class ClearItem(_Wire):
+    """A positive OK of a check that had found something sticky."""
+
+    kind: Literal["clear"] = "clear"
+    check: Annotated[Word, Field(min_length=1)]
+    component: Word = "node"
+    age_s: Age = 0.0
+
+
+class StatementItem(_Wire):
+    """What a job said on the node, bound by the agent to the caller's uid and job."""
+
+    kind: Literal["statement"] = "statement"
+    statement: Literal["checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"]
+    job_id: Count
+    uid: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    restarts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    step: Annotated[int, Field(ge=0, le=_BIG)] | None = None
+    path: Annotated[Annotated[str, Field(max_length=4096)] | None, AfterValidator(_path)] = None
+    detail: Scalars = {}
+    age_s: Age = 0.0
+
+
+class InventoryItem(_Wire):
+    """The hardware as the agent saw it."""
+
+    kind: Literal["inventory"] = "inventory"
+    gpus: Annotated[dict[str, dict[str, Scalar]], BeforeValidator(_gpus)] = {}
+    driver_version: Word = ""
+    detail: Scalars = {}
+
+
+class OutcomeItem(_Wire):
+    """What became of an order."""
+
+    kind: Literal["order_outcome"] = "order_outcome"
+    order_id: Annotated[Word, Field(min_length=1)]
+    ok: bool
+    summary: Text = ""
+    detail: Annotated[dict[str, Any], BeforeValidator(_details)] = {}
+    age_s: Age = 0.0
+
+
+Item = FindingItem | ClearItem | StatementItem | InventoryItem | OutcomeItem
+ITEMS: Mapping[str, type[Item]] = {
+    "finding": FindingItem,
+    "clear": ClearItem,
+    "statement": StatementItem,
+    "inventory": InventoryItem,
+    "order_outcome": OutcomeItem,
+}
+
+
+class Envelope(_Wire):
+    """What every message of an agent begins with."""
+
+    version: int
+    node: Name
+    instance_id: Word = ""
+    boot_id: Annotated[Word, Field(min_length=1)]
+    agent_version: Word = ""
+
+
+class ReportBody(Envelope):
+    """``POST /v1/reports``. Items are parsed one by one, see :func:`parse_items`."""
+
+    outbox_id: Annotated[Word, Field(min_length=1)]
+    sequence: Count
+    items: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)] = []
+
+
+class HeartbeatBody(Envelope):
+    """``POST /v1/heartbeats``."""
+
+    interval_s: Annotated[float, Field(ge=0.05, le=3600)] = 10.0
+    wall_time: OptWord = None
+    all_ok: bool = False
+    failing: Words = ()
+
+
+def check_version(message: Mapping[str, Any]) -> None:
+    """Versions N and N−1 are accepted. Raises ApiError 422."""
+    version = message.get("version")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise ApiError(422, "invalid", "version: must be a whole number", "version")
+    if not max(1, WIRE_VERSION - 1) <= version <= WIRE_VERSION:
+        text = f"Version {version} of the wire is not spoken here, only {WIRE_VERSION}; upgrade the older side"
+        raise ApiError(422, "unsupported_version", text, "version")
+
+
+def parse(model: type[M], message: Mapping[str, Any]) -> M:
+    """Validated, or ApiError 422 that names the field."""
+    try:
+        return model.model_validate(message)
+    except ValidationError as error:
+        text, field = first_error(error.errors(include_url=False, include_context=False))
+        raise ApiError(422, "invalid", clean(text, 500), field and clean(field, 200)) from None
+
+
+def parse_items(raw: list[dict[str, Any]]) -> tuple[tuple[Item, ...], int]:
+    """The items, and how many were of a kind that this version does not know. Raises ApiError 422 naming the item."""
+    items: list[Item] = []
+    unknown = 0
+    for number, item in enumerate(raw):
+        kind = item.get("kind")
+        if not isinstance(kind, str):
+            raise ApiError(422, "invalid", f"items.{number}.kind: must be a word", f"items.{number}.kind")
+        model = ITEMS.get(kind)
+        if model is None:
+            unknown += 1
+            continue
+        try:
+            items.append(parse(model, item))
+        except ApiError as error:
+            field = f"items.{number}.{error.field}" if error.field else f"items.{number}"
+            raise ApiError(422, "invalid", f"items.{number}.{error.message}", field) from None
+    return tuple(items), unknown

@@ -1,0 +1,104 @@
+"""What the controller knows of its agents from their own words; in memory only, refilled within one heartbeat after a start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from holdfast.model.report import AgentView
+
+GAP_HEARTBEATS = 2.5
+"""A longer silence than this many intervals ends the span that ``first_heard`` counts from (DeathPolicy's default)."""
+MACHINES_PER_NODE = 4
+"""One serves and one is being validated; more are leftovers, and the longest silent is forgotten."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a heartbeat or a report says of its sender. None: it says nothing of that."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    agent_version: str = ""
+    interval_s: float | None = None
+    wall_time: datetime | None = None
+    all_ok: bool | None = None
+    failing: tuple[str, ...] | None = None
+
+
+class AgentRegistry:
+    """Agents by node and machine. For one event loop: no locks, every call is short."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, tuple[AgentView, ...]] = {}
+        self._heard_s: dict[tuple[str, str], float] = {}
+
+    def heard(self, hello: Hello, received_at: datetime, monotonic_s: float) -> bool:
+        """Note that an agent spoke. True: the control loop should look (new, back, another boot, other failing checks)."""
+        agents = self._nodes.get(hello.node, ())
+        before = next((a for a in agents if a.instance_id == hello.instance_id), None)
+        key = (hello.node, hello.instance_id)
+        gap_s = monotonic_s - self._heard_s.get(key, monotonic_s)
+        self._heard_s[key] = monotonic_s
+        after, news = _updated(before, hello, received_at, gap_s)
+        others = [a for a in agents if a.instance_id != hello.instance_id]
+        self._nodes[hello.node] = self._bounded([*others, after])
+        return news
+
+    def views(self) -> Mapping[str, tuple[AgentView, ...]]:
+        """Node → its agents, most recently heard last; a copy that does not change."""
+        return dict(self._nodes)
+
+    def forget(self, node: str, instance_id: str) -> None:
+        """Drop a machine that is gone for good (terminated). One that is not known is a success."""
+        self._heard_s.pop((node, instance_id), None)
+        left = tuple(a for a in self._nodes.get(node, ()) if a.instance_id != instance_id)
+        if left:
+            self._nodes[node] = left
+        else:
+            self._nodes.pop(node, None)
+
+    def _bounded(self, agents: list[AgentView]) -> tuple[AgentView, ...]:
+        while len(agents) > MACHINES_PER_NODE:
+            gone = agents.pop(0)
+            self._heard_s.pop((gone.node, gone.instance_id), None)
+        return tuple(agents)
+
+
+def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_s: float) -> tuple[AgentView, bool]:
+    if before is None or before.boot_id != hello.boot_id:
+        return _fresh(hello, received_at), True
+    interval_s = before.heartbeat_interval_s if hello.interval_s is None else hello.interval_s
+    back = gap_s > GAP_HEARTBEATS * max(interval_s, before.heartbeat_interval_s)
+    after = replace(
+        before,
+        last_heard=received_at,
+        first_heard=received_at if back else before.first_heard,
+        heartbeat_interval_s=interval_s,
+        agent_version=hello.agent_version or before.agent_version,
+        clock_offset_s=_offset_s(hello, received_at, before.clock_offset_s),
+        failing=before.failing if hello.failing is None else hello.failing,
+        all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
+    )
+    return after, back or after.all_ok != before.all_ok or after.failing != before.failing
+
+
+def _fresh(hello: Hello, received_at: datetime) -> AgentView:
+    return AgentView(
+        node=hello.node,
+        instance_id=hello.instance_id,
+        boot_id=hello.boot_id,
+        last_heard=received_at,
+        first_heard=received_at,
+        heartbeat_interval_s=10.0 if hello.interval_s is None else hello.interval_s,
+        agent_version=hello.agent_version,
+        clock_offset_s=_offset_s(hello, received_at, 0.0),
+        failing=hello.failing or (),
+        all_ok=bool(hello.all_ok),
+    )
+
+
+def _offset_s(hello: Hello, received_at: datetime, otherwise_s: float) -> float:
+    return otherwise_s if hello.wall_time is None else (hello.wall_time - received_at).total_seconds()
