@@ -82,4 +82,4 @@ def test_the_example_is_valid_toml_and_means_the_defaults(tmp_path: Path) -> Non
     path = write(tmp_path, example())
     assert load_agent_config(path) == load_agent_config(write(tmp_path, ""))
     commented = {line.split()[1] for line in example().splitlines() if line.endswith(" =")}
-    assert set(tomllib.loads(example())) | commented == {field for field in AgentConfig.__dataclass_fields__}
+    assert set(tomllib.loads(example())) | commented == set(AgentConfig.__dataclass_fields__)

@@ -1,0 +1,93 @@
+"""The kernel log as a source of results: live records count, history is only recorded, the cursor survives a restart."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.checks.xid import parse_live
+from holdfast_checks.inventory import GpuRef
+from holdfast_checks.probes.kmsg import Cursor, KmsgFollower
+from holdfast_checks.probes.kmsg_record import Record
+from holdfast_checks.result import Result
+
+log = logging.getLogger(__name__)
+
+CURSOR_KEY = "kmsg_cursor"
+_HELD = 2000
+"""Records kept while the GPUs of the node are not known yet, newest first to stay."""
+_HISTORY = 200
+"""Most results of history that are recorded, the newest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A result from the kernel log."""
+
+    result: Result
+    history: bool
+
+
+class KernelLog:
+    """Raises OSError when the log cannot be opened."""
+
+    def __init__(self, path: Path, boot_id: str, cursor: str | None) -> None:
+        """``cursor``: what :attr:`cursor` was when its records had been dealt with."""
+        self._follower = KmsgFollower(path, boot_id, _cursor(cursor))
+        self._held: deque[Record] = deque(maxlen=_HELD)
+        self._caught_up_s: float | None = None
+
+    def fileno(self) -> int:
+        return self._follower.fileno()
+
+    @property
+    def cursor(self) -> str:
+        """Save it together with the results."""
+        where = self._follower.cursor
+        return json.dumps([where.boot_id, where.seq])
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is held back, so that the cursor may be saved."""
+        return not self._held
+
+    def read(self, gpus: Mapping[str, GpuRef] | None, now_s: float) -> list[Seen]:
+        """Judge what is new. ``gpus`` (PCI address → GPU) None: not known yet, records wait."""
+        self._held.extend(record for record in self._follower.read_available() if record.from_kernel)
+        caught_up_s, self._caught_up_s = self._caught_up_s, now_s
+        if gpus is None:
+            return []
+        seen = [each for record in self._held if (each := _judge(record, gpus, caught_up_s, now_s)) is not None]
+        self._held.clear()
+        history = [each for each in seen if each.history]
+        return history[-_HISTORY:] + [each for each in seen if not each.history]
+
+    def close(self) -> None:
+        self._follower.close()
+
+
+def _judge(record: Record, gpus: Mapping[str, GpuRef], caught_up_s: float | None, now_s: float) -> Seen | None:
+    result = parse_live(record.message, gpus, monotonic_s=_placed(record, caught_up_s, now_s))
+    return Seen(result, record.history) if result is not None and result.bad else None
+
+
+def _placed(record: Record, caught_up_s: float | None, now_s: float) -> float:
+    """The record's time on CLOCK_MONOTONIC. The kernel stamps records with a clock of its own that drifts from it over weeks;
+    a record that was not there at the last look cannot be older than that look, nor is any from the future."""
+    at_s = min(record.monotonic_s, now_s)
+    return at_s if record.history or caught_up_s is None else max(at_s, min(caught_up_s, now_s))
+
+
+def _cursor(text: str | None) -> Cursor | None:
+    if text is None:
+        return None
+    try:
+        boot_id, seq = json.loads(text)
+        return Cursor(str(boot_id), int(seq))
+    except (ValueError, TypeError):
+        log.warning("event=cursor_unreadable effect=log_is_history")
+        return None

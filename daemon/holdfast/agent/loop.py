@@ -1,0 +1,75 @@
+"""The agent's one loop: descriptors, periodic tasks and calls from other threads, in turns."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from holdfast.agent.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+Task = Callable[[], None]
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+
+class Loop:
+    """Nothing in a task may block; what can hang runs in a child process or a thread of its own."""
+
+    def __init__(self, tasks: Mapping[str, tuple[float, Task]], phase: float = 0.0) -> None:
+        """``tasks``: name → (interval in seconds, what to do). All are due at the start, in this order."""
+        self._tasks = {name: task for name, (_interval, task) in tasks.items()}
+        intervals = {name: interval for name, (interval, _task) in tasks.items()}
+        self.schedule = Schedule(intervals, time.monotonic(), phase)
+        self._selector = selectors.DefaultSelector()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wake_fd, selectors.EVENT_READ, self._woken)
+        self._calls: deque[Task] = deque()
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Turn until :meth:`stop`."""
+        while not self._stopping.is_set():
+            self.turn(self.schedule.next_s() - time.monotonic())
+
+    def turn(self, timeout_s: float) -> None:
+        """Wait for something, then do everything that there is to do once."""
+        for ready, _events in self._selector.select(max(0.0, min(timeout_s, 60.0))):
+            ready.data()
+        while self._calls:
+            self._calls.popleft()()
+        for name in self.schedule.due(time.monotonic()):
+            self._tasks[name]()
+
+    def watch(self, source: HasFileno | int, task: Task) -> None:
+        """Call ``task`` in each turn in which the descriptor is readable."""
+        self._selector.register(source, selectors.EVENT_READ, task)
+
+    def unwatch(self, source: HasFileno | int) -> None:
+        self._selector.unregister(source)
+
+    def call(self, task: Task) -> None:
+        """Have the loop do something soon; from any thread or signal handler."""
+        self._calls.append(task)
+        os.eventfd_write(self._wake_fd, 1)
+
+    def stop(self) -> None:
+        """End after this turn; from any thread or signal handler."""
+        self._stopping.set()
+        os.eventfd_write(self._wake_fd, 1)
+
+    def close(self) -> None:
+        self._selector.close()
+        os.close(self._wake_fd)
+
+    def _woken(self) -> None:
+        os.eventfd_read(self._wake_fd)

@@ -1,0 +1,108 @@
+"""What the agent remembers on disk: one SQLite file, opened by the process's threads in turn.
+
+SQLite's log makes a commit whole or absent after ``kill -9`` and power loss. A file that cannot be read is put aside under
+another name and a new one begun, with a new outbox id: a damaged memory must never keep an agent from reporting.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+FILE = "agent.db"
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS items (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, lane INTEGER NOT NULL, rank INTEGER NOT NULL, key TEXT NOT NULL, boot_id TEXT NOT NULL,
+  monotonic_s REAL NOT NULL, wall_s REAL NOT NULL, report INTEGER, size INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS items_by_key ON items (key);
+CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, received_s REAL NOT NULL, outcome TEXT) WITHOUT ROWID;
+"""
+
+
+class Memory:
+    """The file. Every method may raise ``sqlite3.Error`` (a full disk); callers say what that means for them."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path = folder / FILE
+        self._lock = threading.RLock()
+        try:
+            self._db = self._open()
+        except sqlite3.DatabaseError as error:
+            self._put_aside(error)
+            self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=FULL")
+            db.execute("PRAGMA cache_size=-512")  # KiB: small, the file is small
+            if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+                raise sqlite3.DatabaseError("quick_check failed")
+            db.executescript(_SCHEMA)
+            db.execute(f"PRAGMA user_version={_VERSION}")
+            db.execute("INSERT OR IGNORE INTO meta VALUES ('outbox_id', ?)", (str(uuid.uuid4()),))
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
+        stamp = int(time.time() * 1000)
+        log.error(
+            "event=memory_damaged path=%s error=%r kept_as=%s.damaged-%d", self.path, str(error), self.path.name, stamp
+        )
+        for suffix in ("", "-wal", "-shm"):
+            part = self.path.with_name(self.path.name + suffix)
+            if part.exists():
+                part.replace(self.path.with_name(f"{self.path.name}.damaged-{stamp}{suffix}"))
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """All or nothing. ``durable``: on disk (fsync) when it ends; otherwise safe against ``kill -9`` only."""
+        with self._lock:
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def read(self, query: str) -> list[Any]:
+        """Rows of a query that changes nothing; works on a full disk too."""
+        with self._lock:
+            return self._db.execute(query).fetchall()
+
+    def get(self, key: str) -> str | None:
+        """One fact by name."""
+        with self._lock:
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set(self, key: str, value: str, *, durable: bool = True) -> None:
+        with self.transaction(durable=durable) as db:
+            set_in(db, key, value)
+
+    def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+def set_in(db: sqlite3.Connection, key: str, value: str) -> None:
+    """Set a fact inside a running transaction."""
+    db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))

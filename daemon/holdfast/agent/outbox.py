@@ -1,0 +1,262 @@
+"""Items that wait for the controller: on disk before they count, bounded, sent as reports that keep their name.
+
+A report is named by the highest item number in it, and sealed (its items noted) before it is sent, so that the same name never
+carries other items. Two lanes are never mixed in one report: findings, clears and outcomes go first, the rest after them.
+A sealed report keeps its name and items until it was answered, also over ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.agent.memory import Memory, set_in
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 900_000
+"""Below the 1 MiB that the API takes, with room for the envelope."""
+BATCH_ITEMS = 500
+_URGENT, _BULK = 0, 1
+_LANE = {"finding": _URGENT, "clear": _URGENT, "order_outcome": _URGENT}
+_RANK = {"progress": 0, "statement": 2, "inventory": 1, "clear": 3}
+"""What is dropped first when the outbox is full, low first. Findings and outcomes (rank 9) are never dropped."""
+_KEPT = 9
+_COLUMNS = "seq, boot_id, monotonic_s, wall_s, size, body"
+_MEMORY_ITEMS = 1000
+"""Most items kept in memory while the disk refuses writes; findings beyond it are kept all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to report; ``body`` is the wire's item without its age."""
+
+    body: Mapping[str, Any]
+    monotonic_s: float
+    """When it happened on this boot's CLOCK_MONOTONIC: the age is counted from here."""
+    key: str = ""
+    """Items of one key replace each other while they wait (progress); empty: never replaced."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.body["kind"])
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One report on its way."""
+
+    sequence: int
+    boot_id: str
+    items: tuple[dict[str, Any], ...]
+    """As on the wire, with ``age_s`` as of now."""
+    numbers: tuple[int, ...]
+
+
+class Outbox:
+    """Thread-safe. ``put`` never raises for a full disk: it keeps the items in memory and says so."""
+
+    def __init__(
+        self, memory: Memory, boot_id: str, *, max_items: int = 10_000, max_bytes: int = 16 * 1024 * 1024
+    ) -> None:
+        self._memory = memory
+        self._boot_id = boot_id
+        self._max_items = max_items
+        self._max_bytes = max_bytes
+        self._overflow: list[Item] = []
+        self._accepted: set[int] = set()
+        """Accepted by the controller, but the disk refused to forget them."""
+        self._lock = threading.Lock()
+        self.id = memory.get("outbox_id") or ""
+        with memory.transaction(durable=False) as db:
+            self._count, self._bytes = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+
+    def __len__(self) -> int:
+        return int(self._count) + len(self._overflow)
+
+    def put(self, items: Iterable[Item], facts: Mapping[str, str] | None = None, *, durable: bool = True) -> bool:
+        """Add items, and set facts (a cursor, the standing findings) in the same transaction. False: in memory only."""
+        with self._lock:
+            fresh = [*self._overflow, *items]
+            try:
+                self._write(fresh, facts or {}, durable=durable)
+            except sqlite3.Error as error:
+                if not self._overflow:
+                    log.error("event=outbox_disk_refused error=%r effect=items_kept_in_memory", str(error))
+                self._overflow = _bounded(fresh)
+                return False
+            if self._overflow:
+                log.warning("event=outbox_disk_back items=%d", len(self._overflow))
+            self._overflow = []
+            return True
+
+    def _write(self, items: list[Item], facts: Mapping[str, str], *, durable: bool) -> None:
+        with self._memory.transaction(durable=durable) as db:
+            for item in items:
+                self._insert(db, item)
+            for key, value in facts.items():
+                set_in(db, key, value)
+            count, size = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+            dropped = self._make_room(db, count, size)
+            if dropped:
+                count, size = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+        self._count, self._bytes = count, size
+
+    def _insert(self, db: sqlite3.Connection, item: Item) -> None:
+        body = json.dumps(item.body, separators=(",", ":"), ensure_ascii=False)
+        if item.key:
+            db.execute("DELETE FROM items WHERE key = ? AND report IS NULL", (item.key,))
+        wall_s = time.time() - (time.monotonic() - item.monotonic_s)
+        rank = _RANK.get("progress" if item.body.get("statement") == "progress" else item.kind, _KEPT)
+        values = (
+            _LANE.get(item.kind, _BULK),
+            rank,
+            item.key,
+            self._boot_id,
+            item.monotonic_s,
+            wall_s,
+            len(body.encode()),
+            body,
+        )
+        db.execute(
+            "INSERT INTO items (lane, rank, key, boot_id, monotonic_s, wall_s, size, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def _make_room(self, db: sqlite3.Connection, count: int, size: int) -> int:
+        if count <= self._max_items and size <= self._max_bytes:
+            return 0
+        dropped = 0
+        rows = db.execute("SELECT seq, size FROM items WHERE rank < ? ORDER BY rank, seq", (_KEPT,)).fetchall()
+        for seq, item_size in rows:
+            if count <= self._max_items and size <= self._max_bytes:
+                break
+            db.execute("DELETE FROM items WHERE seq = ?", (seq,))
+            count, size, dropped = count - 1, size - item_size, dropped + 1
+        log.warning("event=outbox_full dropped=%d items=%d bytes=%d", dropped, count, size)
+        return dropped
+
+    def next_batch(self) -> Batch | None:
+        """The report to send now: a sealed one again, else the oldest of the urgent lane, else of the other. None: nothing."""
+        with self._lock:
+            try:
+                with self._memory.transaction(durable=False) as db:
+                    rows = self._choose(db)
+            except sqlite3.Error as error:
+                log.warning("event=outbox_disk_refused error=%r effect=sent_unsealed", str(error))
+                rows = self._unsealed()
+            if rows:
+                return _batch(rows, self._boot_id)
+            return self._from_memory()
+
+    def _choose(self, db: sqlite3.Connection) -> list[Any]:
+        self._forget_accepted(db)
+        for lane in (_URGENT, _BULK):
+            sealed = db.execute("SELECT min(report) FROM items WHERE lane = ?", (lane,)).fetchone()[0]
+            if sealed is not None:
+                return db.execute(f"SELECT {_COLUMNS} FROM items WHERE report = ? ORDER BY seq", (sealed,)).fetchall()  # noqa: S608
+            query = f"SELECT {_COLUMNS} FROM items WHERE lane = ? AND report IS NULL ORDER BY seq LIMIT ?"  # noqa: S608
+            rows = _fitting(db.execute(query, (lane, BATCH_ITEMS)).fetchall())
+            if rows:
+                self._seal(db, [row[0] for row in rows])
+                return rows
+        return []
+
+    def _unsealed(self) -> list[Any]:
+        """While the disk refuses writes: the oldest item alone, which is a report whose name needs no note on disk."""
+        query = f"SELECT {_COLUMNS} FROM items ORDER BY lane, seq"  # noqa: S608
+        try:
+            return [row for row in self._memory.read(query) if row[0] not in self._accepted][:1]
+        except sqlite3.Error as error:
+            log.error("event=outbox_read_failed error=%r", str(error))
+            return []
+
+    def _forget_accepted(self, db: sqlite3.Connection) -> None:
+        if self._accepted:
+            db.executemany("DELETE FROM items WHERE seq = ?", [(number,) for number in self._accepted])
+            self._accepted.clear()
+
+    @staticmethod
+    def _seal(db: sqlite3.Connection, numbers: list[int]) -> None:
+        db.executemany("UPDATE items SET report = ? WHERE seq = ?", [(numbers[-1], number) for number in numbers])
+
+    def _from_memory(self) -> Batch | None:
+        """While the disk refuses writes, one item at a time, named far above every number that the disk will give."""
+        if not self._overflow:
+            return None
+        item = self._overflow[0]
+        sequence = (1 << 53) + time.monotonic_ns() // 1000
+        return Batch(
+            sequence, self._boot_id, ({**item.body, "age_s": max(0.0, time.monotonic() - item.monotonic_s)},), ()
+        )
+
+    def accepted(self, batch: Batch) -> None:
+        """The controller has it on its disk: forget it."""
+        self._remove(batch)
+
+    def _remove(self, batch: Batch) -> None:
+        with self._lock:
+            if not batch.numbers:
+                del self._overflow[:1]
+                return
+            try:
+                with self._memory.transaction(durable=False) as db:
+                    db.executemany("DELETE FROM items WHERE seq = ?", [(number,) for number in batch.numbers])
+                    self._count, self._bytes = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+            except sqlite3.Error as error:
+                self._accepted.update(batch.numbers)
+                log.warning("event=outbox_disk_refused error=%r effect=forgotten_later", str(error))
+
+    def split(self, batch: Batch) -> None:
+        """The controller refused the report: each of its items becomes a report of its own."""
+        with self._lock, self._memory.transaction(durable=False) as db:
+            db.executemany("UPDATE items SET report = seq WHERE seq = ?", [(number,) for number in batch.numbers])
+
+    def park(self, batch: Batch, folder: Path, reason: str) -> None:
+        """Put a report that nobody will ever accept into ``dead-letters.jsonl`` and go on with the next."""
+        line = json.dumps(
+            {"sequence": batch.sequence, "boot_id": batch.boot_id, "reason": reason, "items": batch.items}
+        )
+        log.error("event=item_refused sequence=%d reason=%r effect=kept_in_dead_letters", batch.sequence, reason)
+        with (folder / "dead-letters.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        self._remove(batch)
+
+
+def _fitting(rows: list[Any]) -> list[Any]:
+    """The first rows that fit one report; all of one boot, at least one."""
+    total = 0
+    for index, row in enumerate(rows):
+        total += row[4]
+        if index and (total > BATCH_BYTES or row[1] != rows[0][1]):
+            return rows[:index]
+    return rows
+
+
+def _batch(rows: list[Any], boot_id: str) -> Batch:
+    items = []
+    for _seq, of_boot, monotonic_s, wall_s, _size, body in rows:
+        age_s = time.monotonic() - monotonic_s if of_boot == boot_id else time.time() - wall_s
+        items.append({**json.loads(body), "age_s": round(max(0.0, age_s), 4)})
+    return Batch(rows[-1][0], rows[0][1], tuple(items), tuple(row[0] for row in rows))
+
+
+def _bounded(items: list[Item]) -> list[Item]:
+    """Newest value of each key, then the newest items within the bound; findings and outcomes always."""
+    last = {item.key: index for index, item in enumerate(items) if item.key}
+    kept = [item for index, item in enumerate(items) if not item.key or last[item.key] == index]
+    spare = max(0, len(kept) - _MEMORY_ITEMS)
+    result = []
+    for item in kept:
+        if spare and item.kind not in ("finding", "order_outcome"):
+            spare -= 1
+            continue
+        result.append(item)
+    return result

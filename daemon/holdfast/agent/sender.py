@@ -1,0 +1,179 @@
+"""The thread that speaks to the controller: heartbeats as the loop hands them over, reports as the outbox has them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import __version__
+from holdfast.agent.client import Answer, Client
+from holdfast.agent.outbox import Batch, Outbox
+from holdfast.model.errors import Unavailable
+from holdfast.model.report import WIRE_VERSION
+
+log = logging.getLogger(__name__)
+
+BACKOFF_FIRST_S = 0.5
+BACKOFF_MAX_S = 30.0
+POISON = frozenset({400, 413, 422})
+"""Answers that blame the content. Everything else (401, 403, 404, 429, 5xx) may be another day's success: nothing is given up."""
+_SOON_S = 0.1
+"""A fresh finding is tried at once during a backoff, but not more often than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks: the envelope of every message."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+
+    def envelope(self, boot_id: str | None = None) -> dict[str, Any]:
+        return {
+            "version": WIRE_VERSION,
+            "node": self.node,
+            "instance_id": self.instance_id,
+            "boot_id": boot_id or self.boot_id,
+            "agent_version": __version__,
+        }
+
+
+def backoff_s(failures: int, chance: Callable[[float, float], float] = random.uniform) -> float:
+    """Exponential with full jitter: between 0 and min(30 s, 0.5 s × 2^failures)."""
+    return chance(0.0, min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures, 16)))
+
+
+class Sender:
+    """Owns the connection. ``beat`` and ``wake`` are called from the loop and return at once."""
+
+    def __init__(self, client: Client, outbox: Outbox, identity: Identity, folder: Path) -> None:
+        self._client = client
+        self._outbox = outbox
+        self._identity = identity
+        self._folder = folder
+        self._event = threading.Event()
+        self._stopping = False
+        self._drain_until_s = 0.0
+        self._heartbeat: Mapping[str, Any] | None = None
+        self._urgent = False
+        self._failures = 0
+        self._retry_at_s = 0.0
+        self._tried_at_s = 0.0
+        self._envelope_accepted = False
+        self._reachable: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, drain_s: float = 2.0) -> None:
+        """Send what is there for at most ``drain_s``, then end. What remains is on disk."""
+        self._drain_until_s = time.monotonic() + drain_s
+        self._stopping = True
+        self._event.set()
+        self._thread.join(drain_s + 3.0)
+
+    def beat(self, heartbeat: Mapping[str, Any]) -> None:
+        """Send this heartbeat; one that was not sent yet is replaced."""
+        self._heartbeat = heartbeat
+        self._event.set()
+
+    def wake(self, *, urgent: bool = False) -> None:
+        """There are new items. ``urgent``: a fault, try even during a backoff."""
+        self._urgent = self._urgent or urgent
+        self._event.set()
+
+    def _run(self) -> None:
+        while not self._stopping or (
+            len(self._outbox) and time.monotonic() < self._drain_until_s and not self._failures
+        ):
+            if not self._stopping:
+                self._event.wait(self._wait_s())
+            self._event.clear()
+            self._send_reports()
+            self._send_heartbeat()
+        self._client.close()
+
+    def _wait_s(self) -> float | None:
+        """Until the next try; None: until somebody wakes us."""
+        return max(0.0, self._retry_at_s - time.monotonic()) if len(self._outbox) else None
+
+    def _send_heartbeat(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is None:
+            return
+        try:
+            answer = self._client.post("/v1/heartbeats", {**self._identity.envelope(), **heartbeat})
+        except Unavailable as error:
+            self._note(False, str(error))
+            return
+        self._envelope_accepted = answer.status == 200
+        self._note(answer.status == 200, f"heartbeat answered {answer.status} {answer.error}")
+        if answer.status == 200 and self._failures:
+            self._retry_at_s = 0.0
+            self._event.set()
+
+    def _send_reports(self) -> None:
+        """Everything that waits, oldest first, until the first failure; a waiting heartbeat goes between two reports."""
+        if self._urgent:
+            self._urgent = False
+            self._retry_at_s = min(self._retry_at_s, self._tried_at_s + _SOON_S)
+        if time.monotonic() < self._retry_at_s:
+            return
+        while (batch := self._outbox.next_batch()) is not None:
+            self._tried_at_s = time.monotonic()
+            if not self._send(batch):
+                self._retry_at_s = max(self._retry_at_s, time.monotonic() + backoff_s(self._failures))
+                self._failures += 1
+                return
+            self._failures = 0
+            self._retry_at_s = 0.0
+            self._send_heartbeat()
+
+    def _send(self, batch: Batch) -> bool:
+        """Whether the way is free for the next report."""
+        message = {
+            **self._identity.envelope(batch.boot_id),
+            "outbox_id": self._outbox.id,
+            "sequence": batch.sequence,
+            "items": batch.items,
+        }
+        try:
+            answer = self._client.post("/v1/reports", message)
+        except Unavailable as error:
+            self._note(False, str(error))
+            return False
+        self._note(answer.status == 200, f"report answered {answer.status} {answer.error}")
+        if answer.status == 200:
+            self._outbox.accepted(batch)
+            return True
+        if answer.status in POISON:
+            return self._refused(batch, answer)
+        self._retry_at_s = time.monotonic() + answer.retry_after_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+        return False
+
+    def _refused(self, batch: Batch, answer: Answer) -> bool:
+        """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
+        if len(batch.items) > 1:
+            log.warning("event=report_refused status=%d error=%r effect=sent_singly", answer.status, answer.error)
+            self._outbox.split(batch)
+            return True
+        if not self._envelope_accepted:
+            return False
+        self._outbox.park(batch, self._folder, f"{answer.status} {answer.error}")
+        return True
+
+    def _note(self, reachable: bool, text: str) -> None:
+        if reachable != self._reachable:
+            self._reachable = reachable
+            if reachable:
+                log.info("event=controller_reachable")
+            else:
+                log.warning("event=controller_unreachable error=%r waiting=%d", text, len(self._outbox))

@@ -1,0 +1,77 @@
+"""Small dealings with the system: log lines, systemd's notices, ids of boot and machine."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from holdfast.model.errors import ConfigError
+
+
+def utc_ms() -> str:
+    """Now, ``2026-01-01T00:00:00.000Z``."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class _Line(logging.Formatter):
+    """``2026-01-01T00:00:00.000Z INFO node=n1 event=…``, always one line; or the same as one JSON object."""
+
+    def __init__(self, node: str, shape: str) -> None:
+        super().__init__()
+        self._node = node
+        self._json = shape == "json"
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        if record.exc_info:
+            text += f" traceback={self.formatException(record.exc_info)!r}"
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        if self._json:
+            return json.dumps({"time": at, "level": record.levelname, "node": self._node, "message": text})
+        return f"{at} {record.levelname} node={self._node} {text}".replace("\n", "\\n")
+
+
+def set_up_logging(node: str, shape: str) -> None:
+    """Log to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line(node, shape))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+
+
+def sd_notify(message: str) -> None:
+    """Tell systemd (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) where it started us; nothing otherwise."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notice:
+        try:
+            notice.sendto(message.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
+        except OSError as error:
+            logging.getLogger(__name__).warning("event=sd_notify_failed error=%r", str(error))
+
+
+def watchdog_interval_s() -> float | None:
+    """Half of systemd's WatchdogSec; None: no watchdog."""
+    usec = os.environ.get("WATCHDOG_USEC", "")
+    if not usec.isdigit() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    return max(0.5, int(usec) / 2e6)
+
+
+def read_id(path: Path | None, what: str) -> str:
+    """The first word of a small file. Raises ConfigError when the file of a needed id cannot be read."""
+    if path is None:
+        return ""
+    try:
+        words = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: {path}: {error}") from error
+    if not words:
+        raise ConfigError(f"{what}: {path} is empty")
+    return words[0][:100]

@@ -1,0 +1,214 @@
+"""The outbox: on disk before it counts, bounded, sent under names that never change their content."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.memory import FILE, Memory
+from holdfast.agent.outbox import Batch, Item, Outbox
+
+
+def finding(code: str, size: int = 0) -> Item:
+    return Item({"kind": "finding", "check": "gpu.xid", "code": code, "summary": "x" * size}, time.monotonic())
+
+
+def clear(component: str) -> Item:
+    return Item({"kind": "clear", "check": "gpu.ecc", "component": component}, time.monotonic())
+
+
+def progress(job: int, step: int) -> Item:
+    body = {"kind": "statement", "statement": "progress", "job_id": job, "step": step}
+    return Item(body, time.monotonic(), key=f"progress/{job}")
+
+
+def codes(batch: Batch | None) -> list[str]:
+    assert batch is not None
+    return [str(item.get("code", item["kind"])) for item in batch.items]
+
+
+def outbox(folder: Path, boot_id: str = "boot-1", max_items: int = 100, max_bytes: int = 1 << 20) -> Outbox:
+    return Outbox(Memory(folder), boot_id, max_items=max_items, max_bytes=max_bytes)
+
+
+def test_items_survive_the_process_and_keep_the_outbox_id(tmp_path: Path) -> None:
+    first = outbox(tmp_path)
+    assert first.put([finding("79")])
+    again = outbox(tmp_path)
+    assert again.id == first.id
+    assert codes(again.next_batch()) == ["79"]
+
+
+def test_a_report_keeps_its_name_and_items_until_it_is_answered_also_over_a_restart(tmp_path: Path) -> None:
+    box = outbox(tmp_path)
+    box.put([finding("1"), finding("2")])
+    sent = box.next_batch()
+    assert sent is not None
+    box.put([finding("3")])
+    for later in (box, outbox(tmp_path)):
+        batch = later.next_batch()
+        assert batch is not None
+        assert (batch.sequence, codes(batch)) == (sent.sequence, ["1", "2"])
+    box.accepted(sent)
+    rest = box.next_batch()
+    assert codes(rest) == ["3"]
+    assert rest is not None
+    assert rest.sequence > sent.sequence
+
+
+def test_faults_go_before_everything_else_and_never_share_a_report_with_it(tmp_path: Path) -> None:
+    box = outbox(tmp_path)
+    box.put([progress(1, 5), finding("79"), progress(2, 5)])
+    first = box.next_batch()
+    assert codes(first) == ["79"]
+    assert first is not None
+    box.accepted(first)
+    assert codes(box.next_batch()) == ["statement", "statement"]
+
+
+def test_a_report_stays_below_the_size_that_the_api_takes(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_bytes=1 << 24)
+    box.put([finding(str(n), 400_000) for n in range(5)])
+    seen: list[str] = []
+    while (batch := box.next_batch()) is not None:
+        assert len(json.dumps(batch.items)) < 1_000_000
+        seen += codes(batch)
+        box.accepted(batch)
+    assert seen == ["0", "1", "2", "3", "4"]
+
+
+def test_only_the_latest_progress_of_a_job_waits_but_not_in_place_of_one_already_sent(tmp_path: Path) -> None:
+    box = outbox(tmp_path)
+    for step in range(5):
+        box.put([progress(7, step)], durable=False)
+    assert len(box) == 1
+    sent = box.next_batch()
+    box.put([progress(7, 9)])
+    again = box.next_batch()
+    assert sent is not None
+    assert again is not None
+    assert [item["step"] for item in again.items] == [4]
+    box.accepted(again)
+    last = box.next_batch()
+    assert last is not None
+    assert [item["step"] for item in last.items] == [9]
+
+
+def test_when_full_progress_goes_first_then_clears_and_findings_never(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=4)
+    box.put([progress(1, 1), clear("a"), clear("b"), finding("1")])
+    box.put([finding("2"), finding("3")])
+    assert len(box) == 4
+    assert codes(box.next_batch()) == ["clear", "1", "2", "3"]
+    box.put([finding(str(n)) for n in range(10, 20)])
+    assert len(box) == 13  # only findings are left: over the limit rather than losing one
+
+
+def test_age_grows_while_an_item_waits_and_is_not_lost_over_a_boot(tmp_path: Path) -> None:
+    item = Item({"kind": "finding", "code": "79"}, time.monotonic() - 30)
+    outbox(tmp_path).put([item])
+    for boot_id in ("boot-1", "boot-2"):
+        batch = outbox(tmp_path, boot_id).next_batch()
+        assert batch is not None
+        assert batch.boot_id == "boot-1"
+        assert batch.items[0]["age_s"] == pytest.approx(30, abs=2)
+
+
+def test_items_of_two_boots_never_share_a_report(tmp_path: Path) -> None:
+    outbox(tmp_path, "boot-1").put([finding("1")])
+    box = outbox(tmp_path, "boot-2")
+    box.put([finding("2")])
+    first = box.next_batch()
+    assert codes(first) == ["1"]
+    assert first is not None
+    box.accepted(first)
+    second = box.next_batch()
+    assert second is not None
+    assert (second.boot_id, codes(second)) == ("boot-2", ["2"])
+
+
+@pytest.mark.parametrize("cut", [1, 100, 4000, 4200])
+def test_a_torn_log_costs_at_most_the_last_item(tmp_path: Path, cut: int) -> None:
+    box = outbox(tmp_path)
+    box.put([finding("1")])
+    box.put([finding("2")])
+    torn = tmp_path / "torn"
+    torn.mkdir()
+    for name in (FILE, f"{FILE}-wal"):
+        (torn / name).write_bytes((tmp_path / name).read_bytes())
+    wal = torn / f"{FILE}-wal"
+    wal.write_bytes(wal.read_bytes()[:-cut])
+    again = outbox(torn)
+    assert codes(again.next_batch()) in (["1"], ["1", "2"])
+    again.put([finding("3")])
+
+
+def test_a_damaged_file_is_put_aside_and_a_new_outbox_begun(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = outbox(tmp_path)
+    (tmp_path / FILE).write_bytes(b"no database at all" * 1000)
+    (tmp_path / f"{FILE}-wal").unlink()
+    box = outbox(tmp_path)
+    assert box.id != old.id
+    assert box.put([finding("79")])
+    assert "event=memory_damaged" in caplog.text
+    assert list(tmp_path.glob("*.damaged-*"))
+
+
+def test_a_full_disk_keeps_items_in_memory_says_so_and_still_sends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = Memory(tmp_path)
+    box = Outbox(memory, "boot-1")
+    box.put([finding("1")])
+    limit = memory.read("PRAGMA page_count")[0][0]
+    memory.read(f"PRAGMA max_page_count={limit}")
+    filler = [finding(str(n), 3000) for n in range(2, 40)]
+    assert not box.put(filler)
+    assert "event=outbox_disk_refused" in caplog.text
+    assert len(box) == 39
+    seen: list[str] = []
+    while (batch := box.next_batch()) is not None and len(seen) < 100:
+        seen += codes(batch)
+        box.accepted(batch)
+    assert seen == [str(n) for n in range(1, 40)]
+    memory.read("PRAGMA max_page_count=100000")
+    assert box.put([finding("99")])
+    assert len(box) == 1
+
+
+def test_when_even_sealing_fails_the_oldest_is_sent_alone_and_not_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path)
+    box = Outbox(memory, "boot-1")
+    box.put([finding("1"), finding("2")])
+
+    def refuse(**_options: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(memory, "transaction", refuse)
+    seen: list[str] = []
+    while (batch := box.next_batch()) is not None:
+        seen += codes(batch)
+        box.accepted(batch)
+    assert seen == ["1", "2"]
+    monkeypatch.undo()
+    assert box.next_batch() is None
+    assert box.put([finding("3")])
+    assert len(box) == 1
+
+
+def test_facts_and_items_are_one_transaction(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    box = Outbox(memory, "boot-1")
+    unserialisable = Item({"kind": "finding", "bad": object()}, 0.0)
+    with pytest.raises(TypeError):
+        box.put([finding("1"), unserialisable], {"cursor": "5"})
+    assert memory.get("cursor") is None
+    assert box.next_batch() is None
+    box.put([finding("1")], {"cursor": "5"})
+    assert memory.get("cursor") == "5"
