@@ -1,0 +1,1 @@
+"""Slurm behind one port, with twins that obey one contract suite."""

@@ -1,0 +1,244 @@
+"""The commands twin of the Scheduler port: ``scontrol`` and ``squeue`` in the text forms that 22.05 to 26.05 all print.
+
+What was tried, version by version, stands in ``docs/slurm-notes.md``."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.slurm import parse, records
+from holdfast.slurm.run import Commands
+
+_LOG = logging.getLogger(__name__)
+_CRED_EXPIRE_S = 120
+"""slurm.conf(5), AuthInfo: cred_expire's default."""
+_HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
+_SPARE_FLAGS = "IGNORE_JOBS"
+
+
+class SlurmCommands:
+    """Implements :class:`holdfast.ports.Scheduler`. Safe to call from several threads at a time."""
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        deadline_s: float = 10.0,
+        clock_skew_s: float = 0.25,
+        now: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """``env``: SLURM_CONF and PATH where they are not this process's own. ``deadline_s``: of each command.
+
+        ``clock_skew_s``: how far slurmd's clocks may be ahead of slurmctld's, see :meth:`release`."""
+        self._commands = Commands(env, deadline_s)
+        self._clock_skew_s = clock_skew_s
+        self._now = now
+        self._sleep = sleep
+        self._constant: tuple[str, int] | None = None
+
+    def view(self) -> ClusterView:
+        cluster, _ = self._constants()
+        nodes = [parse.node(line) for line in records.lines(self._scontrol("show", "node", "-o"))]
+        reservations = [parse.reservation(line) for line in records.lines(self._scontrol("show", "reservation", "-o"))]
+        return ClusterView(
+            cluster=cluster,
+            read_at=datetime.fromtimestamp(self._now(), UTC),
+            nodes={node.name: node for node in nodes},
+            jobs=self._jobs(),
+            reservations={reservation.name: reservation for reservation in reservations},
+        )
+
+    def node(self, name: str) -> Node:
+        return parse.node(self._one(self._scontrol("show", "node", name, "-o"), f"no node {name}"))
+
+    def job(self, job_id: int) -> Job:
+        found = self._jobs(job_id)
+        if job_id not in found:
+            raise NotFound(f"Slurm knows no job {job_id}")
+        return found[job_id]
+
+    def version(self) -> str:
+        return self.config()["SLURM_VERSION"]
+
+    def config(self) -> dict[str, str]:
+        return parse.config(self._scontrol("show", "config"))
+
+    def drain(self, node: str, reason: str) -> None:
+        self._scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={records.printable(reason)}")
+
+    def undrain(self, node: str) -> None:
+        try:
+            self._scontrol("update", f"NodeName={node}", "State=RESUME")
+        except NotFound:
+            raise
+        except Rejected:
+            # Slurm refuses RESUME for a node that is in service; then there is nothing to do.
+            if self.node(node).out_of_service:
+                raise
+
+    def set_down(self, node: str, reason: str) -> None:
+        # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
+        self.drain(node, reason)
+        self._scontrol("update", f"NodeName={node}", "State=DOWN", f"Reason={records.printable(reason)}")
+
+    def requeue(self, job_id: int) -> None:
+        self._scontrol("requeue", str(job_id))
+
+    def release(self, job_id: int, *, reservation: str | None = None) -> None:
+        """See the port. Waits up to a second or so for the restart to be safe.
+
+        slurmd refuses a batch job whose credential was made in the second in which it last killed that job, or earlier
+        (``Job … already killed, do not launch batch job``), and slurmctld then ends the job as FAILED. So the start
+        lies in a later second than the end of the last run, by ``clock_skew_s`` at least."""
+        job = self.job(job_id)
+        if job.state == "COMPLETING":
+            # Slurm takes the update, and sets BeginTime afresh once the job has completed.
+            raise Rejected(f"job {job_id} is still COMPLETING on {parse.fold(job.nodes)}")
+        if job.state != "PENDING":
+            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
+        self._await_next_second(job)
+        place = [f"ReservationName={reservation}"] if reservation else []
+        self._update_job(job_id, *place, "StartTime=now")
+
+    def hold(self, job_id: int, reason: str) -> None:
+        running = self.job(job_id).state in {"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED"}
+        self._scontrol("requeuehold" if running else "hold", str(job_id))
+        self.tell_owner(job_id, reason)
+
+    def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
+        self._update_job(job_id, f"ExcNodeList={parse.fold(nodes)}")
+
+    def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
+        self._update_job(job_id, f"ReservationName={reservation or ''}")
+
+    def tell_owner(self, job_id: int, text: str) -> None:
+        self._update_job(job_id, f"AdminComment={records.printable(text)}")
+
+    def create_reservation(
+        self,
+        name: str,
+        nodes: tuple[str, ...],
+        *,
+        users: tuple[str, ...],
+        duration_s: int | None,
+        hold_for_job: bool = False,
+    ) -> None:
+        """See the port. A hold may overlap the spares' reservation, so that a spare passes over without a gap."""
+        if self._exists(name, nodes):
+            return
+        try:
+            self._scontrol(
+                "create",
+                "reservation",
+                f"ReservationName={name}",
+                f"Nodes={parse.fold(nodes)}",
+                f"Users={','.join(users)}",
+                "StartTime=now",
+                f"Duration={_duration(duration_s)}",
+                f"Flags={_HOLD_FLAGS if hold_for_job else _SPARE_FLAGS}",
+            )
+        except Rejected:
+            if not self._exists(name, nodes):
+                raise
+
+    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
+        if nodes:
+            self._scontrol("update", f"ReservationName={name}", f"Nodes={parse.fold(nodes)}")
+        else:
+            self.reservation(name)
+            self.delete_reservation(name)
+
+    def delete_reservation(self, name: str) -> None:
+        """See the port. Slurm refuses while a job runs in it, and holds a pending one afterwards: both are taken out
+        first."""
+        for job in self._jobs().values():
+            if job.reservation == name and job.state in {"PENDING", "RUNNING", "SUSPENDED"}:
+                self.set_job_reservation(job.key.job_id, None)
+        try:
+            self._scontrol("delete", f"ReservationName={name}")
+        except NotFound:
+            _LOG.debug("reservation=%s was gone already", name)
+
+    def reservation(self, name: str) -> Reservation:
+        return parse.reservation(self._one(self._scontrol("show", "reservation", name, "-o"), f"no reservation {name}"))
+
+    def reboot(self, node: str, reason: str) -> None:
+        # Not ASAP: that would set and afterwards clear DRAIN. A drained node takes no job and is rebooted once idle.
+        self._scontrol("reboot", f"reason={records.printable(reason)}", node)
+
+    def _jobs(self, job_id: int | None = None) -> dict[int, Job]:
+        cluster, _ = self._constants()
+        sure, doubtful, texts = self._read_jobs(job_id)
+        if doubtful:  # a job that came between the two listings, or a user who plays with names
+            sure, doubtful, texts = self._read_jobs(job_id)
+        if doubtful:
+            _LOG.warning("jobs=%s ignored: their records cannot be told apart", sorted(doubtful))
+        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(sure.items())}
+
+    def _read_jobs(
+        self, job_id: int | None
+    ) -> tuple[Mapping[int, str], frozenset[int], Mapping[int, records.OwnTexts]]:
+        mark = secrets.token_hex(8)
+        which = [] if job_id is None else ["-j", str(job_id)]
+        listing = self._commands.run("squeue", "-h", "-a", "-t", "all", *which, "-o", records.own_texts_format(mark))
+        texts = records.own_texts(listing, mark)
+        one = [] if job_id is None else [str(job_id)]
+        text = self._scontrol("show", "job", *one, "-d", "-o")
+        split = records.split_jobs(records.without_texts(text, texts.values()), texts)
+        return split.sure, split.doubtful, texts
+
+    def _await_next_second(self, job: Job) -> None:
+        """Until the second after the job's last end has come on every node's clock.
+
+        A requeued job's earliest start is its end plus cred_expire plus one."""
+        _, cred_expire_s = self._constants()
+        if job.restarts and job.eligible_time:
+            ended = job.eligible_time.timestamp() - cred_expire_s - 1
+            wait_s = min(ended + 1 + self._clock_skew_s - self._now(), 2.0)
+            if wait_s > 0:
+                self._sleep(wait_s)
+
+    def _constants(self) -> tuple[str, int]:
+        """Cluster name and cred_expire: both need a restart of slurmctld to change."""
+        if self._constant is None:
+            config = self.config()
+            options = dict(part.partition("=")[::2] for part in config.get("AuthInfo", "").split(","))
+            expire = options.get("cred_expire", "")
+            self._constant = config["ClusterName"], int(expire) if expire.isdigit() else _CRED_EXPIRE_S
+        return self._constant
+
+    def _exists(self, name: str, nodes: Sequence[str]) -> bool:
+        try:
+            present = self.reservation(name)
+        except NotFound:
+            return False
+        if set(present.nodes) != set(nodes):
+            raise Rejected(f"reservation {name} exists with other nodes: {parse.fold(present.nodes)}")
+        return True
+
+    def _update_job(self, job_id: int, *changes: str) -> None:
+        self._scontrol("update", f"JobId={job_id}", *changes)
+
+    def _scontrol(self, *argv: str) -> str:
+        return self._commands.run("scontrol", "-a", *argv)
+
+    @staticmethod
+    def _one(text: str, missing: str) -> str:
+        found = records.lines(text)
+        if not found:
+            raise NotFound(missing)
+        return found[0]
+
+
+def _duration(seconds: int | None) -> str:
+    if seconds is None:
+        return "UNLIMITED"
+    minutes = max(1, -(-seconds // 60))
+    return f"{minutes // 1440}-{minutes % 1440 // 60:02d}:{minutes % 60:02d}:00"

@@ -1,0 +1,187 @@
+"""From ``scontrol show … -o`` to the nouns of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
+
+Times are asked for as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone comes into it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.RangeSet import RangeSet, RangeSetException
+
+from holdfast.model.cluster import Job, JobKey, Node, Reservation
+from holdfast.model.errors import Rejected
+from holdfast.slurm.records import OwnTexts, fields, free_text, printable
+
+_REASON = re.compile(r"(?:^|\s)Reason=(.*) \[([^\s@\]]*)@([^\s\]]*)\]", re.DOTALL)
+_USER = re.compile(r"(.*)\((\d+)\)$")
+_DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
+_GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
+_GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
+_UNITS_S = (86400, 3600, 60, 1)
+
+
+@lru_cache(maxsize=4096)
+def hosts(text: str) -> tuple[str, ...]:
+    """Node names of a host list such as ``n[1-3,7]``, in its order; empty for none. Raises Rejected for nonsense."""
+    if text in {"", "(null)", "None assigned"}:
+        return ()
+    try:
+        return tuple(NodeSet(text))
+    except NodeSetException as error:
+        raise Rejected(f"not a host list: {text!r}") from error
+
+
+def fold(names: Iterable[str]) -> str:
+    """Names as one host list."""
+    return str(NodeSet.fromlist(list(names)))
+
+
+def time_or_none(text: str) -> datetime | None:
+    """A time in seconds since 1970; None for Unknown, None, N/A."""
+    return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
+
+
+def duration_s(text: str) -> int | None:
+    """``[days-]hours:minutes:seconds``; None for UNLIMITED, Partition_Limit and the like."""
+    days, _, rest = text.rpartition("-")
+    parts = rest.split(":")
+    if not 2 <= len(parts) <= 3 or not all(part.isdigit() for part in (*parts, days or "0")):
+        return None
+    numbers = [int(days or 0), *([0] if len(parts) == 2 else []), *(int(part) for part in parts)]
+    return sum(number * unit for number, unit in zip(numbers, _UNITS_S, strict=True))
+
+
+def gpu_minors(record: str) -> dict[str, frozenset[int]]:
+    """Node → GRES indices of GPUs from the detail lines of ``show job -d``. Nodes without a GPU are absent."""
+    held: dict[str, frozenset[int]] = {}
+    for nodes, gres in _DETAIL.findall(record.partition(" Command=")[0]):
+        indices = _indices(gres)
+        for node in hosts(nodes) if indices else ():
+            held[node] = held.get(node, frozenset()) | indices
+    return held
+
+
+def _indices(gres: str) -> frozenset[int]:
+    found: set[int] = set()
+    for text in _GRES_INDICES.findall(gres):
+        try:
+            found.update(int(index) for index in RangeSet(text))
+        except RangeSetException:
+            continue
+    return frozenset(found)
+
+
+def job(record: str, cluster: str, own: OwnTexts) -> Job:
+    """One job. ``own``: name and account, read apart because they may have been cut out of the record.
+
+    Raises Rejected when the record lacks what identifies a job."""
+    found = fields(record)
+    submitted = time_or_none(found.get("SubmitTime", ""))
+    user = _USER.match(found.get("UserId", ""))
+    if not found.get("JobId", "").isdigit() or submitted is None or user is None:
+        raise Rejected(f"not a job record: {record[:80]!r}")
+    job_id = int(found["JobId"])
+    return Job(
+        key=JobKey(cluster, job_id, submitted),
+        name=printable(own.name),
+        user=user[1],
+        uid=int(user[2]),
+        account="" if own.account == "(null)" else printable(own.account),
+        partition=found.get("Partition", ""),
+        qos=found.get("QOS", ""),
+        state=found.get("JobState", ""),
+        reason=found.get("Reason", ""),
+        restarts=_number(found.get("Restarts")),
+        requeue=found.get("Requeue") == "1",
+        batch=found.get("BatchFlag", "0") != "0",
+        num_nodes=_number(found.get("NumNodes")),
+        nodes=hosts(found.get("NodeList", "")),
+        required_nodes=hosts(found.get("ReqNodeList", "")),
+        excluded_nodes=hosts(found.get("ExcNodeList", "")),
+        gpu_minors=gpu_minors(record),
+        exclusive=found.get("OverSubscribe") == "NO",
+        priority=_number(found.get("Priority")),
+        reservation=found.get("Reservation", ""),
+        comment=printable(free_text(record, "Comment")),
+        admin_comment=printable(free_text(record, "AdminComment")),
+        start_time=time_or_none(found.get("StartTime", "")),
+        end_time=time_or_none(found.get("EndTime", "")),
+        eligible_time=time_or_none(found.get("EligibleTime", "")),
+        time_limit_s=duration_s(found.get("TimeLimit", "")),
+        exit_code=found.get("ExitCode", ""),
+        het_leader=_optional(found.get("HetJobId")),
+        array_task_id=_optional(found.get("ArrayTaskId")),
+        work_dir=printable(free_text(record, "WorkDir")),
+        stdout=printable(free_text(record, "StdOut")),
+    )
+
+
+def node(record: str) -> Node:
+    """One node. Raises Rejected when the record has no name."""
+    found = fields(record)
+    if not found.get("NodeName"):
+        raise Rejected(f"not a node record: {record[:80]!r}")
+    base, *flags = re.split(r"\+", found.get("State", "UNKNOWN"))
+    reason = _REASON.search(record)
+    marks = {flag.rstrip("*~#!%$@^-") for flag in flags}
+    if base.endswith("*"):
+        marks.add("NOT_RESPONDING")
+    return Node(
+        name=found["NodeName"],
+        base_state=base.rstrip("*~#!%$@^-"),
+        flags=frozenset(marks),
+        reason=reason[1] if reason else found.get("Reason", ""),
+        reason_user=reason[2] if reason else "",
+        reason_time=time_or_none(reason[3]) if reason else None,
+        address=found.get("NodeAddr", ""),
+        port=_number(found.get("Port"), 6818),
+        partitions=tuple(part for part in found.get("Partitions", "").split(",") if part),
+        gres=found.get("Gres", ""),
+        gpu_count=sum(int(count) for count in _GRES_COUNT.findall(re.sub(r"\([^)]*\)", "", found.get("Gres", "")))),
+        boot_time=time_or_none(found.get("BootTime", "")),
+        slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
+    )
+
+
+def reservation(record: str) -> Reservation:
+    """One reservation. Raises Rejected when the record has no name."""
+    found = fields(record)
+    if not found.get("ReservationName"):
+        raise Rejected(f"not a reservation record: {record[:80]!r}")
+    return Reservation(
+        name=found["ReservationName"],
+        nodes=hosts(found.get("Nodes", "")),
+        users=_words(found.get("Users", "")),
+        accounts=_words(found.get("Accounts", "")),
+        flags=frozenset(_words(found.get("Flags", ""))),
+        start_time=time_or_none(found.get("StartTime", "")),
+        end_time=time_or_none(found.get("EndTime", "")),
+    )
+
+
+def config(text: str) -> dict[str, str]:
+    """``scontrol show config``: key → value, ``(null)`` as empty. Only slurmctld's part, without cgroup's and
+    ping's."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and " " not in key.strip():
+            found.setdefault(key.strip(), "" if value.strip() in {"(null)", "N/A"} else value.strip())
+    return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in text.split(",") if word)
+
+
+def _number(text: str | None, absent: int = 0) -> int:
+    found = re.match(r"\d+", text or "")
+    return int(found[0]) if found else absent
+
+
+def _optional(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None

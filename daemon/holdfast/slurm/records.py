@@ -1,0 +1,121 @@
+"""Splitting ``scontrol -o`` output into records and keys. Pure.
+
+What users choose is printed unescaped: a job's name (and, without accounting, its account) may hold spaces,
+``Key=value``
+and even line breaks (tried on 22.05: ``--job-name`` with a second line ``JobId=77 …`` prints a forged record). So names
+and
+accounts are read apart, between marks that nobody can guess (:func:`own_texts`), cut out of the records exactly
+(:func:`without_texts`), and a record counts only if its shape then leaves no doubt (:func:`split_jobs`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+_JOB_START = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
+_KEY = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_/]*(?::[A-Za-z:]+)?)=")
+_ONCE = ("JobName", "UserId", "Account", "Requeue", "Restarts", "BatchFlag", "JobState", "SubmitTime", "NodeList")
+_FREE = "Command|WorkDir|Comment|AdminComment|SystemComment|StdErr|StdIn|StdOut|Power|MailUser|MailType|Tres[A-Za-z]+"
+"""Keys that may follow a value of free text; all of them come after every key that matters."""
+_PLAIN = re.compile(r"[^\s=]*")
+_EMPTY = frozenset({"(null)", "N/A", "none", "None", "Unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTexts:
+    """What a user named a job and its account, exactly as Slurm holds it."""
+
+    name: str
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitJobs:
+    """Records that are beyond doubt, and the ids whose records are not."""
+
+    sure: Mapping[int, str]
+    doubtful: frozenset[int]
+
+
+def own_texts_format(mark: str) -> str:
+    """``squeue -o`` format whose output :func:`own_texts` reads. ``mark``: fresh random text for each call."""
+    return f"{mark}%A{mark}%j{mark}%a{mark}"
+
+
+def own_texts(text: str, mark: str) -> dict[int, OwnTexts]:
+    """Job id → the user's texts, for every job of the listing."""
+    found = re.findall(rf"{mark}(\d+){mark}(.*?){mark}(.*?){mark}", text, re.DOTALL)
+    return {int(job_id): OwnTexts(name, account) for job_id, name, account in found}
+
+
+def without_texts(text: str, texts: Iterable[OwnTexts]) -> str:
+    """The records without names and accounts that could be mistaken for something else."""
+    texts = set(texts)
+    names = [own.name for own in texts if not _PLAIN.fullmatch(own.name)]
+    accounts = [own.account for own in texts if not _PLAIN.fullmatch(own.account)]
+    # One pass from the left, the longest first: a name that holds another job's name is cut as a whole.
+    cuts = [rf"(?<=\sJobName=)(?:{_any_of(names)})(?=\s(?:HetJobIdSet|UserId)=)"] if names else []
+    cuts += [rf"(?<=\sAccount=)(?:{_any_of(accounts)})(?=\sQOS=)"] if accounts else []
+    return re.sub("|".join(cuts), "", text) if cuts else text
+
+
+def _any_of(words: Iterable[str]) -> str:
+    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+
+
+def split_jobs(text: str, known: Collection[int]) -> SplitJobs:
+    """Split ``scontrol show job -d -o``. ``known``: ids from the listing that :func:`own_texts` read.
+
+    Doubtful: an id that is not known or appears twice, the record before such a one, and a record in which a decisive
+    key
+    does not stand exactly once before the first key of free text."""
+    starts = list(_JOB_START.finditer(text))
+    sure: dict[int, str] = {}
+    doubtful: set[int] = set()
+    before: int | None = None
+    for number, start in enumerate(starts):
+        end = starts[number + 1].start() if number + 1 < len(starts) else len(text)
+        job_id, record = int(start[1]), text[start.start() : end].strip()
+        if job_id not in known or job_id in sure:
+            doubtful |= {job_id} if before is None else {job_id, before}
+        elif not _unmistakable(record):
+            doubtful.add(job_id)
+        else:
+            sure[job_id] = record
+        before = job_id
+    return SplitJobs({job_id: record for job_id, record in sure.items() if job_id not in doubtful}, frozenset(doubtful))
+
+
+def _unmistakable(record: str) -> bool:
+    found = _KEY.findall(record.partition(" Command=")[0])
+    return all(found.count(key) == 1 for key in _ONCE)
+
+
+def fields(record: str) -> dict[str, str]:
+    """Keys and values of one record. A key's first appearance counts; ``(null)``, ``N/A``, ``none`` … become empty."""
+    found: dict[str, str] = {}
+    keys = list(_KEY.finditer(record))
+    for number, key in enumerate(keys):
+        end = keys[number + 1].start() if number + 1 < len(keys) else len(record)
+        value = record[key.end() : end].strip()
+        found.setdefault(key[1], "" if value in _EMPTY else value)
+    return found
+
+
+def free_text(record: str, key: str) -> str:
+    """A value such as Comment: everything up to the next key that may follow, single equals signs included."""
+    found = re.search(rf"\s{key}=(.*?)\s*(?=\s(?:{_FREE})=|$)", record, re.DOTALL)
+    value = found[1] if found else ""
+    return "" if value == "(null)" else value
+
+
+def printable(text: str) -> str:
+    """On one line: control characters become spaces."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def lines(text: str) -> list[str]:
+    """Records of nodes or reservations, one a line; what they hold, administrators wrote."""
+    return [line.strip() for line in text.splitlines() if "Name=" in line.partition(" ")[0]]
