@@ -107,11 +107,22 @@ class Launch:
 class Terminate:
     instance_id: str
     node: str
+    fence: bool = False
+    """The node is dead and its old run must be kept from writing: done only when the power is confirmed off. Without it, the machine
+    must be drained and free of jobs, or not be the one that serves the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
     """Hand the node's name to the validated machine."""
+
+    instance_id: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckInstance:
+    """Ask the provider how it sees the machine: a witness that does not share a path with the agents. Changes nothing."""
 
     instance_id: str
     node: str
@@ -169,6 +180,7 @@ Action = (
     | Launch
     | Terminate
     | Assign
+    | CheckInstance
     | AdoptSpare
     | SendOrder
     | Notify
@@ -190,6 +202,7 @@ ACTION_TYPES: Mapping[str, type[Action]] = {
         Launch,
         Terminate,
         Assign,
+        CheckInstance,
         AdoptSpare,
         SendOrder,
         Notify,

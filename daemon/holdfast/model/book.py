@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.model.action import Intent
+from holdfast.model.action import Intent, IntentState
 from holdfast.model.cluster import ClusterView, JobKey
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
@@ -106,9 +106,11 @@ class Book:
         return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
 
     def attempts(self, incident_id: str, step: str) -> tuple[Intent, ...]:
-        """All attempts of one step, oldest first."""
+        """All attempts of one step, oldest first. What was withheld (attempt 0) is no attempt."""
         prefix = f"{incident_id}/{step}/"
-        mine = [i for k, i in self.intents.items() if k.startswith(prefix)]
+        mine = [
+            i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD
+        ]
         return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
@@ -165,6 +167,9 @@ class World:
     provider: str = "none"
     provider_can_replace: bool = False
     provider_launch_first: bool = False
+    provider_can_status: bool = False
+    provider_can_power_off: bool = False
+    """It can terminate a machine and confirm that it is off: a fence."""
     listening_since: datetime | None = None
     """Since when this controller has listened to agents: silence before that means nothing."""
     frozen: str | None = None

@@ -27,6 +27,10 @@ class NotFound(Rejected):
     """The node, job, reservation or instance does not exist there."""
 
 
+class Stale(Unavailable):
+    """An operator changed what the book showed since it was loaded: nothing was written; load the book again."""
+
+
 class Throttled(Unavailable):
     """It asks us to slow down."""
 

@@ -92,6 +92,8 @@ class Incident:
     """Attempts of the ladder so far; part of the provider's token."""
     note: str = ""
     """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
+    operated: int = 0
+    """How often an operator has changed it. The store counts; it refuses a change made from an older count (Stale)."""
 
     @property
     def open(self) -> bool:
@@ -154,6 +156,8 @@ class Recovery:
     stopped_step: int | None = None
     """Last step that the job had reported."""
     resumed_step: int | None = None
+    suspect: bool = False
+    """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
     note: str = ""
 
     @property

@@ -37,6 +37,10 @@ class DeathPolicy:
     """Peer agents asked to reach a silent node."""
     silent_share_suspects_controller: float = 0.3
     """More agents silent at once than this share (and than 2): the controller is the suspect and freezes."""
+    reprobe_s: float = 20.0
+    """Pause between two rounds of questions about a node that stays silent."""
+    leftover_grace_s: float = 1.5
+    """A survivor's slurmstepd of a COMPLETING job without tasks is left over after this long (facts: measured)."""
     end_leftover_steps: bool = False
     """Let survivors' agents end slurmstepd left over of a COMPLETING job after a DOWN (facts: saves about 60 s)."""
 
@@ -53,6 +57,8 @@ class JobPolicy:
     suspect_nodes: int = 2
     suspect_window_s: int = 24 * 3600
     """Faults of one class on this many different nodes under one job within the window make the job the suspect."""
+    stuck_completing_s: float = 15.0
+    """A requeued job that only its faulty node still holds after this long is freed by setting the node DOWN."""
     resume_wait_s: int = 600
     """How long the job's own word is awaited after RUNNING."""
     attribution_before_s: int = 600
@@ -92,7 +98,9 @@ class Policy:
     view_max_age_s: float = 15.0
     """Older than this, Slurm counts as not answering and decisions that depend on it freeze."""
     action_attempts: int = 5
-    """Attempts of one step before a human is told."""
+    """Failed attempts of one step before a human is told; it is tried on."""
+    action_backoff_max_s: float = 15.0
+    """Longest pause between two attempts of a step."""
     action_backoff_s: float = 1.0
     brake: BrakePolicy = field(default_factory=BrakePolicy)
     death: DeathPolicy = field(default_factory=DeathPolicy)

@@ -1,0 +1,76 @@
+"""One turn of the control loop, as a pure function: world in, change out.
+
+findings → incidents (:mod:`correlate`) → what has happened (:mod:`silence`, :mod:`follow`, :mod:`lifecycle`) → decisions
+(:mod:`decide`) → brakes (:mod:`guard`) → the record (:mod:`record`). The caller commits the change, then wakes the actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from holdfast.controller.correlate import correlate
+from holdfast.controller.decide import decide
+from holdfast.controller.follow import follow_jobs
+from holdfast.controller.guard import guard
+from holdfast.controller.lifecycle import follow_incidents
+from holdfast.controller.record import record
+from holdfast.controller.silence import watch_silence
+from holdfast.model.book import Book, Change, World
+
+
+def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
+    """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents."""
+    total = Change()
+    for stage in (
+        lambda w: correlate(w, new_id),
+        lambda w: watch_silence(w, new_id),
+        follow_jobs,
+        follow_incidents,
+        lambda w: _decide(w, fence),
+    ):
+        change: Change = stage(world)
+        world = replace(world, book=apply(world.book, change))
+        total = merge(total, change)
+    return total
+
+
+def _decide(world: World, fence: int) -> Change:
+    decision = decide(world)
+    return record(world, decision, guard(world, decision.proposals), fence)
+
+
+def apply(book: Book, change: Change) -> Book:
+    """The book as it will be once the change is committed."""
+    findings = {
+        number: replace(f, incident_id=change.placed[number]) if number in change.placed else f
+        for number, f in book.findings.items()
+    }
+    marks = {**book.marks, **{m.node: m for m in change.marks}}
+    brakes = {**book.brakes, **{b.kind: b for b in change.brakes}}
+    return replace(
+        book,
+        incidents={**book.incidents, **{i.id: i for i in change.incidents}},
+        findings=findings,
+        recoveries={**book.recoveries, **{r.id: r for r in change.recoveries}},
+        intents={**book.intents, **{i.key: i for i in change.intents}},
+        marks={n: m for n, m in marks.items() if n not in change.dropped_marks},
+        nodes={**book.nodes, **{n.name: n for n in change.nodes}},
+        brakes=brakes,
+    )
+
+
+def merge(first: Change, second: Change) -> Change:
+    """Both changes as one; where both speak of the same thing, the second holds."""
+    return Change(
+        incidents=tuple(({i.id: i for i in first.incidents} | {i.id: i for i in second.incidents}).values()),
+        placed={**first.placed, **second.placed},
+        recoveries=tuple(({r.id: r for r in first.recoveries} | {r.id: r for r in second.recoveries}).values()),
+        intents=first.intents + second.intents,
+        marks=first.marks + second.marks,
+        dropped_marks=first.dropped_marks + second.dropped_marks,
+        nodes=first.nodes + second.nodes,
+        brakes=first.brakes + second.brakes,
+        released_brakes=first.released_brakes + second.released_brakes,
+        events=first.events + second.events,
+    )

@@ -1,0 +1,73 @@
+"""May the job be restarted once more? Pure.
+
+The budget looks at progress: a job that advances may go on for ever; one that fails again and again at the same checkpoint, or that
+breaks one node after another, is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from holdfast.model.book import World
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job must not be followed any further."""
+
+    text: str
+    suspect: bool
+    """The job itself is the suspect; its nodes are not."""
+
+
+def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | None:
+    """Why the job must not be restarted once more; None: it may be."""
+    earlier = sorted(
+        (
+            r
+            for r in world.book.recoveries.values()
+            if r.job == recovery.job
+            and r.restarts_before < recovery.restarts_before
+            and r.phase not in (RecoveryPhase.LEFT_ALONE, RecoveryPhase.AWAITING_CONSENT)
+        ),
+        key=lambda r: r.restarts_before,
+    )
+    if suspect := _suspect(world, incident, earlier, recovery):
+        return Refusal(suspect, suspect=True)
+    if stuck := _no_progress(world, earlier, recovery):
+        return Refusal(stuck, suspect=False)
+    return None
+
+
+def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> str:
+    """Three failures without a newer checkpoint (this one included) stop the loop."""
+    stuck = 1
+    for past in reversed(earlier):
+        if past.checkpoint_step != recovery.checkpoint_step:
+            break
+        stuck += 1
+    if stuck < world.policy.job.restarts_without_progress:
+        return ""
+    at = (
+        "no checkpoint at all"
+        if recovery.checkpoint_step is None
+        else f"no checkpoint newer than step {recovery.checkpoint_step}"
+    )
+    return f"{stuck} failures with {at}: held; release it with scontrol release {recovery.job} when it is mended"
+
+
+def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> str:
+    """Faults of one class on different nodes under one job: the job is the suspect."""
+    since = world.now - timedelta(seconds=world.policy.job.suspect_window_s)
+    nodes = {incident.node}
+    for past in earlier:
+        cause = world.book.incidents.get(past.incident_id)
+        if cause is not None and cause.check == incident.check and not cause.dead and past.created_at >= since:
+            nodes.add(cause.node)
+    if incident.dead or len(nodes) < world.policy.job.suspect_nodes:
+        return ""
+    return (
+        f"{incident.check} on {len(nodes)} nodes ({','.join(sorted(nodes))}) under this job: "
+        f"the job is the suspect and is held; release it with scontrol release {recovery.job}"
+    )

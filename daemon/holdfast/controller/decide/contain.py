@@ -1,0 +1,62 @@
+"""Must the node go out of service? Pure.
+
+A fatal or degraded fault drains its node at once; a dead node is set DOWN, once the jobs' old runs can do no harm. A node that
+somebody else drained is left as it is: its reason is not ours to overwrite."""
+
+from __future__ import annotations
+
+from holdfast.controller import facts, fencing
+from holdfast.controller.decide.part import Part
+from holdfast.model.action import Drain, Proposal, SetDown
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident, IncidentState
+
+_CONTAINABLE = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
+
+
+def contain(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals = [
+        proposal
+        for incident in world.book.open_incidents()
+        if facts.acting(incident) and incident.state in _CONTAINABLE and incident.node in view.nodes
+        for proposal in _contain(world, view, incident)
+    ]
+    return Part(tuple(proposals))
+
+
+def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    if incident.dead:
+        return _down(world, view, incident)
+    if incident.state is not IncidentState.OPEN or view.nodes[incident.node].out_of_service:
+        return []
+    step = f"Drain/{incident.node}"
+    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+        return []
+    action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
+    return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
+    node = view.nodes[incident.node]
+    step = f"SetDown/{incident.node}"
+    if node.down or not facts.may_try(world, world.book.attempts(incident.id, step)):
+        return []
+    if fencing.unfenced_jobs(world, view, incident):
+        return []
+    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline))
+    return [
+        Proposal(
+            incident.id,
+            step,
+            action,
+            f"dead by two independent witnesses: {incident.headline}",
+            order=50,
+            group=f"down/{incident.id}",
+        )
+    ]

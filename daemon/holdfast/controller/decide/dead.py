@@ -1,0 +1,96 @@
+"""Whom to ask about a silent node, and what its death leaves behind on the survivors. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.controller import facts, silence
+from holdfast.controller.decide.part import Part
+from holdfast.model.action import CheckInstance, Intent, Proposal, SendOrder, Verb
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+
+_ORDER_LIFE_S = 10.0
+
+
+def ask_witnesses(world: World) -> Part:
+    """Probe orders and provider questions for suspected nodes, and the end of leftover steps after a DOWN."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals: list[Proposal] = []
+    if silence.freeze_reason(world) is None:
+        for incident in world.book.open_incidents():
+            if incident.state is IncidentState.SUSPECTED and incident.node in view.nodes:
+                proposals += _probes(world, view, incident)
+    if world.policy.death.end_leftover_steps:
+        for recovery in world.book.recoveries.values():
+            proposals += _leftovers(world, view, recovery)
+    return Part(tuple(proposals))
+
+
+def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    node = view.nodes[incident.node]
+    proposals = []
+    for peer in _peers(world, view, incident.node):
+        step = f"SendOrder/probe/{peer}"
+        if not _may_ask(world, world.book.attempts(incident.id, step)):
+            continue
+        agent = facts.agent_of(world, peer)
+        if agent is None:
+            continue
+        args = {"address": node.address, "port": node.port, "timeout_s": world.policy.death.probe_timeout_s}
+        action = SendOrder(peer, agent.instance_id, agent.boot_id, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
+        proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
+    if world.provider_can_status and incident.instance_id:
+        step = f"CheckInstance/{incident.instance_id}"
+        if _may_ask(world, world.book.attempts(incident.id, step)):
+            question = CheckInstance(incident.instance_id, incident.node)
+            proposals.append(
+                Proposal(incident.id, step, question, f"{incident.node} is silent: how does the provider see it?")
+            )
+    return proposals
+
+
+def _may_ask(world: World, attempts: tuple[Intent, ...]) -> bool:
+    """A witness is asked again only after a pause; a question on its way is not repeated."""
+    latest = facts.last(attempts)
+    if latest is None:
+        return True
+    pause = timedelta(seconds=world.policy.death.reprobe_s)
+    return latest.settled and (latest.finished_at is None or world.now - latest.finished_at >= pause)
+
+
+def _peers(world: World, view: ClusterView, node: str) -> list[str]:
+    """Agents to ask: first those that share a job with the silent node, then any, in the order of their names."""
+    sharing = {n for job in view.jobs_on(node) for n in job.nodes}
+    heard = [n for n in sorted(world.agents) if n != node and n in view.nodes and facts.agent_of(world, n) is not None]
+    heard.sort(key=lambda n: (n not in sharing, n))
+    return heard[: world.policy.death.peers]
+
+
+def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
+    """After a DOWN a survivor's slurmstepd can wait a minute for the dead node's word; it holds the whole job COMPLETING."""
+    if recovery.phase is not RecoveryPhase.STOPPING or not recovery.via_down:
+        return []
+    job = view.jobs.get(recovery.job.job_id)
+    incident = world.book.incidents.get(recovery.incident_id)
+    if job is None or incident is None or job.state != "COMPLETING":
+        return []
+    down = facts.done(world.book.attempts(incident.id, f"SetDown/{incident.node}"))
+    grace = timedelta(seconds=world.policy.death.leftover_grace_s)
+    if down is None or down.finished_at is None or world.now - down.finished_at < grace:
+        return []
+    proposals = []
+    for name in job.nodes:
+        agent = facts.agent_of(world, name)
+        step = f"SendOrder/end_step/{name}.{job.key.job_id}r{recovery.restarts_before}"
+        busy = name in view.nodes and view.nodes[name].completing
+        if name == incident.node or agent is None or not busy or world.book.attempts(incident.id, step):
+            continue
+        args = {"job_id": job.key.job_id, "grace_s": world.policy.death.leftover_grace_s}
+        action = SendOrder(name, agent.instance_id, agent.boot_id, Verb.END_STEP, _ORDER_LIFE_S, args)
+        reason = f"job {job.key.job_id} is COMPLETING after node {incident.node} was set DOWN; a leftover step on {name} holds it"
+        proposals.append(Proposal(incident.id, step, action, reason))
+    return proposals

@@ -1,0 +1,38 @@
+"""The decision of one cycle, put together from its parts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.controller.decide import contain, dead, recover, repair, tidy
+from holdfast.model.action import Proposal
+from holdfast.model.book import World
+from holdfast.model.event import Event
+from holdfast.model.incident import Incident, Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done, and what the book shall say about it."""
+
+    proposals: tuple[Proposal, ...] = ()
+    incidents: tuple[Incident, ...] = ()
+    """Changed and new ones."""
+    recoveries: tuple[Recovery, ...] = ()
+    """Changed and new ones."""
+    events: tuple[Event, ...] = ()
+
+
+def decide(world: World) -> Decision:
+    """Everything that calls for a step now, most urgent first: nodes out of service, jobs back to work, then repairs."""
+    parts = [
+        contain.contain(world),
+        recover.recover(world),
+        dead.ask_witnesses(world),
+        repair.repair(world),
+        tidy.tidy(world),
+    ]
+    return Decision(
+        tuple(p for part in parts for p in part.proposals),
+        recoveries=tuple(r for part in parts for r in part.recoveries),
+    )

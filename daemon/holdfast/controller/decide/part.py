@@ -1,0 +1,15 @@
+"""The common result of a decision's part. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.model.action import Proposal
+from holdfast.model.incident import Recovery
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    proposals: tuple[Proposal, ...] = ()
+    recoveries: tuple[Recovery, ...] = ()
+    """New and changed recoveries that go with the proposals."""

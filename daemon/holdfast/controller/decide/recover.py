@@ -1,0 +1,244 @@
+"""Which jobs are hurt, and how do they get back to work? Pure.
+
+Order of a recovery: promote a spare and hold the survivors for the job, requeue it, release it from Slurm's two-minute hold with the
+suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped ahead of its own failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.controller import facts, fencing
+from holdfast.controller.decide import budget
+from holdfast.controller.decide.part import Part
+from holdfast.controller.decide.spares import choose_spare
+from holdfast.model.action import (
+    HoldJob,
+    HoldNodes,
+    PromoteSpare,
+    Proposal,
+    Release,
+    Requeue,
+    TellOwner,
+)
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast_checks.result import Severity
+
+_RECOVERING = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
+_FAILED = frozenset({"FAILED", "NODE_FAIL"})
+CONSENT_WORD = "holdfast"
+"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
+
+
+def recover(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    plan = _Plan(world, view)
+    for incident in world.book.open_incidents():
+        if facts.acting(incident) and incident.severity is Severity.FATAL and incident.state in _RECOVERING:
+            for job in _hurt_jobs(world, view, incident):
+                plan.add(incident, job)
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        if recovery.phase is RecoveryPhase.RESTARTING:
+            plan.release(recovery)
+    return Part(tuple(plan.proposals), tuple(plan.recoveries.values()))
+
+
+def _hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
+    hurt = [j for j in view.jobs_on(incident.node) if facts.hurt_by(incident, j) and j.state != "COMPLETING"]
+    before = timedelta(seconds=world.policy.job.attribution_before_s)
+    after = timedelta(seconds=world.policy.job.attribution_after_s)
+    for _, job in sorted(view.jobs.items()):
+        if job.state not in _FAILED or incident.node not in job.nodes or job.end_time is None:
+            continue
+        if incident.fault_at - after <= job.end_time <= incident.fault_at + before and facts.hurt_by(incident, job):
+            hurt.append(job)
+    return hurt
+
+
+def consent(world: World, job: Job) -> str:
+    """On what ground the job may be stopped ahead of its own failure; empty: on none. ``JobRequeue=1`` is no consent."""
+    record = world.book.checkpoints.get(job.key.job_id)
+    if record is not None and record.uid == job.uid:
+        return "registered checkpoint"
+    if CONSENT_WORD in job.comment.replace(",", " ").split():
+        return "job option"
+    if job.partition in world.policy.job.consent_partitions:
+        return f"policy of partition {job.partition}"
+    if job.qos in world.policy.job.consent_qos:
+        return f"policy of QOS {job.qos}"
+    return ""
+
+
+def group_of(recovery: Recovery) -> str:
+    """Steps that are allowed or withheld together: of one recovery, or all that hang on a node's DOWN."""
+    return f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
+
+
+class _Plan:
+    """Collects the steps for all hurt jobs of one cycle; a spare is given once, a job is planned once."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self.world = world
+        self.view = view
+        self.proposals: list[Proposal] = []
+        self.recoveries: dict[str, Recovery] = {}
+        self._spares_taken: set[str] = set()
+
+    def add(self, incident: Incident, job: Job) -> None:
+        known = self.recoveries.get(f"{job.key.text}r{job.restarts}") or self.world.book.recovery_of(
+            job.key, job.restarts
+        )
+        failed = job.state in _FAILED
+        if known is None:
+            self._begin(incident, job, self._new(incident, job), failed=failed)
+        elif known.phase is RecoveryPhase.AWAITING_CONSENT and (failed or incident.dead or consent(self.world, job)):
+            self._begin(incident, job, replace(known, consent=""), failed=failed)
+        elif known.phase is RecoveryPhase.WAITING:
+            self._begin(incident, job, known, failed=failed)
+        elif known.phase is RecoveryPhase.STOPPING and not known.via_down:
+            self._requeue(known, job, failed=failed)
+
+    def _new(self, incident: Incident, job: Job) -> Recovery:
+        record = self.world.book.checkpoints.get(job.key.job_id)
+        mine = record if record is not None and record.uid == job.uid else None
+        return Recovery(
+            job=job.key,
+            restarts_before=job.restarts,
+            incident_id=incident.id,
+            phase=RecoveryPhase.STOPPING,
+            user=job.user,
+            uid=job.uid,
+            nodes_before=job.nodes,
+            excluded_before=job.excluded_nodes,
+            partition=job.partition,
+            gpus=sum(len(m) for m in job.gpu_minors.values()),
+            created_at=self.world.now,
+            checkpoint_step=mine.saved_step if mine else None,
+        )
+
+    def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
+        why_not = self._left_alone(incident, job)
+        if why_not:
+            self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
+            return
+        ground = "it lost the node" if incident.dead else "it failed by itself" if failed else consent(self.world, job)
+        if not ground:
+            text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
+            self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
+            return
+        if incident.dead and not failed and job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
+            note = f"waits until {incident.node} is confirmed off: its old run could still write"
+            self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, note=note)
+            return
+        refusal = budget.refuses(self.world, incident, recovery)
+        if refusal:
+            self._hold(incident, job, recovery, refusal)
+            return
+        self._stop(incident, job, replace(recovery, consent=ground, via_down=incident.dead), failed=failed)
+
+    def _left_alone(self, incident: Incident, job: Job) -> str:
+        if not job.requeueable:
+            return "it cannot be requeued (salloc, srun, or --no-requeue)"
+        if incident.node in job.required_nodes:
+            return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
+        return ""
+
+    def _leave(self, incident: Incident, job: Job, recovery: Recovery, phase: RecoveryPhase, text: str) -> None:
+        if recovery.phase is phase:
+            return
+        self.recoveries[recovery.id] = replace(recovery, phase=phase, note=text)
+        step = f"TellOwner/{job.key.job_id}r{job.restarts}"
+        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+            action = TellOwner(job.key, f"holdfast[{incident.id}]: {text}")
+            self.proposals.append(Proposal(incident.id, step, action, text, order=90))
+
+    def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: budget.Refusal) -> None:
+        step = f"HoldJob/{job.key.job_id}r{job.restarts}"
+        if not facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+            return
+        self.recoveries[recovery.id] = replace(
+            recovery, phase=RecoveryPhase.HELD, note=refusal.text, suspect=refusal.suspect
+        )
+        action = HoldJob(job.key, f"holdfast[{incident.id}]: {refusal.text}")
+        self.proposals.append(Proposal(incident.id, step, action, refusal.text, stops_running_job=facts.holds(job)))
+
+    def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
+        suspects = facts.suspect_nodes(self.world)
+        survivors = tuple(
+            n for n in job.nodes if n not in suspects and n in self.view.nodes and not self.view.nodes[n].out_of_service
+        )
+        missing = len(job.nodes) - len(survivors)
+        spares = self._take_spares(job, missing)
+        hold = f"holdfast-{incident.id}-{job.key.job_id}" if survivors or spares else None
+        recovery = replace(
+            recovery, spare=spares[0] if spares else None, hold=hold, phase=RecoveryPhase.STOPPING, note=""
+        )
+        self.recoveries[recovery.id] = recovery
+        if hold is not None:
+            self._hold_nodes(incident, recovery, hold, (*survivors, *spares))
+        for spare in spares:
+            self._promote(incident, recovery, spare, hold)
+        if not recovery.via_down:
+            self._requeue(recovery, job, failed=failed)
+
+    def _take_spares(self, job: Job, missing: int) -> list[str]:
+        spares: list[str] = []
+        for _ in range(missing):
+            spare = choose_spare(self.world, self.view, job, taken=frozenset(self._spares_taken))
+            if spare is None:
+                break
+            self._spares_taken.add(spare)
+            spares.append(spare)
+        return spares
+
+    def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
+        step = f"HoldNodes/{recovery.job.job_id}r{recovery.restarts_before}"
+        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+            duration_s = self.world.policy.job.hold_duration_s
+            action = HoldNodes(hold, nodes, recovery.user, recovery.job, duration_s)
+            reason = f"keep {len(nodes)} nodes for job {recovery.job} while it restarts"
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=10))
+
+    def _promote(self, incident: Incident, recovery: Recovery, spare: str, hold: str | None) -> None:
+        step = f"PromoteSpare/{spare}"
+        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+            reason = f"spare {spare} takes the place of {incident.node} for job {recovery.job}"
+            action = PromoteSpare(spare, hold)
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=20))
+
+    def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
+        step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
+        if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step)):
+            return
+        running = facts.holds(job) and not failed
+        reason = f"job {recovery.job} is hurt; stopped on the ground of: {recovery.consent}"
+        self.proposals.append(
+            Proposal(
+                recovery.incident_id,
+                step,
+                Requeue(recovery.job, recovery.restarts_before),
+                reason,
+                stops_running_job=running,
+                group=recovery.id,
+                order=30,
+            )
+        )
+
+    def release(self, recovery: Recovery) -> None:
+        """The requeued run may start: off the suspects, in its hold, without Slurm's two-minute wait."""
+        job = self.view.jobs.get(recovery.job.job_id)
+        if job is None or job.state != "PENDING" or job.reason == "JobHeldUser":
+            return
+        step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}"
+        if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
+            return
+        exclude = tuple(sorted(set(recovery.excluded_before) | facts.suspect_nodes(self.world)))
+        hold = recovery.hold if recovery.hold in self.view.reservations else None
+        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude)
+        reason = f"start job {recovery.job} now, off {','.join(exclude) or 'no node'}"
+        self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=40))

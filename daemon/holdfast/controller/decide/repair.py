@@ -1,0 +1,222 @@
+"""What does the node need? Pure.
+
+Evidence first, then launch, validate, terminate the old machine, hand the name over, adopt it as a spare, undrain. Each step waits for
+the one before to be done; a step that is done is never planned again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.controller import facts, fencing, replacement
+from holdfast.controller.decide.part import Part
+from holdfast.controller.decide.spares import spare_pool
+from holdfast.controller.ladder import Rung, choose
+from holdfast.model.action import (
+    AdoptSpare,
+    Assign,
+    Launch,
+    Notify,
+    Proposal,
+    SendOrder,
+    Terminate,
+    Undrain,
+    Verb,
+)
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentState
+
+
+def repair(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals: list[Proposal] = []
+    for incident in world.book.open_incidents():
+        if facts.acting(incident) and incident.node in view.nodes:
+            proposals += _repair(world, view, incident)
+    return Part(tuple(proposals))
+
+
+def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    match incident.state:
+        case IncidentState.OPEN if incident.dead:
+            return _power_off(world, view, incident)
+        case IncidentState.CONTAINED:
+            return _first_step(world, view, incident)
+        case IncidentState.REPAIRING:
+            return _launch(world, incident)
+        case IncidentState.VALIDATING:
+            return _validate(world, incident) or _return(world, view, incident)
+        case IncidentState.AWAITING_HUMAN:
+            return _tell(world, incident)
+        case _:
+            return []
+
+
+def _step(
+    world: World,
+    incident: Incident,
+    step: str,
+    action: Launch | Terminate | Assign | AdoptSpare | Undrain | SendOrder | Notify,
+    reason: str,
+    *,
+    first_s: float | None = None,
+) -> list[Proposal]:
+    if not facts.may_try(world, world.book.attempts(incident.id, step), first_s=first_s):
+        return []
+    return [Proposal(incident.id, step, action, reason, order=60)]
+
+
+def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """A dead node whose jobs' old runs could still write: only a confirmed power-off fences them."""
+    jobs = fencing.unfenced_jobs(world, view, incident)
+    if not jobs:
+        return []
+    names = ",".join(map(str, jobs))
+    if world.provider_can_power_off and incident.instance_id:
+        reason = f"fence job {names}: nothing else keeps the old run on {incident.node} from writing"
+        return _step(
+            world,
+            incident,
+            f"Terminate/{incident.instance_id}",
+            Terminate(incident.instance_id, incident.node),
+            reason,
+        )
+    body = (
+        f"Node {incident.node} is dead ({incident.headline}), but job {names} has no checkpoint library that refuses an older run's "
+        f"writes, and no provider can confirm that the machine is off. Make sure that it is off, then: "
+        f"scontrol update nodename={incident.node} state=down reason='confirmed off'"
+    )
+    return _step(
+        world,
+        incident,
+        "Notify/unfenced",
+        Notify(f"{incident.node} is dead and cannot be fenced", body),
+        "cannot fence",
+    )
+
+
+def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """Evidence before the hardware is let go."""
+    choice = choose(world, view, incident)
+    if choice.rung is not Rung.REPLACE or incident.dead:
+        return []
+    agent = facts.agent_of(world, incident.node, incident.instance_id or None)
+    if agent is None:
+        return []
+    args = {"max_s": world.policy.repair.evidence_s, "incident": incident.id}
+    action = SendOrder(
+        incident.node, agent.instance_id, agent.boot_id, Verb.EVIDENCE, world.policy.repair.evidence_s, args
+    )
+    return _step(world, incident, replacement.evidence_step(incident), action, f"evidence first: {choice.reason}")
+
+
+def evidence_settled(world: World, incident: Incident) -> bool:
+    """The bundle is in, has failed, or its bounded time is over; also when there is nobody to ask."""
+    attempts = world.book.attempts(incident.id, replacement.evidence_step(incident))
+    latest = facts.last(attempts)
+    if latest is None:
+        return incident.dead or facts.agent_of(world, incident.node, incident.instance_id or None) is None
+    waited = world.now - latest.planned_at > timedelta(seconds=world.policy.repair.evidence_s)
+    return latest.settled or waited
+
+
+def _launch(world: World, incident: Incident) -> list[Proposal]:
+    # A capacity error is retried for as long as it takes, ever more slowly; a human was told after the first.
+    token = f"{incident.id}-{incident.repair_attempt}"
+    reason = f"a new machine for {incident.node}, attempt {incident.repair_attempt + 1}"
+    step = replacement.launch_step(incident)
+    first_s = world.policy.repair.backoff_s
+    proposals = _step(world, incident, step, Launch(incident.node, token), reason, first_s=first_s)
+    failed = facts.last(world.book.attempts(incident.id, step))
+    if failed is not None and failed.settled and replacement.launched(world, incident) is None:
+        body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast goes on trying."
+        proposals += _step(
+            world, incident, "Notify/launch", Notify(f"{incident.node}: no machine yet", body), failed.outcome
+        )
+    return proposals
+
+
+def _validate(world: World, incident: Incident) -> list[Proposal]:
+    """One validation an attempt: a failed one is followed by the next attempt of the ladder, not by asking again."""
+    step = replacement.validate_step(incident)
+    if world.book.attempts(incident.id, step):
+        return []
+    instance = replacement.serving_instance(world, incident)
+    agent = facts.agent_of(world, incident.node, instance or None)
+    if agent is None:
+        return []
+    limit_s = world.policy.repair.validate_timeout_s
+    args = {"expect_no_job": True, "checks": []}
+    action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.VALIDATE, limit_s, args)
+    return [
+        Proposal(incident.id, step, action, f"{instance or incident.node} must prove itself before it serves", order=60)
+    ]
+
+
+def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """Validated: the old machine goes, the new one takes the name, the node goes back into service."""
+    if not replacement.quiet_since_validation(world, incident):
+        return []
+    new = replacement.new_instance(world, incident)
+    if new is not None:
+        handed = _hand_over(world, incident, new)
+        if handed is not None:
+            return handed
+        if not _slurmd_is_new(world, view, incident):
+            return []
+    adopted = facts.done(world.book.attempts(incident.id, f"AdoptSpare/{incident.node}")) is not None
+    if not adopted and _returns_as_spare(world, view, incident):
+        return _step(
+            world,
+            incident,
+            f"AdoptSpare/{incident.node}",
+            AdoptSpare(incident.node),
+            "it returns as a spare",
+        )
+    mark = world.book.marks.get(incident.node)
+    if mark is None:
+        return []
+    reason = "validated: back into service"
+    return _step(world, incident, replacement.undrain_step(incident), Undrain(incident.node, mark.reason), reason)
+
+
+def _hand_over(world: World, incident: Incident, new: str) -> list[Proposal] | None:
+    """Terminate the old machine, then give its name to the new one. None: both are done."""
+    old = incident.instance_id
+    if old and facts.done(world.book.attempts(incident.id, f"Terminate/{old}")) is None:
+        reason = f"its replacement {new} is validated"
+        return _step(world, incident, f"Terminate/{old}", Terminate(old, incident.node), reason)
+    if facts.done(world.book.attempts(incident.id, f"Assign/{new}")) is None:
+        return _step(
+            world,
+            incident,
+            f"Assign/{new}",
+            Assign(new, incident.node),
+            f"{new} takes the name {incident.node}",
+        )
+    return None
+
+
+def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
+    """Slurm hears a slurmd that is not the old machine's."""
+    node = view.nodes[incident.node]
+    terminated = facts.done(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))
+    before = terminated.result.get("slurmd_start_time") if terminated is not None else None
+    started = node.slurmd_start_time
+    return node.responding and started is not None and started.isoformat() != before
+
+
+def _returns_as_spare(world: World, view: ClusterView, incident: Incident) -> bool:
+    """The pool gets back what this incident took from it; a node that was a spare stays one."""
+    if not world.policy.repair.return_as_spare:
+        return False
+    promoted = any(r.spare for r in world.book.recoveries.values() if r.incident_id == incident.id)
+    return promoted or incident.node in spare_pool(world, view)
+
+
+def _tell(world: World, incident: Incident) -> list[Proposal]:
+    body = f"{incident.headline}\n{incident.note}\nholdfast incident show {incident.id}"
+    notify = Notify(f"{incident.node} needs a human: {incident.note}", body)
+    return _step(world, incident, f"Notify/awaiting_human.{incident.repair_attempt}", notify, incident.note)

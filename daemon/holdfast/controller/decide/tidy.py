@@ -1,0 +1,109 @@
+"""What of ours is left behind? Pure.
+
+Holds of jobs that run again or are gone, reservations that no recovery knows (a crash between two steps), machines that failed their
+validation. Nothing of Holdfast's may stay in Slurm or at the provider after an incident."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.controller import facts
+from holdfast.controller.decide.part import Part
+from holdfast.model.action import DropHold, IntentState, Notify, Proposal, SendOrder, SetDown, Terminate
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+
+_HOLD = re.compile(r"^holdfast-([0-9a-z]{12})-(\d+)$")
+_DONE_WITH = frozenset(
+    {RecoveryPhase.RUNNING, RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE}
+)
+
+
+def tidy(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    return Part((*_holds(world, view), *_failed_machines(world), *_stuck(world, view), *_failing(world)))
+
+
+def _holds(world: World, view: ClusterView) -> list[Proposal]:
+    """Our hold reservations that no recovery needs any more. The name says whose they were."""
+    needed = {r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH}
+    proposals = []
+    for name in sorted(view.reservations):
+        match = _HOLD.match(name)
+        if match is None or name in needed:
+            continue
+        step = f"DropHold/{name}"
+        if facts.may_try(world, world.book.attempts(match.group(1), step)):
+            proposals.append(
+                Proposal(match.group(1), step, DropHold(name), "no job needs this hold any more", order=80)
+            )
+    return proposals
+
+
+def _failed_machines(world: World) -> list[Proposal]:
+    """Machines launched by earlier attempts of a ladder that moved on."""
+    proposals = []
+    for incident in world.book.open_incidents():
+        for attempt in range(incident.repair_attempt):
+            launch = facts.done(world.book.attempts(incident.id, f"Launch/{incident.node}.{attempt}"))
+            if launch is None:
+                continue
+            instance = str(launch.result["instance_id"])
+            step = f"Terminate/{instance}"
+            if facts.may_try(world, world.book.attempts(incident.id, step)):
+                reason = f"attempt {attempt + 1} failed: {incident.note}"
+                proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
+    return proposals
+
+
+def _stuck(world: World, view: ClusterView) -> list[Proposal]:
+    """A requeued job that only its faulty node still holds (tasks stuck in the driver, an epilog that never ends)."""
+    proposals = []
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        incident = world.book.incidents.get(recovery.incident_id)
+        if incident is None or not facts.acting(incident) or not _held_by_faulty_node(world, view, recovery, incident):
+            continue
+        step = f"SetDown/{incident.node}"
+        if facts.may_try(world, world.book.attempts(incident.id, step)):
+            reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
+            action = SetDown(incident.node, slurm_reason(incident.id, f"{incident.headline}; tasks stuck"))
+            proposals.append(Proposal(incident.id, step, action, reason, order=50))
+    return proposals
+
+
+def _held_by_faulty_node(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
+    if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or incident.state is IncidentState.OPEN:
+        return False
+    step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
+    ordered = facts.done(world.book.attempts(recovery.incident_id, step))
+    if ordered is None or ordered.finished_at is None or incident.node not in view.nodes:
+        return False
+    grace_passed = (world.now - ordered.finished_at).total_seconds() > world.policy.job.stuck_completing_s
+    job = view.jobs.get(recovery.job.job_id)
+    completing = {n for n in recovery.nodes_before if n in view.nodes and view.nodes[n].completing}
+    waits = job is not None and job.state in ("COMPLETING", "PENDING", "REQUEUED")
+    return grace_passed and waits and completing == {incident.node} and not view.nodes[incident.node].down
+
+
+def _failing(world: World) -> list[Proposal]:
+    """A human is told of a step that fails for good, or again and again."""
+    proposals = []
+    for incident in world.book.open_incidents():
+        newest = {i.key.rsplit("/", 1)[0]: i for i in world.book.intents_of(incident.id)}
+        for intent in newest.values():
+            attempts = int(intent.key.rsplit("/", 1)[1])
+            if intent.state is not IntentState.FAILED or isinstance(intent.action, Notify | SendOrder):
+                continue
+            if intent.retryable and attempts < world.policy.action_attempts:
+                continue
+            target = intent.key.split("/", 1)[1].rsplit("/", 1)[0]
+            step = f"Notify/failing.{target}"
+            if facts.may_try(world, world.book.attempts(incident.id, step)):
+                body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
+                subject = f"{incident.node}: {target} failed {attempts} times: {intent.outcome}"
+                proposals.append(Proposal(incident.id, step, Notify(subject, body), intent.outcome, order=90))
+    return proposals

@@ -1,0 +1,114 @@
+"""Questions that several decisions ask of a world. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.model.action import Intent, IntentState
+from holdfast.model.book import World
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
+from holdfast.model.ids import incident_of_reason
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.report import AgentView
+from holdfast_checks.result import Severity
+
+IDLE_INCIDENTS = frozenset({IncidentState.WATCHING, IncidentState.SUSPECTED, IncidentState.CLOSED})
+"""States in which an incident keeps nobody off its node."""
+
+
+def fresh_view(world: World) -> ClusterView | None:
+    """Slurm's view if it is recent enough to decide on; None freezes what depends on it."""
+    view = world.view
+    if view is None or world.now - view.read_at > timedelta(seconds=world.policy.view_max_age_s):
+        return None
+    return view
+
+
+def acting(incident: Incident) -> bool:
+    """An incident that takes its node out of service (unless an operator took it over)."""
+    return incident.open and incident.state not in IDLE_INCIDENTS and not incident.acknowledged
+
+
+def suspect_nodes(world: World) -> frozenset[str]:
+    """Nodes with an open fatal incident, drained or not: no recovered job may land there."""
+    return frozenset(
+        i.node for i in world.book.open_incidents() if i.severity is Severity.FATAL and i.state not in IDLE_INCIDENTS
+    )
+
+
+def is_silent(world: World, agent: AgentView) -> bool:
+    """Not heard for ``silent_after_heartbeats`` of its own intervals."""
+    limit_s = agent.heartbeat_interval_s * world.policy.death.silent_after_heartbeats
+    return world.now - agent.last_heard > timedelta(seconds=limit_s)
+
+
+def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentView | None:
+    """The agent of the node (on that machine) that was heard last, if it is not silent."""
+    heard = [
+        a
+        for a in world.agents.get(node, ())
+        if (instance_id is None or a.instance_id == instance_id) and not is_silent(world, a)
+    ]
+    return max(heard, key=lambda a: a.last_heard, default=None)
+
+
+def drained_by(node: Node) -> str | None:
+    """``ours`` when the reason names a Holdfast incident, ``foreign`` when somebody else took it out, None when in service."""
+    if not node.out_of_service:
+        return None
+    return "ours" if incident_of_reason(node.reason) is not None else "foreign"
+
+
+def free_of_jobs(view: ClusterView, node: str) -> bool:
+    """No job holds the node and it is not COMPLETING."""
+    return not view.jobs_on(node) and not view.nodes[node].completing
+
+
+def hurt_by(incident: Incident, job: Job) -> bool:
+    """Whether a job that holds the incident's node is hurt: it holds the GPU at fault, or the node itself is at fault.
+
+    A job of which no GPU is known on that node is not hurt by a GPU fault, unless it holds the node exclusively."""
+    if incident.gpu_minors is None:
+        return True
+    held = job.gpu_minors.get(incident.node, frozenset())
+    return bool(held & incident.gpu_minors) or (not held and job.exclusive)
+
+
+def holds(job: Job) -> bool:
+    return job.state in HOLDING_STATES
+
+
+def backoff_s(attempt: int, first_s: float, longest_s: float) -> float:
+    """Pause after the given failed attempt (1 is the first): doubles each time."""
+    return float(min(first_s * 2 ** (attempt - 1), longest_s))
+
+
+def last(attempts: tuple[Intent, ...]) -> Intent | None:
+    return attempts[-1] if attempts else None
+
+
+def done(attempts: tuple[Intent, ...]) -> Intent | None:
+    """The attempt that succeeded, if any."""
+    return next((i for i in reversed(attempts) if i.state is IntentState.DONE), None)
+
+
+def may_try(world: World, attempts: tuple[Intent, ...], *, first_s: float | None = None) -> bool:
+    """Whether (another) attempt of a step may be planned now.
+
+    Not while one is on its way, not once one is done or was rightly refused. A failed one that may be repeated is repeated for as
+    long as the world calls for it, ever more slowly: an outage of a minute or of a day must not end a recovery."""
+    latest = last(attempts)
+    if latest is None:
+        return True
+    if latest.state is not IntentState.FAILED or not latest.retryable:
+        return False
+    first = world.policy.action_backoff_s if first_s is None else first_s
+    longest = world.policy.action_backoff_max_s if first_s is None else max(first_s, world.policy.action_backoff_max_s)
+    pause_s = backoff_s(min(len(attempts), 30), first, longest)
+    return latest.finished_at is None or world.now - latest.finished_at >= timedelta(seconds=pause_s)
+
+
+def failed_for_good(attempts: tuple[Intent, ...]) -> Intent | None:
+    """The last attempt of a step, if it failed in a way that repeating cannot mend."""
+    latest = last(attempts)
+    return latest if latest is not None and latest.state is IntentState.FAILED and not latest.retryable else None

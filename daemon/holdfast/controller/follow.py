@@ -1,0 +1,171 @@
+"""What the world shows has happened: recoveries and incidents move on, with the events that timings are computed from. Pure.
+
+Nothing is ordered here; a phase moves only on what Slurm, an agent or the job itself has shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts
+from holdfast.model.book import Change, CheckpointRecord, World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Recovery, RecoveryPhase
+
+_ENDED = frozenset(
+    {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}
+)
+"""Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
+_FAILED = frozenset({"FAILED", "NODE_FAIL"})
+_ORDERED = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT})
+
+
+def follow_jobs(world: World) -> Change:
+    """Move every recovery that is not final to where its job is now."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return Change()
+    recoveries: list[Recovery] = []
+    events: list[Event] = []
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        if recovery.final:
+            continue
+        after, seen = _follow(world, view, recovery)
+        if after != recovery:
+            recoveries.append(after)
+        if after.phase is not recovery.phase:
+            events += [*seen, _phase_event(world, recovery, after)]
+    return Change(recoveries=tuple(recoveries), events=tuple(events))
+
+
+def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recovery, list[Event]]:
+    job = view.jobs.get(recovery.job.job_id)
+    if job is None or job.key.submit_time != recovery.job.submit_time:
+        return replace(recovery, phase=RecoveryPhase.GONE, note="Slurm no longer knows the job"), []
+    if job.restarts > recovery.restarts_before + 1 and recovery.phase is not RecoveryPhase.STOPPING:
+        return _next_run_started(recovery)
+    if job.restarts > recovery.restarts_before:
+        return _after_the_stop(world, recovery, job)
+    if job.state in _ENDED:
+        return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job ended by itself: {job.state}"), []
+    return recovery, []
+
+
+def _next_run_started(recovery: Recovery) -> tuple[Recovery, list[Event]]:
+    note = "a later restart took over before this run said it had resumed"
+    return replace(recovery, phase=RecoveryPhase.GONE, note=note), []
+
+
+def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
+    """The old run is over: Restarts grew."""
+    events: list[Event] = []
+    after = recovery
+    if recovery.phase in _ORDERED:
+        after = _with_progress(replace(recovery, phase=RecoveryPhase.RESTARTING, note=""), _record(world, job))
+        events.append(_stopped_event(world, after, _record(world, job)))
+    if after.phase is RecoveryPhase.RESTARTING and job.state == "RUNNING":
+        after = replace(after, phase=RecoveryPhase.RUNNING)
+        events.append(_running_event(world, after, job))
+    elif after.phase is RecoveryPhase.RESTARTING and job.state in _ENDED | _FAILED:
+        return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
+    elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
+        after = replace(after, note=f"pending: {job.reason}")
+    if after.phase is RecoveryPhase.RUNNING:
+        after, resumed = _resumption(world, after, job)
+        events += resumed
+    return after, events
+
+
+def _record(world: World, job: Job) -> CheckpointRecord | None:
+    record = world.book.checkpoints.get(job.key.job_id)
+    return record if record is not None and record.uid == job.uid else None
+
+
+def _with_progress(recovery: Recovery, record: CheckpointRecord | None) -> Recovery:
+    """Freeze what the stopped run had saved and reached, before the next run says more."""
+    if record is None or record.resumed_restarts == recovery.restarts_before + 1:
+        return recovery
+    return replace(
+        recovery,
+        checkpoint_step=recovery.checkpoint_step if recovery.checkpoint_step is not None else record.saved_step,
+        stopped_step=record.progress_step,
+    )
+
+
+def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
+    record = _record(world, job)
+    said = record is not None and record.resumed_restarts == recovery.restarts_before + 1
+    if said and record is not None:
+        after = replace(recovery, phase=RecoveryPhase.RESUMED, resumed_step=record.resumed_step, note="")
+        return after, [_resumed_event(world, after, record.resumed_at or world.now)]
+    if record is None:
+        return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job speaks of no checkpoint"), []
+    if job.state in _ENDED | _FAILED:
+        return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
+    waited = job.start_time is not None and world.now - job.start_time > timedelta(
+        seconds=world.policy.job.resume_wait_s
+    )
+    if waited:
+        return replace(recovery, phase=RecoveryPhase.RESUMED, note="running, but never said from where it resumed"), []
+    return recovery, []
+
+
+def _stopped_event(world: World, recovery: Recovery, record: CheckpointRecord | None) -> Event:
+    return Event(
+        world.now,
+        EventKind.JOB_STOPPED,
+        recovery.incident_id,
+        job=recovery.job.text,
+        text=f"job {recovery.job}: run {recovery.restarts_before} is over, requeued under the same id",
+        detail={
+            "restarts": recovery.restarts_before,
+            "gpus": recovery.gpus,
+            "checkpoint_step": recovery.checkpoint_step,
+            "checkpoint_at": record.saved_at.isoformat() if record and record.saved_at else None,
+            "stopped_step": recovery.stopped_step,
+        },
+    )
+
+
+def _running_event(world: World, recovery: Recovery, job: Job) -> Event:
+    return Event(
+        world.now,
+        EventKind.JOB_RUNNING,
+        recovery.incident_id,
+        job=recovery.job.text,
+        text=f"job {recovery.job}: running again on {','.join(job.nodes)}",
+        detail={
+            "restarts": job.restarts,
+            "nodes": list(job.nodes),
+            "start_time": job.start_time.isoformat() if job.start_time else None,
+            "gpus": recovery.gpus,
+        },
+    )
+
+
+def _resumed_event(world: World, recovery: Recovery, at: datetime) -> Event:
+    lost = None
+    if recovery.stopped_step is not None and recovery.resumed_step is not None:
+        lost = max(0, recovery.stopped_step - recovery.resumed_step)
+    text = f"job {recovery.job}: resumed from step {recovery.resumed_step}"
+    return Event(
+        at,
+        EventKind.JOB_RESUMED,
+        recovery.incident_id,
+        job=recovery.job.text,
+        text=text if lost is None else f"{text}, {lost} steps lost",
+        detail={"step": recovery.resumed_step, "lost_steps": lost, "restarts": recovery.restarts_before + 1},
+    )
+
+
+def _phase_event(world: World, before: Recovery, after: Recovery) -> Event:
+    return Event(
+        world.now,
+        EventKind.RECOVERY_PHASE,
+        after.incident_id,
+        job=after.job.text,
+        text=f"job {after.job}: {before.phase.value} → {after.phase.value}"
+        + (f" ({after.note})" if after.note else ""),
+        detail={"from": before.phase.value, "to": after.phase.value},
+    )

@@ -1,0 +1,222 @@
+"""The brakes: what of the proposals may be done now. Pure.
+
+Two brakes of their own (design, section 6): one on new automatic drains, one on running jobs stopped on a check's word. Pause and
+observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts
+from holdfast.model.action import (
+    Action,
+    CheckInstance,
+    Drain,
+    DropHold,
+    HoldJob,
+    Intent,
+    IntentState,
+    Notify,
+    Proposal,
+    Requeue,
+    SendOrder,
+    SetDown,
+    TellOwner,
+    Terminate,
+    Verb,
+)
+from holdfast.model.book import Brake, World
+from holdfast.model.policy import Mode
+
+DRAINS = "drains"
+JOB_STOPS = "job_stops"
+
+_HARMLESS = (Notify, CheckInstance)
+_HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
+_COUNTS = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The proposals, sorted; and the brakes that tripped on the way."""
+
+    allowed: tuple[Proposal, ...]
+    withheld: tuple[tuple[Proposal, str], ...]
+    """With the reason, for people."""
+    tripped: tuple[Brake, ...] = ()
+
+
+def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
+    """Allow or withhold each proposal; proposals of one group share their fate."""
+    tripped = trip(world, proposals)
+    holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
+    budget = _Budget(world)
+    refused: dict[str, str] = {}
+    verdicts: list[tuple[Proposal, str]] = []
+    for proposal in proposals:
+        why = _withhold(world, holding, budget, proposal)
+        verdicts.append((proposal, why))
+        if why and proposal.group:
+            refused[proposal.group] = why
+    final = [(p, why or refused.get(p.group, "") if p.group else why) for p, why in verdicts]
+    return Guarded(
+        allowed=tuple(p for p, why in final if not why),
+        withheld=tuple((p, why) for p, why in final if why),
+        tripped=tripped,
+    )
+
+
+def harmless(action: Action) -> bool:
+    """Telling and asking is never withheld."""
+    return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in _HARMLESS_VERBS)
+
+
+def _withhold(world: World, holding: dict[str, Brake], budget: _Budget, proposal: Proposal) -> str:
+    """Why this proposal must wait; empty: it need not."""
+    action = proposal.action
+    if harmless(action) or (
+        isinstance(action, DropHold | TellOwner) and world.policy.mode is Mode.ACT and not world.book.paused
+    ):
+        return ""
+    if world.policy.mode is Mode.OBSERVE:
+        return "observe mode: recorded, not done"
+    if world.book.paused is not None:
+        return f"paused by {world.book.paused}"
+    if holding and isinstance(action, Drain | SetDown):
+        brake = next(iter(holding.values()))
+        return f"brake {brake.kind!r} holds: {brake.reason}"
+    if holding and proposal.stops_running_job:
+        brake = next(iter(holding.values()))
+        return f"brake {brake.kind!r} holds: no running job is stopped on a check's word ({brake.reason})"
+    if isinstance(action, Terminate):
+        return budget.terminate()
+    return ""
+
+
+def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
+    """(window in seconds, most nodes) for the drain brake; the share counts all Slurm nodes."""
+    brake = world.policy.brake
+    nodes = len(world.view.nodes) if world.view is not None else 0
+    return (
+        (600.0, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
+        (3600.0, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
+    )
+
+
+def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
+    """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
+    holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
+    checks = ((DRAINS, _too_many_drains), (JOB_STOPS, _too_many_stops))
+    reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
+    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason)
+
+
+def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
+    """Distinct nodes drained in the window, together with those that this cycle would drain and every other suspect."""
+    if not any(isinstance(p.action, Drain | SetDown) for p in proposals):
+        return ""
+    released = _released(world, DRAINS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        drained = {
+            i.action.node
+            for i in world.book.intents.values()
+            if isinstance(i.action, Drain | SetDown) and i.state in _COUNTS and i.planned_at > since
+        }
+        nodes = drained | {i.node for i in world.book.open_incidents() if facts.acting(i) and i.opened_at > since}
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return ""
+    released = _released(world, DRAINS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        drained = {
+            i.action.node
+            for i in world.book.intents.values()
+            if isinstance(i.action, Drain | SetDown) and i.state in _COUNTS and i.planned_at > since
+        }
+        suspects = {i.node for i in world.book.open_incidents() if facts.acting(i) and i.opened_at > since}
+        nodes = wanted | drained | suspects
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return ""
+
+
+def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:
+    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop."""
+    since = max(world.now - timedelta(hours=1), _released(world, JOB_STOPS))
+    new = [p for p in proposals if p.stops_running_job and _opened_after(world, p.incident_id, since)]
+    if not new:
+        return ""
+    past = [
+        i for i in world.book.intents.values() if i.state in _COUNTS and i.planned_at > since and _stopped(world, i)
+    ]
+    brake = world.policy.brake
+    jobs = len(past) + len(new)
+    if jobs > brake.stopped_jobs_60min:
+        return f"{jobs} running jobs would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
+    sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
+    total = sum(n.gpu_count for n in world.view.nodes.values()) if world.view is not None else 0
+    if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
+        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
+    return ""
+
+
+def _opened_after(world: World, incident_id: str, since: datetime) -> bool:
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and incident.opened_at > since
+
+
+def _job_id(action: Action) -> int:
+    return action.job.job_id if isinstance(action, Requeue | HoldJob) else 0
+
+
+def _stopped(world: World, intent: Intent) -> bool:
+    """Whether this intent stopped a running job on a check's word."""
+    action = intent.action
+    if not isinstance(action, Requeue):
+        return False
+    recovery = world.book.recovery_of(action.job, action.restarts)
+    return recovery is not None and recovery.consent not in ("it failed by itself", "it lost the node")
+
+
+def _gpus(world: World, action: Action) -> int:
+    if not isinstance(action, Requeue | HoldJob):
+        return 0
+    job = world.view.jobs.get(action.job.job_id) if world.view is not None else None
+    return sum(len(m) for m in job.gpu_minors.values()) if job is not None else 0
+
+
+def _released(world: World, kind: str) -> datetime:
+    brake = world.book.brakes.get(kind)
+    if brake is not None and brake.released_at is not None:
+        return brake.released_at
+    return world.now - timedelta(days=1)
+
+
+class _Budget:
+    """Terminations left in the hour and the day; each one allowed in this cycle counts."""
+
+    def __init__(self, world: World) -> None:
+        terminated = [
+            i.planned_at for i in world.book.intents.values() if isinstance(i.action, Terminate) and i.state in _COUNTS
+        ]
+        self._hour = sum(1 for at in terminated if world.now - at <= timedelta(hours=1))
+        self._day = sum(1 for at in terminated if world.now - at <= timedelta(days=1))
+        self._policy = world.policy.repair
+
+    def terminate(self) -> str:
+        """Why no machine may be terminated now; counts one if it may."""
+        if self._hour >= self._policy.terminations_per_hour:
+            return f"cap on terminations: {self._hour} in an hour, at most {self._policy.terminations_per_hour}"
+        if self._day >= self._policy.terminations_per_day:
+            return f"cap on terminations: {self._day} in a day, at most {self._policy.terminations_per_day}"
+        self._hour += 1
+        self._day += 1
+        return ""

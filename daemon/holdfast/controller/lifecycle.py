@@ -1,0 +1,174 @@
+"""Incidents move on with what the world shows. Pure; the one door to an incident's state, checked against the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.controller import facts, replacement
+from holdfast.controller.decide.repair import evidence_settled
+from holdfast.controller.ladder import Rung, choose
+from holdfast.model.action import IntentState
+from holdfast.model.book import Change, World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState, legal
+
+_S = IncidentState
+Step = tuple[Incident, list[Event]]
+
+
+def follow_incidents(world: World) -> Change:
+    """Move every open incident as far as the world allows."""
+    view = facts.fresh_view(world)
+    incidents: list[Incident] = []
+    events: list[Event] = []
+    for incident in world.book.open_incidents():
+        after, seen = _follow(world, view, incident)
+        if after == incident:
+            continue
+        if after.state is not incident.state:
+            after, moved = _move(world, incident, after)
+            seen = [*seen, *moved]
+        incidents.append(after)
+        events += seen
+    return Change(incidents=tuple(incidents), events=tuple(events))
+
+
+def _move(world: World, before: Incident, after: Incident) -> Step:
+    if not legal(before.state, after.state):
+        raise AssertionError(f"incident {before.id}: {before.state} → {after.state} is not in the table")
+    closed = after.state is _S.CLOSED
+    after = replace(after, state_since=world.now, closed_at=world.now if closed else None)
+    text = f"{before.state.value} → {after.state.value}" + (f" ({after.note})" if after.note else "")
+    detail = {"from": before.state.value, "to": after.state.value}
+    kind = EventKind.INCIDENT_CLOSED if closed else EventKind.INCIDENT_STATE
+    return after, [Event(world.now, kind, after.id, after.node, text=text, detail=detail)]
+
+
+def _follow(world: World, view: ClusterView | None, incident: Incident) -> Step:
+    if incident.state is _S.WATCHING:
+        return _watching(world, incident)
+    if view is None or incident.state is _S.SUSPECTED:
+        return incident, []
+    if incident.acknowledged:
+        watched = replace(incident, state=_S.WATCHING, note="acknowledged: an operator took it over")
+        return (watched if incident.state is _S.OPEN else incident), []
+    if incident.node not in view.nodes:
+        return replace(incident, note=f"Slurm knows no node {incident.node}: check the agent's node name"), []
+    follow = _FOLLOW.get(incident.state)
+    return follow(world, view, incident) if follow is not None else (incident, [])
+
+
+def _watching(world: World, incident: Incident) -> Step:
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
+    if mine and all(f.cleared_at is not None for f in mine):
+        return replace(incident, state=_S.CLOSED, note="every finding has cleared"), []
+    sticky = any(f.sticky and f.cleared_at is None for f in mine)
+    newest = max((f.received_at for f in mine), default=incident.opened_at)
+    if not sticky and world.now - newest > timedelta(seconds=world.policy.watch_s):
+        return replace(incident, state=_S.CLOSED, note="nothing more was seen"), []
+    return incident, []
+
+
+def _open(world: World, view: ClusterView, incident: Incident) -> Step:
+    node = view.nodes[incident.node]
+    contained = node.down if incident.dead else node.out_of_service
+    if contained:
+        detail = {"by": facts.drained_by(node), "state": node.base_state, "reason": node.reason}
+        event = Event(
+            world.now,
+            EventKind.NODE_OUT,
+            incident.id,
+            incident.node,
+            text=f"out of service: {node.reason}",
+            detail=detail,
+        )
+        return replace(incident, state=_S.CONTAINED, note=""), [event]
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
+    if mine and untouched and all(f.cleared_at is not None for f in mine):
+        return replace(incident, state=_S.CLOSED, note="it cleared before anything was done"), []
+    return incident, []
+
+
+def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
+    node = view.nodes[incident.node]
+    if not node.out_of_service:
+        return replace(incident, state=_S.CLOSED, note="somebody put the node back into service: theirs now"), []
+    choice = choose(world, view, incident)
+    match choice.rung:
+        case Rung.WAIT:
+            return replace(incident, note=choice.reason), []
+        case Rung.VALIDATE:
+            return replace(incident, state=_S.VALIDATING, note=choice.reason), []
+        case Rung.HUMAN:
+            return replace(incident, state=_S.AWAITING_HUMAN, note=choice.reason), []
+        case Rung.REPLACE:
+            if evidence_settled(world, incident):
+                return replace(incident, state=_S.REPAIRING, note=choice.reason), []
+            return replace(incident, note="collecting evidence"), []
+
+
+def _repairing(world: World, view: ClusterView, incident: Incident) -> Step:
+    new = replacement.new_instance(world, incident)
+    failed = replacement.failure(world, incident)
+    if failed is not None:
+        return _next_attempt(world, incident, failed)
+    if new is not None and facts.agent_of(world, incident.node, new) is not None:
+        text = f"agent of the new machine {new} is heard"
+        event = Event(
+            world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail={"instance_id": new}
+        )
+        return replace(incident, state=_S.VALIDATING, note=""), [event]
+    return incident, []
+
+
+def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
+    undrain = facts.last(world.book.attempts(incident.id, replacement.undrain_step(incident)))
+    if undrain is not None and undrain.state is IntentState.REFUSED:
+        return replace(incident, state=_S.CLOSED, note=f"left to the operator: {undrain.outcome}"), []
+    back = undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service
+    if back:
+        event = Event(world.now, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
+        return replace(incident, state=_S.CLOSED, note="repaired, validated, back in service"), [event]
+    if undrain is None and not view.nodes[incident.node].out_of_service:
+        return replace(incident, state=_S.AWAITING_HUMAN, note="somebody put the node back before it was validated"), []
+    failed = replacement.failure(world, incident)
+    if failed is not None and undrain is None:
+        return _next_attempt(world, incident, failed)
+    checked = replacement.validation(world, incident)
+    if checked is not None and incident.note != _VALIDATED and undrain is None:
+        at = checked.finished_at or world.now
+        event = Event(at, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
+        return replace(incident, note=_VALIDATED), [event]
+    return incident, []
+
+
+_VALIDATED = "validated; waits out the quiet time and the hand-over"
+
+
+def _next_attempt(world: World, incident: Incident, why: str) -> Step:
+    attempt = incident.repair_attempt + 1
+    replaces = world.provider_can_replace and attempt < world.policy.repair.attempts
+    state = _S.REPAIRING if replaces else _S.AWAITING_HUMAN
+    event = Event(
+        world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"attempt {attempt} failed: {why}"
+    )
+    return replace(incident, state=state, repair_attempt=attempt, note=why, state_since=world.now), [event]
+
+
+def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Step:
+    if not view.nodes[incident.node].out_of_service:
+        return replace(incident, state=_S.CLOSED, note="an operator put the node back into service"), []
+    return incident, []
+
+
+_FOLLOW: dict[IncidentState, Callable[[World, ClusterView, Incident], Step]] = {
+    _S.OPEN: _open,
+    _S.CONTAINED: _contained,
+    _S.REPAIRING: _repairing,
+    _S.VALIDATING: _validating,
+    _S.AWAITING_HUMAN: _awaiting_human,
+}

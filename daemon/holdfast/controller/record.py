@@ -1,0 +1,148 @@
+"""A guarded decision becomes a change of the book: intents with their keys, recoveries, brakes and events. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.controller.decide import Decision
+from holdfast.controller.guard import Guarded
+from holdfast.model.action import HoldJob, Intent, IntentState, Proposal
+from holdfast.model.book import Brake, Change, World
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+
+
+def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
+    """What the store must hold before anything is done outside."""
+    intents = [_intent(world, p, fence, n) for n, p in enumerate(sorted(guarded.allowed, key=lambda p: p.order))]
+    withheld = [_withheld(world, p, why, fence) for p, why in guarded.withheld]
+    withheld = [i for i in withheld if i.key not in world.book.intents]
+    recoveries, hurt = _recoveries(world, decision, guarded)
+    return Change(
+        incidents=_notes(world, guarded),
+        recoveries=recoveries,
+        intents=(*intents, *withheld),
+        brakes=guarded.tripped,
+        events=(
+            *hurt,
+            *(_planned(i) for i in intents),
+            *(_withheld_event(i) for i in withheld),
+            *(_tripped(b) for b in guarded.tripped),
+        ),
+    )
+
+
+def _key(world: World, proposal: Proposal) -> str:
+    return f"{proposal.incident_id}/{proposal.step}/{len(world.book.attempts(proposal.incident_id, proposal.step)) + 1}"
+
+
+def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:
+    return Intent(
+        key=_key(world, proposal),
+        incident_id=proposal.incident_id,
+        action=proposal.action,
+        reason=proposal.reason,
+        fence=fence,
+        state=IntentState.PLANNED,
+        planned_at=world.now,
+        order=order,
+    )
+
+
+def _withheld(world: World, proposal: Proposal, why: str, fence: int) -> Intent:
+    """Attempt 0: what would have been done. Recorded once; it never counts as an attempt."""
+    intent = _intent(world, proposal, fence, 0)
+    key = f"{proposal.incident_id}/{proposal.step}/0"
+    return replace(intent, key=key, state=IntentState.WITHHELD, outcome=why, finished_at=world.now)
+
+
+def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tuple[Recovery, ...], list[Event]]:
+    """A recovery whose stop is withheld waits, with the reason; a job is hurt once."""
+    waiting = {p.group: why for p, why in guarded.withheld if p.group}
+    held_back = {f"{p.action.job.text}": why for p, why in guarded.withheld if isinstance(p.action, HoldJob)}
+    changed: list[Recovery] = []
+    events: list[Event] = []
+    for recovery in decision.recoveries:
+        why = waiting.get(recovery.id) or (
+            held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None
+        )
+        after = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=why) if why else recovery
+        before = world.book.recoveries.get(recovery.id)
+        if after == before:
+            continue
+        changed.append(after)
+        if before is None:
+            events.append(_hurt_event(world, after))
+        elif before.phase is not after.phase:
+            text = f"job {after.job}: {before.phase.value} → {after.phase.value}" + (
+                f" ({after.note})" if after.note else ""
+            )
+            detail = {"from": before.phase.value, "to": after.phase.value}
+            events.append(
+                Event(
+                    world.now, EventKind.RECOVERY_PHASE, after.incident_id, job=after.job.text, text=text, detail=detail
+                )
+            )
+    return tuple(changed), events
+
+
+def _hurt_event(world: World, recovery: Recovery) -> Event:
+    text = (
+        f"job {recovery.job} of {recovery.user} on {len(recovery.nodes_before)} nodes is hurt: {recovery.phase.value}"
+    )
+    return Event(
+        world.now,
+        EventKind.JOB_HURT,
+        recovery.incident_id,
+        job=recovery.job.text,
+        text=text + (f" ({recovery.note})" if recovery.note else ""),
+        detail={
+            "restarts": recovery.restarts_before,
+            "nodes": list(recovery.nodes_before),
+            "gpus": recovery.gpus,
+            "consent": recovery.consent,
+            "phase": recovery.phase.value,
+        },
+    )
+
+
+def _notes(world: World, guarded: Guarded) -> tuple[Incident, ...]:
+    """An incident whose containment is withheld says why, on ``holdfast nodes`` and ``incident show``."""
+    notes = {p.incident_id: why for p, why in reversed(guarded.withheld)}
+    return tuple(
+        replace(incident, note=why)
+        for incident_id, why in sorted(notes.items())
+        if (incident := world.book.incidents.get(incident_id)) is not None and incident.note != why and incident.open
+    )
+
+
+def _planned(intent: Intent) -> Event:
+    return _action_event(EventKind.ACTION_PLANNED, intent, intent.reason)
+
+
+def _withheld_event(intent: Intent) -> Event:
+    return _action_event(EventKind.ACTION_WITHHELD, intent, intent.outcome)
+
+
+def _action_event(kind: EventKind, intent: Intent, text: str) -> Event:
+    node = getattr(intent.action, "node", None)
+    job = getattr(intent.action, "job", None)
+    target = intent.key.split("/", 2)[2].rsplit("/", 1)[0]
+    return Event(
+        intent.planned_at,
+        kind,
+        intent.incident_id,
+        node,
+        job.text if job is not None else None,
+        text=f"{intent.kind} {target}: {text}",
+        detail={"key": intent.key, "kind": intent.kind, "target": target},
+    )
+
+
+def _tripped(brake: Brake) -> Event:
+    return Event(
+        brake.tripped_at,
+        EventKind.BRAKE_TRIPPED,
+        text=f"brake {brake.kind!r}: {brake.reason}",
+        detail={"kind": brake.kind},
+    )

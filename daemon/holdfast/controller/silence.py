@@ -1,0 +1,166 @@
+"""Silent nodes. Silence is *unknown*: neither healthy nor failed. Pure.
+
+A node is dead only when a second witness, which does not share the controller's path to it, agrees: peer agents that cannot reach it
+either, or the provider. Slurm's own "not responding" is seen from the head node like our silence, so it is no second witness. Many
+nodes silent at once make the controller the suspect."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts
+from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
+from holdfast.model.book import Change, World
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState
+from holdfast_checks.result import Remedy, Severity
+
+ALIVE_ERRNO = errno.ECONNREFUSED
+"""A refused connection was answered by the node's kernel: it lives."""
+_OFF = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+SILENT_CHECK = "node.silent"
+DEAD_CHECK = "node.dead"
+
+
+def silent_nodes(world: World) -> tuple[str, ...]:
+    """Nodes known to have had an agent, of which none was heard for long."""
+    names = set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id}
+    return tuple(sorted(n for n in names if _silent(world, n)))
+
+
+def _silent(world: World, node: str) -> bool:
+    agents = world.agents.get(node, ())
+    if agents:
+        return all(facts.is_silent(world, a) for a in agents)
+    since = world.listening_since
+    return since is not None and world.now - since > timedelta(seconds=30)
+
+
+def freeze_reason(world: World) -> str | None:
+    """Why nothing may be concluded from silence now; None: it may."""
+    if world.frozen is not None:
+        return world.frozen
+    known = len(set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id})
+    silent = len(silent_nodes(world))
+    if silent > max(2, known * world.policy.death.silent_share_suspects_controller):
+        return f"{silent} of {known} agents are silent at once: the controller's own network is the suspect"
+    return None
+
+
+def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
+    """Open a suspicion for a node that fell silent, close it when it is heard, and pronounce death on two witnesses."""
+    view = facts.fresh_view(world)
+    silent = set(silent_nodes(world))
+    suspected = {i.node: i for i in world.book.open_incidents() if i.state is IncidentState.SUSPECTED}
+    incidents: list[Incident] = []
+    events: list[Event] = []
+    for node, incident in sorted(suspected.items()):
+        if node not in silent:
+            closed = replace(incident, state=IncidentState.CLOSED, closed_at=world.now, note="the agent is heard again")
+            incidents.append(closed)
+            events.append(Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, node, text=closed.note))
+    frozen = freeze_reason(world)
+    if view is None or frozen is not None:
+        return Change(incidents=tuple(incidents), events=tuple(events))
+    for node in sorted(silent & set(view.nodes)):
+        if node in suspected:
+            judged = _judge(world, suspected[node])
+            if judged != suspected[node]:
+                incidents.append(judged)
+                events += _verdict_events(world, suspected[node], judged)
+        elif not any(facts.acting(i) for i in world.book.open_on(node)) and not (
+            view.nodes[node].out_of_service and facts.free_of_jobs(view, node)
+        ):
+            incidents.append(_suspicion(world, node, new_id))
+    return Change(incidents=tuple(incidents), events=tuple(events))
+
+
+def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Incident:
+    agents = world.agents.get(node, ())
+    last = max((a.last_heard for a in agents), default=world.listening_since or world.now)
+    record = world.book.nodes.get(node)
+    return Incident(
+        id=new_id(world.now),
+        node=node,
+        instance_id=record.instance_id if record else "",
+        boot_id=record.boot_id if record else "",
+        state=IncidentState.SUSPECTED,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        check=SILENT_CHECK,
+        headline=f"{SILENT_CHECK}: agent last heard {last:%H:%M:%S} UTC",
+        fault_at=last,
+        opened_at=world.now,
+        state_since=world.now,
+        note="silent: unknown, neither healthy nor failed; asking peers and the provider",
+    )
+
+
+def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
+    """The newest settled answer of each witness about this suspicion."""
+    newest: dict[str, Intent] = {}
+    for intent in world.book.intents_of(incident.id):
+        probe = isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PEER
+        if (probe or isinstance(intent.action, CheckInstance)) and intent.state in (
+            IntentState.DONE,
+            IntentState.FAILED,
+        ):
+            newest[intent.key.rsplit("/", 1)[0]] = intent
+    recent = timedelta(seconds=3 * world.policy.death.reprobe_s)
+    return tuple(
+        i for _, i in sorted(newest.items()) if i.finished_at is not None and world.now - i.finished_at <= recent
+    )
+
+
+def says_dead(answer: Intent) -> bool | None:
+    """True: this witness cannot reach the machine or sees it off; False: it lives; None: it does not know."""
+    if isinstance(answer.action, CheckInstance):
+        if answer.state is not IntentState.DONE:
+            return None
+        return answer.result.get("state") in _OFF or answer.result.get("healthy") is False or None
+    if answer.state is IntentState.DONE or answer.result.get("errno") == ALIVE_ERRNO:
+        return False
+    return True if "errno" in answer.result else None
+
+
+def _judge(world: World, incident: Incident) -> Incident:
+    answers = witnesses(world, incident)
+    verdicts = [(a, says_dead(a)) for a in answers]
+    alive = [a for a, v in verdicts if v is False]
+    dead = [a for a, v in verdicts if v is True]
+    if alive:
+        return replace(incident, note="cut off from the controller, but a peer reaches it: it lives, nothing is done")
+    if not dead:
+        return incident
+    named = ", ".join(_name(a) for a in dead)
+    return replace(
+        incident,
+        state=IncidentState.OPEN,
+        state_since=world.now,
+        severity=Severity.FATAL,
+        remedy=Remedy.REPLACE,
+        check=DEAD_CHECK,
+        dead=True,
+        headline=f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}",
+        note="",
+    )
+
+
+def _name(answer: Intent) -> str:
+    if isinstance(answer.action, SendOrder):
+        return f"peer {answer.action.node}"
+    return f"the provider ({answer.result.get('state')})"
+
+
+def _verdict_events(world: World, before: Incident, after: Incident) -> list[Event]:
+    if not after.dead or before.dead:
+        return []
+    detail = {"check": after.check, "severity": after.severity.value, "remedy": after.remedy.value}
+    return [
+        Event(after.fault_at, EventKind.FAULT_OCCURRED, after.id, after.node, text="last sign of life", detail=detail),
+        Event(world.now, EventKind.INCIDENT_OPENED, after.id, after.node, text=after.headline, detail=detail),
+        Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=after.headline, detail=detail),
+    ]
