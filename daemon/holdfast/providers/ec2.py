@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 import boto3
 from botocore.config import Config
 
-from holdfast.model.errors import InsufficientCapacity, NotFound, Rejected, Unavailable
+from holdfast.model.errors import InsufficientCapacity, NotFound, OutsideError, Rejected, Unavailable
 from holdfast.ports import Instance, ProviderCan
 from holdfast.providers.aws_errors import translated
+from holdfast.providers.ec2_permissions import dry_runs
 from holdfast.providers.ec2_requests import (
     GONE_STATES,
     LIVE_STATES,
@@ -37,8 +38,6 @@ T = TypeVar("T")
 
 ASG_TAG = "aws:autoscaling:groupName"
 """Set by EC2 Auto Scaling on the machines of a group, which would put a new one in the place of each that we end."""
-PAGE = 1000
-"""DescribeInstances' largest MaxResults."""
 _FIRST_WAIT_S = 0.1
 
 
@@ -49,13 +48,14 @@ class Ec2Provider:
         self,
         settings: Ec2Settings,
         *,
+        session: boto3.session.Session | None = None,
         sleep: Callable[[float], None] = time.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._sleep = sleep
         self._monotonic = monotonic
-        self._client = _open_client(settings)
+        self._client = _open_client(settings, session)
         self._settled: set[str] = set()
         """Ids whose being known or unknown to EC2 is believed at once."""
 
@@ -157,6 +157,12 @@ class Ec2Provider:
             self._client.reboot_instances(InstanceIds=[instance_id])
         log.info("reboot_asked instance=%s", instance_id)
 
+    def permissions(self, instance_id: str) -> dict[str, OutsideError | None]:
+        """EC2 action → None where a dry run would have succeeded, else what stands in the way; changes nothing.
+
+        ``instance_id``: any machine of the cluster. For ``holdfast doctor``; the first offer stands for all."""
+        return dry_runs(self._client, self._settings, instance_id)
+
     def _run(self, offer: Offer, node: str, incident: str, token: str) -> Instance:
         request = run_request(self._settings, offer, node=node, incident=incident, token=token)
         with translated("RunInstances"):
@@ -190,7 +196,7 @@ class Ec2Provider:
         filters.append({"Name": "instance-state-name", "Values": list(LIVE_STATES)})
         with translated("DescribeInstances"):
             pages = self._client.get_paginator("describe_instances").paginate(
-                Filters=filters, PaginationConfig={"PageSize": PAGE}
+                Filters=filters, PaginationConfig={"PageSize": self._settings.page_size}
             )
             found = [raw for page in pages for r in page["Reservations"] for raw in r.get("Instances", [])]
         self._settled.update(raw.get("InstanceId", "") for raw in found)
@@ -249,9 +255,10 @@ def _refuse_asg(raw: InstanceTypeDef) -> None:
         )
 
 
-def _open_client(settings: Ec2Settings) -> EC2Client:
-    return boto3.session.Session(region_name=settings.region).client(
+def _open_client(settings: Ec2Settings, session: boto3.session.Session | None) -> EC2Client:
+    return (session or boto3.session.Session()).client(
         "ec2",
+        region_name=settings.region,
         endpoint_url=settings.endpoint_url,
         config=Config(
             connect_timeout=settings.connect_timeout_s,

@@ -31,7 +31,7 @@ def client_token(token: str, settings: Ec2Settings, offer: Offer) -> str:
     Raises Rejected for a token that is empty, too long or not ASCII."""
     if not token.isascii() or not token.isprintable() or not 0 < len(token) <= TOKEN_MAX:
         raise Rejected(f"a launch token has 1 to {TOKEN_MAX} printable ASCII characters, not {token!r}")
-    facts = [asdict(offer), settings.launch_template, settings.version]
+    facts = [asdict(offer), settings.cluster, settings.launch_template, settings.version]
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     return f"{token}-{digest[:_DIGEST_CHARS]}"
 

@@ -71,6 +71,9 @@ class Ec2Settings:
     consistency_wait_s: float = 5.0
     """How long an id that was never seen may be unknown to EC2 before that is believed (eventual consistency)."""
 
+    page_size: int = 1000
+    """DescribeInstances' largest MaxResults; it allows 5 to 1000."""
+
     def __post_init__(self) -> None:
         for name in ("cluster", "region", "launch_template"):
             if not getattr(self, name):

@@ -7,6 +7,7 @@ import logging
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -50,10 +51,10 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _end_on_signal(shutdown: object) -> None:
+def _end_on_signal(shutdown: Callable[[], None]) -> None:
     def end(signum: int, frame: FrameType | None) -> None:
         # shutdown() waits for the serving loop, which is this thread: ask from another one.
-        threading.Thread(target=shutdown, daemon=True).start()  # type: ignore[arg-type]
+        threading.Thread(target=shutdown, daemon=True).start()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)

@@ -38,6 +38,11 @@ class CallLog:
         self._calls.append(call)
         return call
 
+    @property
+    def count(self) -> int:
+        """Calls so far, which is the number of the newest."""
+        return len(self._calls)
+
     def select(self, action: str = "", since: int = 0) -> Iterable[dict[str, Any]]:
         """Calls with a number above ``since``, of one action or of all, as JSON-ready objects."""
         return [asdict(c) for c in self._calls[since:] if action in ("", c.action)]

@@ -50,8 +50,7 @@ class EmulatorControl:
 
     def last_call(self) -> int:
         """Number of the newest call: a ``since`` for later questions."""
-        calls = self.calls()
-        return int(calls[-1]["number"]) if calls else 0
+        return int(self._ask("GET", "ready")["calls"])
 
     def inject(self, fault: Fault) -> None:
         self._ask("POST", "faults", asdict(fault))

@@ -36,7 +36,7 @@ def _json(value: Any) -> bytes:
 
 
 def _ready(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    return {"ready": True}
+    return {"ready": True, "calls": emulator.calls.count}
 
 
 def _calls(emulator: Emulator, data: Mapping[str, Any]) -> Any:

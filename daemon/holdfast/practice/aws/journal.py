@@ -30,11 +30,15 @@ class Journal:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._tail_checked = False
 
     def write(self, entry: Entry) -> None:
         if self._path is None:
             return
         with self._path.open("a", encoding="utf-8") as out:
+            if not self._tail_checked:
+                out.write(_missing_newline(self._path))
+                self._tail_checked = True
             out.write(json.dumps(asdict(entry)) + "\n")
 
     def entries(self) -> Iterator[Entry]:
@@ -46,3 +50,9 @@ class Journal:
                 yield Entry(**json.loads(line))
             except (ValueError, TypeError):
                 log.warning("journal_line_unreadable file=%s line=%d", self._path, number)
+
+
+def _missing_newline(path: Path) -> str:
+    """A line end for a line that a kill tore, so that the next entry has a line of its own."""
+    text = path.read_bytes() if path.exists() else b""
+    return "\n" if text and not text.endswith(b"\n") else ""
