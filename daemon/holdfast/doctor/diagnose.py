@@ -1,0 +1,19 @@
+"""Facts in, advice out. No clock, no I/O."""
+
+from __future__ import annotations
+
+from holdfast.doctor import agents, gpus, pool, requeue, service, site
+from holdfast.doctor.advice import Advice, by_urgency
+from holdfast.doctor.facts import DoctorFacts
+
+SITE_RULES = site.RULES
+SLURM_RULES = (*service.RULES, *requeue.RULES, *gpus.RULES, *pool.RULES, *agents.RULES)
+"""Rules that need Slurm's answer."""
+
+
+def diagnose(facts: DoctorFacts) -> list[Advice]:
+    """Everything that hurts recovery, errors first. What could not be read is never taken for a fault of its own."""
+    found = [advice for rule in SITE_RULES for advice in rule(facts)]
+    if facts.slurm is not None:
+        found += [advice for rule in SLURM_RULES for advice in rule(facts.slurm, facts)]
+    return by_urgency(found)

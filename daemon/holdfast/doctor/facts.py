@@ -1,0 +1,91 @@
+"""What the doctor looks at, read once; the rules ask nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from holdfast.model.cluster import Node, Reservation
+from holdfast.model.policy import Policy
+from holdfast.model.report import AgentView
+
+_NO_VALUE = frozenset({"", "(null)", "(null type)", "none", "n/a"})
+_GONE_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmFacts:
+    """Slurm as it runs now."""
+
+    version: str
+    config: Mapping[str, str]
+    """As ``scontrol show config`` prints it."""
+    nodes: Mapping[str, Node]
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    may_change: bool | None = None
+    """Whether this user may change nodes, found by trying; None: it could not be found out."""
+
+    def value(self, key: str) -> str:
+        """A setting without Slurm's words for nothing. Several values of one key (``Epilog[0]``) are joined."""
+        values = [text for name, text in self.config.items() if name == key or name.startswith(f"{key}[")]
+        return ",".join(text for text in values if text.lower() not in _NO_VALUE)
+
+    def number(self, key: str) -> int | None:
+        """The number at the start of a setting (``300 sec``); None when it is absent or no number."""
+        first = self.value(key).split(" ", 1)[0]
+        return int(first) if first.isdecimal() else None
+
+    def options(self, key: str) -> dict[str, str]:
+        """A comma list of ``option`` or ``option=value``, with lower-case names."""
+        parts = (part.partition("=") for part in self.value(key).split(",") if part)
+        return {name.strip().lower(): value for name, _, value in parts}
+
+    @property
+    def release(self) -> tuple[int, int]:
+        """``(22, 5)`` for 22.05.8; ``(0, 0)`` when it cannot be read."""
+        parts = self.version.split(".")
+        return (
+            (int(parts[0]), int(parts[1]))
+            if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal()
+            else (0, 0)
+        )
+
+    @property
+    def computing(self) -> tuple[Node, ...]:
+        """Nodes that are there: not FUTURE, not switched off to save power."""
+        return tuple(n for _, n in sorted(self.nodes.items()) if n.base_state != "FUTURE" and not n.flags & _GONE_FLAGS)
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorFacts:
+    """Everything the rules may look at."""
+
+    now: datetime
+    policy: Policy
+    user: str
+    """Who runs the doctor: rights were tried as this user."""
+    slurm: SlurmFacts | None = None
+    """None: Slurm does not answer, and ``slurm_problem`` says why."""
+    slurm_problem: str = ""
+    agents: Mapping[str, tuple[AgentView, ...]] | None = None
+    """Node → agents that the controller has heard; None: the controller was not asked or did not answer."""
+    store_path: str = ""
+    """File of an SQLite store; empty: another database, or not known."""
+    store_filesystem: str = ""
+    """Type of the file system that holds it, as the kernel names it; empty: not known."""
+    provider_problem: str = ""
+    """Why the provider does not answer; empty: it does, or was not asked."""
+
+    def spares(self) -> tuple[Node, ...]:
+        """Nodes of the spare pool's reservation that Slurm knows."""
+        if self.slurm is None or (pool := self.slurm.reservations.get(self.policy.spare_reservation)) is None:
+            return ()
+        return tuple(self.slurm.nodes[name] for name in pool.nodes if name in self.slurm.nodes)
+
+
+def names(things: Iterable[str], most: int = 8) -> str:
+    """``n1, n2, n3 and 5 more``."""
+    listed = sorted(things)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,66 @@
+"""Rules about how Slurm hands out GPUs, follows processes and remembers jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.facts import DoctorFacts, SlurmFacts
+
+
+def gres(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
+    if "gpu" not in slurm.options("GresTypes"):
+        yield Advice(
+            "slurm.gres_types",
+            Level.ERROR,
+            "GresTypes has no gpu: Slurm does not know of GPUs",
+            "Nobody can tell which job holds a faulty GPU, so each GPU fault hurts every job on its node.",
+            "slurm.conf: GresTypes=gpu   # and Gres=gpu:8 on the node lines, AutoDetect=nvml in gres.conf",
+        )
+    elif slurm.computing and not any(node.gpu_count for node in slurm.computing):
+        yield Advice(
+            "slurm.gres_types",
+            Level.ERROR,
+            "no node has a Gres=gpu:N",
+            "Nobody can tell which job holds a faulty GPU, so each GPU fault hurts every job on its node.",
+            "slurm.conf: Gres=gpu:8 on the node lines, and AutoDetect=nvml in gres.conf",
+        )
+
+
+def select_type(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
+    kind = slurm.value("SelectType")
+    if kind and kind != "select/cons_tres":
+        yield Advice(
+            "slurm.select_type",
+            Level.WARNING,
+            f"SelectType={kind}: Slurm does not hand out single GPUs",
+            "A fault of one GPU takes the whole node, and every job on it, out of work.",
+            "slurm.conf: SelectType=select/cons_tres",
+        )
+
+
+def process_tracking(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
+    kind = slurm.value("ProctrackType")
+    if kind and kind != "proctrack/cgroup":
+        yield Advice(
+            "slurm.proctrack",
+            Level.WARNING,
+            f"ProctrackType={kind}: a task can leave its job's process group and outlive it",
+            "A stopped run may go on writing, and holding its GPU, while the job runs again elsewhere.",
+            "slurm.conf: ProctrackType=proctrack/cgroup   # and TaskPlugin=task/affinity,task/cgroup",
+        )
+
+
+def job_memory(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    age_s, needed_s = slurm.number("MinJobAge"), facts.policy.job.attribution_after_s
+    if age_s is not None and 0 < age_s < needed_s:
+        yield Advice(
+            "slurm.min_job_age",
+            Level.WARNING,
+            f"MinJobAge={age_s} s: Slurm forgets ended jobs sooner than {needed_s} s",
+            "A job that failed just before its fault was seen is gone before it can be recovered or counted.",
+            f"slurm.conf: MinJobAge={needed_s}",
+        )
+
+
+RULES = (gres, select_type, process_tracking, job_memory)

@@ -1,0 +1,93 @@
+"""Rules about the site's own choices; they need no Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.facts import DoctorFacts
+from holdfast.model.policy import Mode
+
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "ceph", "fuse.ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs"}
+    | {"fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.mount-s3", "wekafs", "orangefs", "pvfs2"}
+)
+"""SQLite's locks and shared memory do not hold across machines there (sqlite.org/wal.html, "not over a network")."""
+MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
+
+
+def slurm_answers(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.slurm is None:
+        yield Advice(
+            "slurm.unreachable",
+            Level.ERROR,
+            f"Slurm does not answer: {facts.slurm_problem or 'no reason was given'}",
+            "Holdfast records faults meanwhile and decides nothing that depends on Slurm.",
+            "systemctl status slurmctld munge   # on the head node; scontrol ping",
+        )
+
+
+def store_place(facts: DoctorFacts) -> Iterator[Advice]:
+    kind = facts.store_filesystem.lower()
+    if kind in NETWORK_FILESYSTEMS:
+        yield Advice(
+            "site.store_on_network",
+            Level.ERROR,
+            f"the SQLite store {facts.store_path} lies on a network file system ({kind})",
+            "Its locks do not hold there: the database breaks, or two controllers act at once. Holdfast refuses it.",
+            "controller.toml: a path on a local disk such as /var/lib/holdfast, or the URL of a PostgreSQL database",
+        )
+    elif kind in MEMORY_FILESYSTEMS:
+        yield Advice(
+            "site.store_in_memory",
+            Level.WARNING,
+            f"the SQLite store {facts.store_path} lies in memory ({kind})",
+            "After a reboot of the head node every incident, mark and timing is gone.",
+            "controller.toml: a path on a local disk such as /var/lib/holdfast",
+        )
+
+
+def provider(facts: DoctorFacts) -> Iterator[Advice]:
+    chosen = facts.policy.repair.provider
+    if facts.provider_problem:
+        yield Advice(
+            "site.provider_unreachable",
+            Level.ERROR,
+            f"the provider {chosen} does not answer: {facts.provider_problem}",
+            "Bad nodes are drained and their jobs recovered, but no node is replaced.",
+            "check the controller's credentials, its region and its way to the provider's endpoint",
+        )
+    elif chosen == "none":
+        yield Advice(
+            "site.no_provider",
+            Level.HINT,
+            "no provider: Holdfast cannot replace a node",
+            "A bad node is drained and waits for a human; the spares are used up one after the other.",
+            'controller.toml: the repair provider, such as "ec2"',
+        )
+
+
+def mode(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.policy.mode is Mode.OBSERVE:
+        yield Advice(
+            "site.observe",
+            Level.HINT,
+            "Holdfast observes: it records what it would do, and does nothing",
+            "No node is drained and no job is recovered. Meant for the first days of a site.",
+            'controller.toml: mode = "act"   # once its decisions look right',
+        )
+
+
+def consent(facts: DoctorFacts) -> Iterator[Advice]:
+    job = facts.policy.job
+    if not job.consent_partitions and not job.consent_qos:
+        yield Advice(
+            "site.consent",
+            Level.HINT,
+            "no partition or QOS lets Holdfast stop a running job ahead of its own failure",
+            "Only jobs that opted in, or registered a checkpoint, are stopped at once; others run into NCCL's watchdog first.",
+            "controller.toml: consent_partitions or consent_qos",
+        )
+
+
+RULES = (slurm_answers, store_place, provider, mode, consent)

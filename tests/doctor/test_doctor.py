@@ -1,0 +1,311 @@
+"""Each rule of the doctor: what makes it speak, and that a good site hears nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
+from holdfast.model.cluster import Node, Reservation
+from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
+from holdfast.model.report import AgentView
+
+DATA = Path(__file__).parent / "data"
+DOCS = Path(__file__).parents[2] / "docs" / "doctor.md"
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+GOOD = {
+    "JobFileAppend": "1",
+    "MaxBatchRequeue": "100",
+    "AuthInfo": "socket=/run/munge/munge.socket.2,cred_expire=30",
+    "KillOnBadExit": "1",
+    "SchedulerParameters": "nohold_on_prolog_fail",
+    "ResumeTimeout": "1200 sec",
+    "PrologEpilogTimeout": "300",
+    "ProctrackType": "proctrack/cgroup",
+    "SlurmctldHost[1]": "head2",
+}
+
+
+def captured(version: str) -> dict[str, str]:
+    """A real ``scontrol show config`` of that release, from a practice cluster."""
+    lines = (DATA / f"config-{version}.txt").read_text().splitlines()
+    return {key.strip(): value.strip() for key, mark, value in (line.partition("=") for line in lines) if mark}
+
+
+def node(
+    name: str, *, flags: frozenset[str] = frozenset(), reason: str = "", gpus: int = 8, part: str = "train"
+) -> Node:
+    return Node(name, "IDLE", flags, reason=reason, partitions=(part,), gpu_count=gpus)
+
+
+def agent(name: str, *, age_s: float = 3, offset_s: float = 0.01, version: str = "1.0") -> AgentView:
+    heard = NOW - timedelta(seconds=age_s)
+    return AgentView(name, f"i-{name}", "boot", heard, heard, agent_version=version, clock_offset_s=offset_s)
+
+
+NODES = {name: node(name) for name in ("n1", "n2", "n3")}
+AGENTS = {name: (agent(name),) for name in NODES}
+
+
+def good(version: str = "24.11") -> DoctorFacts:
+    """A site at which the doctor finds nothing."""
+    return DoctorFacts(
+        now=NOW,
+        policy=Policy(
+            mode=Mode.ACT,
+            job=JobPolicy(consent_partitions=frozenset({"train"})),
+            repair=RepairPolicy(provider="ec2"),
+        ),
+        user="holdfast-actor",
+        slurm=SlurmFacts(
+            version=f"{version}.5",
+            config=captured(version) | GOOD,
+            nodes=NODES,
+            reservations={"holdfast-spares": Reservation("holdfast-spares", ("n3",))},
+            may_change=True,
+        ),
+        agents=AGENTS,
+        store_path="/var/lib/holdfast/holdfast.db",
+        store_filesystem="ext4",
+    )
+
+
+Change = Callable[[DoctorFacts], DoctorFacts]
+
+
+def config(**changes: str) -> Change:
+    def change(facts: DoctorFacts) -> DoctorFacts:
+        assert facts.slurm is not None
+        return replace(facts, slurm=replace(facts.slurm, config={**facts.slurm.config, **changes}))
+
+    return change
+
+
+def with_nodes(**changes: Node) -> Change:
+    def change(facts: DoctorFacts) -> DoctorFacts:
+        assert facts.slurm is not None
+        return replace(facts, slurm=replace(facts.slurm, nodes={**facts.slurm.nodes, **changes}))
+
+    return change
+
+
+def slurm(**changes: object) -> Change:
+    def change(facts: DoctorFacts) -> DoctorFacts:
+        assert facts.slurm is not None
+        return replace(facts, slurm=replace(facts.slurm, **changes))  # type: ignore[arg-type]
+
+    return change
+
+
+def site(**changes: object) -> Change:
+    return lambda facts: replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def policy(**changes: object) -> Change:
+    return lambda facts: replace(facts, policy=replace(facts.policy, **changes))  # type: ignore[arg-type]
+
+
+def agents(changes: Mapping[str, tuple[AgentView, ...]]) -> Change:
+    return lambda facts: replace(facts, agents={**AGENTS, **changes})
+
+
+def both(*changes: Change) -> Change:
+    def change(facts: DoctorFacts) -> DoctorFacts:
+        for one in changes:
+            facts = one(facts)
+        return facts
+
+    return change
+
+
+DRAIN = frozenset({"DRAIN"})
+OBSERVING = policy(mode=Mode.OBSERVE)
+
+TABLE = [
+    ("slurm.unreachable", Level.ERROR, site(slurm=None, slurm_problem="timed out"), "timed out"),
+    ("slurm.version", Level.WARNING, slurm(version="21.08.5"), "21.08.5"),
+    ("slurm.permission", Level.ERROR, slurm(may_change=False), "holdfast-actor"),
+    ("slurm.permission", Level.WARNING, both(slurm(may_change=False), OBSERVING), "holdfast-actor"),
+    ("slurm.permission", Level.WARNING, slurm(may_change=None), "could not be found out"),
+    ("slurm.private_data", Level.ERROR, both(slurm(may_change=False), config(PrivateData="jobs,users")), "hides jobs"),
+    ("slurm.return_to_service", Level.WARNING, config(ReturnToService="2"), "=2"),
+    ("slurm.return_to_service", Level.HINT, config(ReturnToService="0"), "=0"),
+    ("slurm.slurmd_timeout", Level.WARNING, config(SlurmdTimeout="0 sec"), "never"),
+    ("slurm.slurmd_timeout", Level.WARNING, config(SlurmdTimeout="900 sec"), "900"),
+    ("slurm.reboot_program", Level.HINT, config(RebootProgram="(null)"), "RebootProgram"),
+    (
+        "slurm.reboot_program",
+        Level.WARNING,
+        both(config(RebootProgram="(null)"), policy(repair=RepairPolicy(provider="none"))),
+        "RebootProgram",
+    ),
+    ("slurm.resume_timeout", Level.WARNING, config(ResumeTimeout="60 sec"), "60"),
+    ("slurm.health_check_program", Level.HINT, config(HealthCheckProgram="/usr/sbin/nhc"), "/usr/sbin/nhc"),
+    ("slurm.prolog_epilog_timeout", Level.WARNING, config(PrologEpilogTimeout="65534"), "Epilog"),
+    ("slurm.prolog_flags", Level.WARNING, config(PrologFlags="Alloc,Contain,Serial"), "Serial"),
+    ("slurm.power_saving", Level.WARNING, config(SuspendProgram="/opt/off", SuspendTime="600 sec"), "power saving"),
+    (
+        "slurm.power_saving",
+        Level.WARNING,
+        both(config(SuspendProgram="/opt/off", SuspendTime="600 sec"), slurm(version="22.05.8")),
+        "power saving",
+    ),
+    ("slurm.node_features", Level.HINT, config(NodeFeaturesPlugins="node_features/helpers"), "helpers"),
+    (
+        "slurm.single_controller",
+        Level.HINT,
+        slurm(config={k: v for k, v in good().slurm.config.items() if k != "SlurmctldHost[1]"}),  # type: ignore[union-attr]
+        "no backup",
+    ),
+    ("slurm.job_requeue", Level.ERROR, config(JobRequeue="0"), "JobRequeue=0"),
+    ("slurm.max_batch_requeue", Level.WARNING, config(MaxBatchRequeue="5"), "=5"),
+    ("slurm.job_file_append", Level.WARNING, config(JobFileAppend="0"), "truncates"),
+    ("slurm.cred_expire", Level.HINT, config(AuthInfo="socket=/run/m"), "120 s"),
+    ("slurm.cred_expire", Level.WARNING, config(AuthInfo="cred_expire=3"), "3 s"),
+    ("slurm.kill_wait", Level.WARNING, config(KillWait="120 sec"), "120"),
+    ("slurm.complete_wait", Level.WARNING, config(CompleteWait="32 sec"), "32"),
+    ("slurm.kill_on_bad_exit", Level.HINT, config(KillOnBadExit="0"), "=0"),
+    (
+        "slurm.scheduler_delays",
+        Level.WARNING,
+        config(SchedulerParameters="defer,batch_sched_delay=20"),
+        "defer, batch_s",
+    ),
+    (
+        "slurm.hold_on_prolog_fail",
+        Level.WARNING,
+        config(Prolog="/etc/slurm/prolog.sh", SchedulerParameters="bf_continue"),
+        "held",
+    ),
+    ("slurm.gres_types", Level.ERROR, config(GresTypes="(null)"), "GresTypes"),
+    ("slurm.gres_types", Level.ERROR, slurm(nodes={n: node(n, gpus=0) for n in NODES}), "no node"),
+    ("slurm.select_type", Level.WARNING, config(SelectType="select/linear"), "select/linear"),
+    ("slurm.proctrack", Level.WARNING, config(ProctrackType="proctrack/pgid"), "pgid"),
+    ("slurm.min_job_age", Level.WARNING, config(MinJobAge="60 sec"), "60"),
+    ("pool.no_spare", Level.WARNING, slurm(reservations={}), "holdfast-spares"),
+    ("pool.no_spare", Level.WARNING, with_nodes(n3=node("n3", flags=DRAIN, reason="holdfast[0a]: x")), "n3"),
+    ("pool.spare_does_not_fit", Level.WARNING, with_nodes(n2=node("n2", part="big")), "partition big"),
+    ("pool.spare_does_not_fit", Level.WARNING, with_nodes(n3=node("n3", gpus=4)), "8 GPUs"),
+    ("pool.invalid_registration", Level.WARNING, with_nodes(n1=node("n1", flags=frozenset({"INVALID_REG"}))), "n1"),
+    ("pool.foreign_drain", Level.HINT, with_nodes(n2=node("n2", flags=DRAIN, reason="bad fan (bob)")), "n2"),
+    ("agents.not_asked", Level.WARNING, site(agents=None), "which agents"),
+    ("agents.missing", Level.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
+    ("agents.unknown_node", Level.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
+    ("agents.silent", Level.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
+    ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
+    ("agents.clock_skew", Level.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
+    ("agents.versions", Level.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
+    ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4"), "nfs4"),
+    ("site.store_in_memory", Level.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
+    ("site.provider_unreachable", Level.ERROR, site(provider_problem="no credentials"), "no credentials"),
+    ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
+    ("site.observe", Level.HINT, OBSERVING, "observes"),
+    ("site.consent", Level.HINT, policy(job=JobPolicy()), "no partition"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "level", "change", "says"), TABLE, ids=[f"{r[0]}-{r[1]}" for r in TABLE])
+def test_rule_speaks(wanted: str, level: Level, change: Change, says: str) -> None:
+    found = [one for one in diagnose(change(good())) if one.id == wanted]
+    assert len(found) == 1
+    (advice,) = found
+    assert advice.level is level
+    assert says in advice.what
+    assert advice.why
+    assert advice.fix_line
+    assert "\n" not in advice.what + advice.why + advice.fix_line
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11"])
+def test_good_site_hears_nothing(version: str) -> None:
+    assert diagnose(good(version)) == []
+
+
+NOTHING_TO_SAY = [
+    (
+        "empty config: nothing read, nothing blamed",
+        slurm(config={"GresTypes": "gpu", "SlurmctldHost[0]": "a", "SlurmctldHost[1]": "b"}),
+    ),
+    ("our own drain", with_nodes(n2=node("n2", flags=DRAIN, reason="holdfast[0abc]: gpu.xid 79"))),
+    (
+        "a drained node needs no agent",
+        both(
+            with_nodes(n2=node("n2", flags=DRAIN, reason="holdfast[0a]: x")),
+            site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}),
+        ),
+    ),
+    (
+        "a node that is switched off needs no agent",
+        both(
+            with_nodes(n2=node("n2", flags=frozenset({"POWERED_DOWN"}))),
+            site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}),
+        ),
+    ),
+    (
+        "power saving that leaves spares alone",
+        config(SuspendProgram="/off", SuspendTime="600 sec", SuspendExcStates="DOWN,DRAIN,RESERVED"),
+    ),
+    ("power saving never begins", config(SuspendProgram="/off", SuspendTime="INFINITE")),
+    ("private data do not bind an administrator", config(PrivateData="jobs,nodes")),
+    ("our own health check program", config(HealthCheckProgram="/usr/libexec/holdfast/health-check")),
+    ("one of two agents of a node is heard", agents({"n2": (agent("n2", age_s=500), agent("n2"))})),
+    ("no database file", site(store_path="", store_filesystem="")),
+    (
+        "login nodes without GPUs",
+        with_nodes(login=node("login", flags=DRAIN, gpus=0, part="login", reason="holdfast[0a]: x")),
+    ),
+]
+
+
+@pytest.mark.parametrize("change", [row[1] for row in NOTHING_TO_SAY], ids=[row[0] for row in NOTHING_TO_SAY])
+def test_no_false_alarm(change: Change) -> None:
+    told = {one.id for one in diagnose(change(good()))}
+    assert told <= {"slurm.cred_expire"}  # an empty configuration means Slurm's own default there
+
+
+def test_silent_slurm_is_the_only_slurm_advice() -> None:
+    """What could not be read is no bad news about anything else."""
+    found = diagnose(replace(good(), slurm=None, slurm_problem="slurmctld is away", agents=None))
+    assert [one.id for one in found] == ["slurm.unreachable"]
+
+
+def test_errors_come_first_and_decide_the_exit_code() -> None:
+    facts = both(OBSERVING, config(JobRequeue="0", JobFileAppend="0"))(good())
+    levels = [one.level for one in diagnose(facts)]
+    assert levels == [Level.ERROR, Level.WARNING, Level.HINT]
+    assert exit_code(diagnose(facts)) == 1
+    assert exit_code(diagnose(OBSERVING(good()))) == 0
+
+
+def test_fixes_keep_what_is_there() -> None:
+    facts = both(config(AuthInfo="socket=/run/x,cred_expire=300", Prolog="/p", SchedulerParameters="bf_continue"))(
+        good()
+    )
+    fixes = {one.id: one.fix_line for one in diagnose(facts)}
+    assert fixes["slurm.cred_expire"] == "slurm.conf: AuthInfo=socket=/run/x,cred_expire=30"
+    assert fixes["slurm.hold_on_prolog_fail"] == "slurm.conf: SchedulerParameters=bf_continue,nohold_on_prolog_fail"
+
+
+def test_power_saving_fix_fits_the_release() -> None:
+    saving = config(SuspendProgram="/off", SuspendTime="600 sec")
+    new, old = diagnose(saving(good())), diagnose(both(saving, slurm(version="22.05.8"))(good()))
+    assert new[0].fix_line == "slurm.conf: SuspendExcStates=RESERVED,DRAIN,DOWN"
+    assert old[0].fix_line == "slurm.conf: SuspendExcNodes=n3"
+
+
+def test_every_advice_is_tried_here_and_documented() -> None:
+    """Ids in the sources, in the table above and in the documentation are the same set."""
+    sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").glob("*.py")
+    used = {
+        found
+        for file in sources
+        for found in re.findall(r'^ +"((?:slurm|pool|agents|site)\.\w+)",$', file.read_text(), re.MULTILINE)
+    }
+    assert used == {row[0] for row in TABLE}
+    assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))
