@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import uvicorn
 from fastapi import FastAPI
 
-from holdfast.model.errors import ConfigError
+from holdfast.config.binding import check_bind
 
 KEEP_ALIVE_S = 75
 """Longer than the longest poll: agents keep one connection."""
 STOP_S = 3
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a bind to ``host`` can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_bind(host: str, tls_cert: str | None, tls_key: str | None) -> None:
-    """Tokens cross no network in the clear. Raises ConfigError for a bind beyond loopback without TLS."""
-    if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("server: tls_cert and tls_key belong together; set both or neither")
-    if tls_cert is None and not is_loopback(host):
-        raise ConfigError(
-            f"server: host {host} is not loopback and TLS is not set: add tls_cert and tls_key, or host = 127.0.0.1"
-        )
-
-
 def build_server(
     app: FastAPI, *, host: str, port: int, tls_cert: str | None = None, tls_key: str | None = None
 ) -> uvicorn.Server:
-    """A server to be run in the caller's event loop with ``serve()``. Raises ConfigError, see :func:`check_bind`."""
+    """A server to be run in the caller's event loop with ``serve()``.
+
+    Raises ConfigError when ``host`` is beyond loopback and TLS is not set."""
     check_bind(host, tls_cert, tls_key)
     config = uvicorn.Config(
         app,

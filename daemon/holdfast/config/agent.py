@@ -30,6 +30,7 @@ class AgentConfig:
     kmsg_path: Path = option(Path("/dev/kmsg"), "Kernel log.")
     boot_id_path: Path = option(Path("/proc/sys/kernel/random/boot_id"), "Names this boot.")
     instance_id_path: Path | None = option(None, "File with the cloud machine's id, such as i-0abc.")
+    sysfs_path: Path = option(Path("/sys"), "sysfs.")
     pstore_path: Path = option(Path("/sys/fs/pstore"), "Where the kernel leaves crash records; listed as evidence.")
     nvml_library: str = option("", "Path of libnvidia-ml.so.1; empty: found by the dynamic linker.")
     nvml_deadline_s: float = option(20.0, "An NVML snapshot that takes longer counts as a miss.", low=0.1, high=600)
@@ -101,6 +102,7 @@ def _resolve(config: AgentConfig, base: Path) -> AgentConfig:
         kmsg_path=base / config.kmsg_path,
         boot_id_path=base / config.boot_id_path,
         instance_id_path=absolute(config.instance_id_path),
+        sysfs_path=base / config.sysfs_path,
         pstore_path=base / config.pstore_path,
         slurmd_pid_file=base / config.slurmd_pid_file,
         slurm_conf=absolute(config.slurm_conf),

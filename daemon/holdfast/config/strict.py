@@ -81,6 +81,9 @@ def _value(value: Any, hint: Any, where: str) -> Any:
     if origin is tuple:
         _expect(value, list, "a list", where)
         return tuple(_value(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))
+    if origin is frozenset:
+        _expect(value, list, "a list", where)
+        return frozenset(_value(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))
     if origin is dict:
         _expect(value, dict, "a table", where)
         return {key: _value(each, arguments[1], f"{where}.{key}") for key, each in value.items()}

@@ -1,0 +1,232 @@
+"""The controller's settings (``/etc/holdfast/controller.toml``): strict, with the policy's own defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.config.binding import check_bind
+from holdfast.config.profiles import PROFILES
+from holdfast.config.sections import (
+    LOG_FORMATS,
+    SLURM_CLIENTS,
+    ClusterSection,
+    LogSection,
+    ModeSection,
+    NotifySection,
+    ServerSection,
+    SparesSection,
+    StoreSection,
+)
+from holdfast.config.strict import build
+from holdfast.model.errors import ConfigError
+from holdfast.model.policy import BrakePolicy, DeathPolicy, JobPolicy, Mode, Policy, RepairPolicy
+from holdfast.providers.settings import Ec2Settings
+
+T = TypeVar("T")
+DEFAULT_PATH = Path("/etc/holdfast/controller.toml")
+PROVIDER_KINDS = ("none", "ec2")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
+    "cluster": (ClusterSection, frozenset()),
+    "server": (ServerSection, frozenset()),
+    "store": (StoreSection, frozenset()),
+    "mode": (ModeSection, frozenset()),
+    "control": (Policy, frozenset({"mode", "spare_reservation", "brake", "death", "job", "repair"})),
+    "brakes": (BrakePolicy, frozenset()),
+    "death": (DeathPolicy, frozenset()),
+    "jobs": (JobPolicy, frozenset()),
+    "repair": (RepairPolicy, frozenset({"provider"})),
+    "provider": (Ec2Settings, frozenset({"cluster"})),
+    "spares": (SparesSection, frozenset()),
+    "notify": (NotifySection, frozenset()),
+    "log": (LogSection, frozenset()),
+}
+"""Section → the class that it fills, and fields of it that are set elsewhere. ``provider`` has ``kind`` besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that the controller's processes are told. Paths are absolute."""
+
+    path: Path
+    cluster: ClusterSection = field(default_factory=ClusterSection)
+    server: ServerSection = field(default_factory=ServerSection)
+    store: StoreSection = field(default_factory=StoreSection)
+    policy: Policy = field(default_factory=Policy)
+    provider: str = "none"
+    """``none`` or ``ec2``."""
+    ec2: Ec2Settings | None = None
+    """Set when the provider is ``ec2``."""
+    notify: NotifySection = field(default_factory=NotifySection)
+    log: LogSection = field(default_factory=LogSection)
+    profile: str | None = None
+    profile_changes: Mapping[str, Any] = field(default_factory=dict)
+    """``section.key`` → value that the profile set: printed at the start."""
+
+
+def load(path: Path | str) -> Settings:
+    """Read and check the file. Raises ConfigError in one line that names file, key and the nearest valid key."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    return read(table, path)
+
+
+def read(table: Mapping[str, Any], path: Path) -> Settings:
+    """The same from a parsed table."""
+    where = str(path)
+    _known(table, ["profile", *SECTIONS], where)
+    profile, changes = _profile(table, where)
+    tables = {name: _table(table, name, changes, where) for name in SECTIONS}
+
+    def section(name: str, kind: type[T]) -> T:
+        return _section(tables[name], name, kind, where)
+
+    cluster, server = section("cluster", ClusterSection), section("server", ServerSection)
+    kind, ec2 = _provider(tables["provider"], cluster.name, where)
+    mode = _one_of(section("mode", ModeSection).mode, tuple(Mode), f"{where}: mode.mode")
+    policy = replace(
+        section("control", Policy),
+        mode=Mode(mode),
+        spare_reservation=section("spares", SparesSection).reservation,
+        brake=section("brakes", BrakePolicy),
+        death=section("death", DeathPolicy),
+        job=section("jobs", JobPolicy),
+        repair=replace(section("repair", RepairPolicy), provider=kind),
+    )
+    settings = Settings(
+        path=path.resolve(),
+        cluster=cluster,
+        server=server,
+        store=section("store", StoreSection),
+        policy=policy,
+        provider=kind,
+        ec2=ec2,
+        notify=section("notify", NotifySection),
+        log=section("log", LogSection),
+        profile=profile,
+        profile_changes={f"{name}.{key}": value for name, keys in changes.items() for key, value in keys.items()},
+    )
+    return _checked(_resolved(settings), where)
+
+
+def _known(table: Mapping[str, Any], valid: list[str], where: str) -> None:
+    for key in table:
+        if key not in valid:
+            near = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(valid))}"
+            raise ConfigError(f"{where}: unknown key {key!r}; {hint}")
+
+
+def _profile(table: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, dict[str, Any]]]:
+    """The profile's name and what it changes: keys that the file does not set itself."""
+    name = table.get("profile")
+    if name is None or name == "":
+        return None, {}
+    name = _one_of(name, tuple(PROFILES), f"{where}: profile")
+    changes = {
+        section: {
+            key: value for key, value in keys.items() if key not in _as_table(table.get(section, {}), section, where)
+        }
+        for section, keys in PROFILES[name].items()
+    }
+    return name, changes
+
+
+def _table(table: Mapping[str, Any], name: str, changes: Mapping[str, Mapping[str, Any]], where: str) -> dict[str, Any]:
+    return {**changes.get(name, {}), **_as_table(table.get(name, {}), name, where)}
+
+
+def _as_table(value: object, name: str, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: {name}: expected a table [{name}], found {value!r}")
+    return value
+
+
+def _section(table: Mapping[str, Any], name: str, kind: type[T], where: str) -> T:
+    _, elsewhere = SECTIONS[name]
+    valid = [f.name for f in dataclasses.fields(kind) if f.name not in elsewhere]  # type: ignore[arg-type]
+    _known(table, valid, f"{where}: {name}")
+    value = build(table, kind, f"{where}: {name}")
+    for key, number in table.items():
+        _in_range(key, number, f"{where}: {name}.{key}")
+    return value
+
+
+def _in_range(key: str, value: object, where: str) -> None:
+    """Numbers of the policy: none is below zero, and what is counted or waited for is finite."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if not 0 <= value < 1e9:
+        raise ConfigError(f"{where}: {value} is not between 0 and 1000000000")
+    if key.endswith("_share") and value > 1:
+        raise ConfigError(f"{where}: {value} is not between 0 and 1: a share, not percent")
+
+
+def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, Ec2Settings | None]:
+    rest = dict(table)
+    kind = _one_of(rest.pop("kind", "none"), PROVIDER_KINDS, f"{where}: provider.kind")
+    valid = [f.name for f in dataclasses.fields(Ec2Settings) if f.name != "cluster"]
+    _known(rest, ["kind", *valid], f"{where}: provider")
+    if kind != "ec2":
+        if rest:
+            raise ConfigError(
+                f"{where}: provider.{next(iter(rest))} has no meaning with kind = {kind!r}; set kind = 'ec2'"
+            )
+        return kind, None
+    if not cluster:
+        raise ConfigError(f"{where}: provider ec2 needs cluster.name: machines are known by a tag with it")
+    try:
+        return kind, build({**rest, "cluster": cluster}, Ec2Settings, f"{where}: provider")
+    except ConfigError as error:
+        raise ConfigError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+
+
+def _one_of(value: object, valid: tuple[str, ...], where: str) -> str:
+    if not isinstance(value, str) or value not in valid:
+        near = difflib.get_close_matches(str(value), valid, n=1, cutoff=0.5)
+        hint = f"; did you mean {str(near[0])!r}?" if near else ""
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(valid)}{hint}")
+    return value
+
+
+def _resolved(settings: Settings) -> Settings:
+    base = settings.path.parent
+
+    def absolute(path: Path | None) -> Path | None:
+        return base / path if path is not None else None
+
+    server = settings.server
+    return replace(
+        settings,
+        cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
+        server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
+    )
+
+
+def _checked(settings: Settings, where: str) -> Settings:
+    _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
+    _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
+    _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
+    if not settings.policy.spare_reservation:
+        raise ConfigError(f"{where}: spares.reservation is empty")
+    try:
+        check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    for key, file in (("tls_cert", settings.server.tls_cert), ("tls_key", settings.server.tls_key)):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"{where}: server.{key}: there is no file {file}")
+    return settings

@@ -1,0 +1,59 @@
+"""Sentences about settings: from ``option()`` where there is one, else from the attribute's docstring in the source."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+_MORE: Mapping[str, str] = {
+    "BrakePolicy.drains_10min": "New automatic drains in 10 minutes before they stop (the greater of this and the share).",
+    "BrakePolicy.drains_10min_share": "The same as a share of all Slurm nodes.",
+    "BrakePolicy.drains_60min": "New automatic drains in 60 minutes before they stop (the greater of this and the share).",
+    "BrakePolicy.drains_60min_share": "The same as a share of all Slurm nodes.",
+    "DeathPolicy.probe_timeout_s": "How long a peer's attempt to reach a silent node may take.",
+    "JobPolicy.attribution_before_s": "A job's end is attributed to a fault that came up to this long after it (Meta RSC).",
+    "JobPolicy.attribution_after_s": "A job's end is attributed to a fault that came up to this long before it (Meta RSC).",
+    "JobPolicy.suspect_nodes": "Nodes hurt by faults of one class under one job that make the job the suspect.",
+    "JobPolicy.suspect_window_s": "Window of that count.",
+    "JobPolicy.consent_qos": "QOS whose jobs may be stopped ahead of their own failure.",
+    "RepairPolicy.validate_timeout_s": "Time for a machine to prove itself before the attempt counts as failed.",
+    "RepairPolicy.quiet_s": "Time without a finding before a validated node serves.",
+    "RepairPolicy.attempts": "Attempts of the ladder before a human is told.",
+    "RepairPolicy.backoff_max_s": "Longest pause between two attempts.",
+    "RepairPolicy.terminations_per_hour": "Machines terminated in an hour at most.",
+    "RepairPolicy.terminations_per_day": "Machines terminated in 24 hours at most.",
+    "RepairPolicy.return_as_spare": "A repaired node becomes a spare when one was used up for it.",
+    "Policy.action_backoff_s": "First pause after a failed step; doubles.",
+    "Ec2Settings.region": "AWS region.",
+    "Ec2Settings.version": "Version of the launch template.",
+    "Ec2Settings.endpoint_url": "Another endpoint than AWS's own, or that of AWS_ENDPOINT_URL in the environment.",
+    "Ec2Settings.offers": "Ways to get a machine, tried in order; none: the launch template as it is.",
+    "Ec2Settings.tags": "Keys of the tags by which Holdfast knows its machines.",
+    "Ec2Settings.connect_timeout_s": "Time for a connection to AWS.",
+}
+"""Goes before the docstring: where there is none, or it explains a pair."""
+
+
+def doc_of(kind: type[Any], field: dataclasses.Field[Any]) -> str:
+    """One line on a setting; empty when nobody has written one (a test refuses that)."""
+    text = field.metadata.get("doc") or _MORE.get(f"{kind.__name__}.{field.name}")
+    text = text or _attribute_docs(kind).get(field.name, "")
+    return " ".join(str(text).replace("``", "").split())
+
+
+def _attribute_docs(kind: type[Any]) -> Mapping[str, str]:
+    """Strings that follow an attribute in the class body, as documentation tools read them."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    docs: dict[str, str] = {}
+    for here, after in itertools.pairwise(body):
+        if not (isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name)):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            docs[here.target.id] = str(after.value.value)
+    return docs

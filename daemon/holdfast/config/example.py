@@ -1,0 +1,107 @@
+"""Writes ``controller.toml`` with every key, its meaning and its default; the reference page is made from the same rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.controller import SECTIONS
+from holdfast.config.docs import doc_of
+from holdfast.config.profiles import PROFILES
+
+HEAD = """\
+# Holdfast's controller: /etc/holdfast/controller.toml
+# Every key with its default. An unknown key is an error. Check with: holdfast config check PATH
+"""
+
+_ABOUT = {
+    "cluster": "The Slurm cluster.",
+    "server": "Where agents and people reach the API.",
+    "store": "The database.",
+    "mode": "What Holdfast may do. Begin with observe.",
+    "control": "How findings join and steps are repeated.",
+    "brakes": "Limits on what may be done automatically within a time; beyond them a human is told.",
+    "death": "When a silent node is dead.",
+    "jobs": "When jobs are stopped and how they are brought back.",
+    "repair": "The ladder of repair.",
+    "provider": "What can reboot or replace a machine.",
+    "spares": "Validated nodes kept ready.",
+    "notify": "How humans are told.",
+    "log": "The log on standard error.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One key of the file."""
+
+    section: str
+    key: str
+    default: Any
+    """None: unset; :data:`REQUIRED` when it has no default."""
+    doc: str
+
+
+class Required:
+    """Marks a key without a default."""
+
+
+REQUIRED = Required()
+
+
+def rows() -> Iterator[Row]:
+    """All keys, in the order of the file."""
+    yield Row("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
+    for section, (kind, elsewhere) in SECTIONS.items():
+        if section == "provider":
+            yield Row(section, "kind", "none", "none or ec2. The other keys need kind = 'ec2'.")
+        for field in dataclasses.fields(kind):
+            if field.name not in elsewhere:
+                yield Row(section, field.name, _default(field), doc_of(kind, field))
+
+
+def example() -> str:
+    """The commented file; it loads as it is."""
+    lines = [HEAD]
+    section = ""
+    for row in rows():
+        if row.section != section:
+            section = row.section
+            lines += ["", f"# {_ABOUT[section]}", f"[{section}]"]
+        lines += [f"# {row.doc}", _line(row)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: Row) -> str:
+    shown = toml(row.default)
+    only_ec2 = row.section == "provider" and row.key != "kind"
+    return f"# {row.key} = {shown}" if row.default is None or only_ec2 else f"{row.key} = {shown}"
+
+
+def toml(value: Any) -> str:
+    """A default as TOML shows it; what has no default is shown empty."""
+    if value is None or isinstance(value, Required):
+        return '""'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
+        return "{ " + ", ".join(f"{k} = {toml(v)}" for k, v in pairs) + " }"
+    if isinstance(value, tuple | frozenset):
+        return "[" + ", ".join(toml(each) for each in sorted(value, key=str)) + "]"
+    if isinstance(value, str | Path | StrEnum):
+        escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return REQUIRED

@@ -1,0 +1,24 @@
+"""Shipped profiles: named sets of other defaults. A key in the file goes before the profile's. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "practice": {
+        "brakes": {
+            "drains_10min": 1000,
+            "drains_60min": 1000,
+            "stopped_jobs_60min": 1000,
+            "stopped_gpu_share_60min": 100.0,
+        },
+        "repair": {
+            "quiet_s": 1.0,
+            "terminations_per_hour": 1000,
+            "terminations_per_day": 1000,
+            "third_fault_window_s": 0,
+        },
+    }
+}
+"""``practice``: for the demo and the benches, where faults are thrown every minute: quiet time, brakes, ladder memory."""

@@ -1,0 +1,58 @@
+# ruff: noqa: RUF009 - option() is dataclasses.field() with a sentence
+"""The sections of ``controller.toml`` that are not policy. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.config.strict import option
+
+SLURM_CLIENTS = ("auto", "commands", "pyslurm")
+LOG_FORMATS = ("text", "json")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSection:
+    name: str = option("", "Name of the cluster; empty: Slurm's own ClusterName. Needed by the provider ec2.")
+    slurm_client: str = option(
+        "auto", "auto, commands or pyslurm; auto takes pyslurm where it fits the running release."
+    )
+    slurm_conf: Path | None = option(None, "Exported as SLURM_CONF for Slurm's commands; none: Slurm's own default.")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSection:
+    host: str = option("127.0.0.1", "Address to listen on. Anything but loopback needs TLS.")
+    port: int = option(8460, "Port to listen on.", low=0, high=65535)
+    tls_cert: Path | None = option(None, "PEM file with the certificate chain.")
+    tls_key: Path | None = option(None, "PEM file with its key.")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSection:
+    url: str = option(
+        "sqlite:////var/lib/holdfast/holdfast.db", "sqlite:////PATH on a local disk, or postgresql://USER@HOST/NAME."
+    )
+    keep_days: int = option(400, "Events and closed incidents are kept this long.", low=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSection:
+    mode: str = option("observe", "observe decides and records, and does nothing outside; act does it.")
+
+
+@dataclass(frozen=True, slots=True)
+class SparesSection:
+    reservation: str = option("holdfast-spares", "Slurm reservation that keeps the spares; Holdfast owns it.")
+
+
+@dataclass(frozen=True, slots=True)
+class NotifySection:
+    urls: tuple[str, ...] = option((), "Apprise URLs (needs the package apprise); the log is always told.")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSection:
+    format: str = option("text", "Shape of a log line: text (key=value) or json.")
+    level: str = option("info", "debug, info, warning or error.")

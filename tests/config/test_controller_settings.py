@@ -1,0 +1,163 @@
+"""``controller.toml``: what is read, and one bad file per rule, each answered by one line that says what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config.controller import SECTIONS, load
+from holdfast.config.example import Required, example, rows
+from holdfast.config.profiles import PROFILES
+from holdfast.model.errors import ConfigError
+from holdfast.model.policy import Mode, Policy
+
+EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "controller.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_an_empty_file_is_the_shipped_policy_in_observe_mode(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, ""))
+    assert settings.policy == Policy()
+    assert settings.policy.mode is Mode.OBSERVE
+    assert (settings.provider, settings.ec2, settings.profile) == ("none", None, None)
+
+
+def test_the_example_loads_and_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    read, plain = load(write(tmp_path, example())), load(write(tmp_path / "empty", ""))
+    assert dataclasses.replace(read, path=plain.path) == plain
+
+
+def test_every_key_of_the_policy_can_be_set_and_is_explained() -> None:
+    keys = {(row.section, row.key) for row in rows()}
+    for section, (kind, elsewhere) in SECTIONS.items():
+        assert {(section, f.name) for f in dataclasses.fields(kind) if f.name not in elsewhere} <= keys
+    assert [row for row in rows() if len(row.doc) < 10] == []
+
+
+def test_every_number_of_the_policy_arrives(tmp_path: Path) -> None:
+    """Each key set to another value than its default shows up in exactly one place of the settings."""
+    base = dataclasses.asdict(load(write(tmp_path, "")))
+    for row in rows():
+        if row.section in ("", "provider", "store") or isinstance(row.default, Required):
+            continue
+        if isinstance(row.default, bool) or not isinstance(row.default, int | float):
+            continue
+        text = (
+            f"[{row.section}]\n{row.key} = {row.default / 2 if isinstance(row.default, float) else row.default + 1}\n"
+        )
+        changed = dataclasses.asdict(load(write(tmp_path, text)))
+        assert len(_differences(base, changed)) == 1, text
+
+
+def _differences(one: Any, other: Any, where: str = "") -> list[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [d for key in one for d in _differences(one[key], other[key], f"{where}.{key}")]
+    return [] if one == other else [where]
+
+
+def test_sections_reach_their_places(tmp_path: Path) -> None:
+    text = """
+[server]
+host = "0.0.0.0"
+tls_cert = "cert.pem"
+tls_key = "/etc/key.pem"
+[mode]
+mode = "act"
+[jobs]
+consent_partitions = ["gpu", "train"]
+[spares]
+reservation = "warm"
+"""
+    (tmp_path / "cert.pem").touch()
+    (tmp_path / "key.pem").touch()
+    settings = load(write(tmp_path, text.replace("/etc/", f"{tmp_path}/")))
+    assert settings.server.tls_cert == tmp_path / "cert.pem"
+    assert settings.policy.mode is Mode.ACT
+    assert settings.policy.job.consent_partitions == {"gpu", "train"}
+    assert settings.policy.spare_reservation == "warm"
+
+
+def test_ec2(tmp_path: Path) -> None:
+    text = (
+        EC2
+        + 'endpoint_url = "http://127.0.0.1:1"\n[[provider.offers]]\ninstance_type = "p5.48xlarge"\nmarket = "spot"\n'
+    )
+    settings = load(write(tmp_path, text))
+    assert settings.ec2 is not None
+    assert (settings.ec2.cluster, settings.ec2.region, settings.ec2.offers[0].market) == ("c", "us-west-2", "spot")
+    assert settings.policy.repair.provider == "ec2"
+
+
+class TestProfile:
+    def test_changes_only_what_it_names_and_says_so(self, tmp_path: Path) -> None:
+        settings = load(write(tmp_path, 'profile = "practice"\n'))
+        named = {
+            f"{section}.{key}": value for section, keys in PROFILES["practice"].items() for key, value in keys.items()
+        }
+        assert settings.profile_changes == named
+        assert settings.policy.repair.quiet_s == PROFILES["practice"]["repair"]["quiet_s"]
+        assert settings.policy.death == Policy().death
+        assert settings.policy.job == Policy().job
+
+    def test_the_file_goes_before_it(self, tmp_path: Path) -> None:
+        settings = load(write(tmp_path, 'profile = "practice"\n[repair]\nquiet_s = 7\n'))
+        assert settings.policy.repair.quiet_s == 7.0
+        assert "repair.quiet_s" not in settings.profile_changes
+
+
+BAD: list[tuple[str, str, str]] = [
+    ("not TOML", "a = ", "not TOML"),
+    ("unknown section", "[repairs]\nquiet_s = 1\n", "unknown key 'repairs'; did you mean 'repair'?"),
+    ("unknown key", "[repair]\nquite_s = 1\n", "repair: unknown key 'quite_s'; did you mean 'quiet_s'?"),
+    ("unknown key with nothing near", "[mode]\nzzz = 1\n", "mode: unknown key 'zzz'; valid keys: mode"),
+    ("set elsewhere", "[repair]\nprovider = 'ec2'\n", "repair: unknown key 'provider'"),
+    ("section is no table", "repair = 1\n", "repair: expected a table [repair], found 1"),
+    ("wrong type", "[repair]\nquiet_s = 'long'\n", "repair: quiet_s: expected a number, found 'long'"),
+    ("true is no number", "[repair]\nattempts = true\n", "repair: attempts: expected a whole number, found True"),
+    ("below zero", "[repair]\nquiet_s = -1\n", "repair.quiet_s: -1 is not between 0 and"),
+    ("not finite", "[repair]\nquiet_s = inf\n", "repair: quiet_s: inf is not a finite number"),
+    ("share in percent", "[brakes]\ndrains_10min_share = 5\n", "brakes.drains_10min_share: 5 is not between 0 and 1"),
+    ("mode", "[mode]\nmode = 'obsreve'\n", "mode.mode: 'obsreve' is none of observe, act; did you mean 'observe'?"),
+    ("mode in capitals is no mode", "[mode]\nmode = 'ACT'\n", "mode.mode: 'ACT' is none of observe, act"),
+    ("profile", "profile = 'practise'\n", "profile: 'practise' is none of practice; did you mean 'practice'?"),
+    ("client", "[cluster]\nslurm_client = 'rest'\n", "cluster.slurm_client: 'rest' is none of auto, commands, pyslurm"),
+    ("port", "[server]\nport = 70000\n", "server: port: 70000 is not between 0 and 65535"),
+    ("open to the network in the clear", "[server]\nhost = '0.0.0.0'\n", "is not loopback and TLS is not set"),
+    ("a name may be anywhere", "[server]\nhost = 'head.example.org'\n", "is not loopback and TLS is not set"),
+    ("half of TLS", "[server]\ntls_cert = 'a.pem'\n", "tls_cert and tls_key belong together"),
+    ("TLS without files", "[server]\ntls_cert = 'a.pem'\ntls_key = 'b.pem'\n", "server.tls_cert: there is no file"),
+    ("provider", "[provider]\nkind = 'ecs'\n", "provider.kind: 'ecs' is none of none, ec2; did you mean 'ec2'?"),
+    ("settings of no provider", "[provider]\nregion = 'x'\n", "provider.region has no meaning with kind = 'none'"),
+    ("ec2 without a cluster", EC2.replace('name = "c"', ""), "provider ec2 needs cluster.name"),
+    ("ec2 without a template", EC2.replace('launch_template = "gpu"', ""), "provider: missing key 'launch_template'"),
+    ("ec2 key", EC2 + "regoin = 'x'\n", "provider: unknown key 'regoin'; did you mean 'region'?"),
+    ("offer key", EC2 + "[[provider.offers]]\nsubnet = 'x'\n", "unknown key 'subnet'; did you mean 'subnet_id'?"),
+    ("offer market", EC2 + "[[provider.offers]]\nmarket = 'free'\n", "market 'free' of an offer is none of"),
+    ("spares", "[spares]\nreservation = ''\n", "spares.reservation is empty"),
+    ("log", "[log]\nlevel = 'loud'\n", "log.level: 'loud' is none of"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_bad_files_get_one_line_with_file_and_key(tmp_path: Path, text: str, expected: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert expected in message
+    assert "\n" not in message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
+        load(tmp_path / "nowhere.toml")
