@@ -1,108 +1,13 @@
-"""A controller of a few lines, and an agent's folder, for the tests of the agent."""
+"""Fixtures of the agent's tests."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import threading
-import time
-import urllib.parse
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Json = dict[str, Any]
-PCI = "0000:3b:00.0"
-XID = f"NVRM: Xid (PCI:{PCI[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-
-
-class FakeController:
-    """Speaks the wire over real HTTP/1.1; ``answer`` decides what a report is answered."""
-
-    def __init__(self) -> None:
-        self.reports: list[Json] = []
-        """Every report received, with ``received_s`` (CLOCK_MONOTONIC)."""
-        self.heartbeats: list[Json] = []
-        self.orders: list[Json] = []
-        self.tokens: set[str] = set()
-        self.answer: Callable[[Json], tuple[int, Json]] = lambda _report: (200, {"duplicate": False})
-        self.heartbeat_status = 200
-        self.lose_answers = 0
-        self.changed = threading.Condition()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def log_message(self, *_arguments: object) -> None: ...
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.tokens.add(self.headers.get("Authorization", ""))
-                if self.path == "/v1/heartbeats":
-                    outer._note(outer.heartbeats, body)
-                    self._answer(outer.heartbeat_status, {"leader": True})
-                    return
-                status, answer = outer.answer(body)
-                outer._note(outer.reports, {**body, "received_s": time.monotonic(), "status": status})
-                if outer.lose_answers > 0:
-                    outer.lose_answers -= 1
-                    self.close_connection = True
-                    return
-                self._answer(status, answer)
-
-            def do_GET(self) -> None:
-                query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
-                with outer.changed:
-                    outer.changed.wait_for(lambda: bool(outer.orders), min(float(query["wait_s"][0]), 0.5))
-                    self._answer(200, {"orders": list(outer.orders)})
-
-            def _answer(self, status: int, body: Json) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-
-            def handle_error(self, *_arguments: object) -> None: ...
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
-        self._thread.start()
-
-    def _note(self, where: list[Json], what: Json) -> None:
-        with self.changed:
-            where.append(what)
-            self.changed.notify_all()
-
-    def give(self, *orders: Json) -> None:
-        with self.changed:
-            self.orders.extend(orders)
-            self.changed.notify_all()
-
-    def items(self, kind: str = "") -> list[Json]:
-        """Items of accepted reports, duplicates of a report's name left out, as a real controller does."""
-        named = {(r["boot_id"], r["outbox_id"], r["sequence"]): r for r in self.reports if r["status"] == 200}
-        return [item for report in named.values() for item in report["items"] if kind in ("", item["kind"])]
-
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
-        with self.changed:
-            assert self.changed.wait_for(condition, timeout_s), "the agent did not say what was waited for"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+from support.agent_bench import FakeController, Folder
 
 
 @pytest.fixture
@@ -110,46 +15,6 @@ def controller() -> Iterator[FakeController]:
     fake = FakeController()
     yield fake
     fake.close()
-
-
-class Folder:
-    """One node's files, as a practice cluster lays them out, with a kernel log to write into."""
-
-    def __init__(self, path: Path, url: str) -> None:
-        self.path = path
-        self.kmsg = path / "kmsg"
-        self.kmsg.write_text("")
-        (path / "boot_id").write_text("boot-1\n")
-        (path / "instance_id").write_text("i-0abc\n")
-        (path / "token").write_text("secret\n")
-        self.seq = 0
-        self.config = path / "agent.toml"
-        self.write_config(f'controllers = ["{url}"]')
-
-    def write_config(self, more: str) -> None:
-        self.config.write_text(
-            'node = "n1"\nstate_dir = "state"\nrun_dir = "run"\nkmsg_path = "kmsg"\nboot_id_path = "boot_id"\n'
-            'instance_id_path = "instance_id"\ntoken_file = "token"\nheartbeat_s = 0.2\nslurmd_pid_file = "slurmd.pid"\n'
-            f'disk_paths = ["."]\n{more}\n'
-        )
-
-    def log(self, message: str, facility: int = 0) -> float:
-        """Write a kernel record now; its time."""
-        now_s = time.monotonic()
-        with self.kmsg.open("a") as file:
-            file.write(f"{facility * 8 + 3},{self.seq},{int(now_s * 1e6)},-;{message}\n")
-        self.seq += 1
-        return now_s
-
-    def start(self) -> subprocess.Popen[bytes]:
-        """The real agent as a process of its own."""
-        command = [sys.executable, "-m", "holdfast.agent", "--config", str(self.config)]
-        with (self.path / "agent.log").open("ab") as out:
-            return subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONWARNINGS": "error"})
-
-    @property
-    def agent_log(self) -> str:
-        return (self.path / "agent.log").read_text()
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ class Schedule:
             self._due_s[name] = now_s + self._intervals_s[name] * self._factor
         return names
 
-    def hasten(self, name: str, now_s: float) -> None:
-        """Make a name due now."""
+    def set(self, name: str, at_s: float) -> None:
+        """Make a name due at this time instead."""
         if name in self._due_s:
-            self._due_s[name] = now_s
+            self._due_s[name] = at_s
 
     def next_s(self) -> float:
         """When the next name is due; infinity without any."""

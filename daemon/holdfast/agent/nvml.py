@@ -1,0 +1,121 @@
+"""NVML as a source: snapshots when asked, events as they come, a hang as a failure. Never blocks the loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.agent.gpus import Inventory, pci_gpus
+from holdfast.agent.loop import Loop
+from holdfast.config.agent import AgentConfig
+from holdfast_checks.inventory import GpuRef
+from holdfast_checks.probes.nvml import NvmlEvent, NvmlProbe, Outcome
+from holdfast_checks.snapshot import NvmlFailure, Snapshot
+
+log = logging.getLogger(__name__)
+
+DEADLINE_TASK = "nvml deadline"
+Answer = Snapshot | NvmlFailure
+Asked = Callable[[Answer], None]
+
+
+class NvmlSource:
+    """Owns the probe and what is known of the node's GPUs."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        inventory: Inventory,
+        *,
+        on_answer: Asked,
+        on_event: Callable[[NvmlEvent], None],
+        on_inventory: Callable[[], None],
+    ) -> None:
+        library = Path(config.nvml_library) if config.nvml_library else None
+        self.inventory = inventory
+        self.latest: Answer | None = None
+        self.probe = NvmlProbe(config.nvml_deadline_s, library, config.nvml_env)
+        self._sysfs = config.sysfs_path
+        self._on_answer = on_answer
+        self._on_event = on_event
+        self._on_inventory = on_inventory
+        self._waiting: list[Asked] = []
+        self._next: list[Asked] = []
+        self._loop: Loop | None = None
+        self._fallback: dict[str, GpuRef] | None = None
+
+    def attach(self, loop: Loop) -> None:
+        """Take part in the loop's turns; the loop has a task named :data:`DEADLINE_TASK` that calls :meth:`tick`."""
+        self._loop = loop
+        loop.watch(self.probe, self.readable)
+
+    @property
+    def gpus(self) -> dict[str, GpuRef] | None:
+        """PCI address → GPU. None until NVML has answered or failed for the first time: nobody can say yet."""
+        known = self.inventory.by_pci()
+        if known or self.latest is None:
+            return known or None
+        if self._fallback is None:
+            self._fallback = pci_gpus(self._sysfs)
+        return self._fallback
+
+    def snapshot(self) -> None:
+        """Ask for a snapshot."""
+        self.probe.send()
+        self._set_deadline()
+
+    def ask(self, told: Asked) -> None:
+        """Ask for a snapshot that is begun from now on, and tell its outcome; a pending one is waited for first."""
+        if self.probe.pending:
+            self._next.append(told)
+            return
+        self._waiting.append(told)
+        self.snapshot()
+
+    def readable(self) -> None:
+        self._take(self.probe.on_readable())
+
+    def tick(self) -> None:
+        """A deadline may have passed."""
+        self._take(self.probe.tick())
+
+    def close(self) -> None:
+        self.probe.close()
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, NvmlEvent):
+                self._on_event(outcome)
+            else:
+                self._answered(outcome)
+        self._set_deadline()
+
+    def _answered(self, answer: Answer) -> None:
+        if isinstance(answer, Snapshot):
+            changed = self.inventory.update(answer)
+            answer = self.inventory.named_all(answer)
+            if changed:
+                log.info("event=inventory gpus=%d driver=%s", len(self.inventory.gpus), self.inventory.driver_version)
+        else:
+            changed = False
+            if not isinstance(self.latest, NvmlFailure):
+                log.warning("event=nvml_failed code=%s hang=%s text=%r", answer.code, answer.hang, answer.text)
+        self.latest = answer
+        if changed:
+            self._on_inventory()
+        self._on_answer(answer)
+        waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            told(answer)
+        if self._next:
+            self._waiting, self._next = self._next, []
+            self.snapshot()
+
+    def _set_deadline(self) -> None:
+        deadline_s = self.probe.next_deadline()
+        if self._loop is not None:
+            # Never at once: a probe that refuses says so from the next turn on, not in a circle within this one.
+            at_s = float("inf") if deadline_s is None else max(deadline_s, time.monotonic() + 0.001)
+            self._loop.schedule.set(DEADLINE_TASK, at_s)

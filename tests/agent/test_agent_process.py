@@ -1,0 +1,88 @@
+"""The real agent as a process of its own, against a controller over HTTP."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from holdfast.agent.memory import Memory
+from support.agent_bench import PCI, XID, FakeController, Folder
+
+
+@contextmanager
+def running(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:
+    process = folder.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def know_gpu(folder: Folder, boot_id: str = "boot-1") -> None:
+    """As if an earlier process of this boot had seen the GPU."""
+    gpu = {"uuid": "GPU-1", "minor": 3, "pci": PCI, "index": 0, "serial": "42"}
+    memory = Memory(folder.path / "state")
+    memory.set("inventory", json.dumps({"boot_id": boot_id, "driver_version": "535", "gpus": [gpu]}))
+    memory.close()
+
+
+def test_an_xid_in_the_kernel_log_is_a_report_with_the_gpu_the_age_and_the_token(
+    folder: Folder, controller: FakeController
+) -> None:
+    know_gpu(folder)
+    with running(folder) as process:
+        controller.wait(lambda: len(controller.heartbeats) > 0)
+        folder.log(XID)
+        controller.wait(lambda: bool(controller.items("finding")))
+        (found,) = controller.items("finding")
+        assert (found["check"], found["code"], found["component"]) == ("gpu.xid", "79", "GPU-1")
+        assert (found["gpu_minor"], found["pci"], found["severity"]) == (3, PCI, "fatal")
+        assert 0 <= found["age_s"] < 0.5
+        assert "history" not in found
+        assert controller.tokens == {"Bearer secret"}
+        (heartbeat, *_) = controller.heartbeats
+        assert (heartbeat["node"], heartbeat["instance_id"], heartbeat["boot_id"]) == ("n1", "i-0abc", "boot-1")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert "Traceback" not in folder.agent_log
+
+
+def test_a_first_start_records_history_and_forged_lines_count_for_nothing(
+    folder: Folder, controller: FakeController
+) -> None:
+    know_gpu(folder)
+    folder.log(XID)
+    with running(folder):
+        controller.wait(lambda: bool(controller.items("finding")))
+        folder.log(XID.replace("79", "48"), facility=1)
+        folder.log("oops " + XID.replace("79", "48"))
+        folder.log(XID.replace("3b:00", "ff:00"))
+        folder.log(XID.replace("79", "95"))
+        controller.wait(lambda: len(controller.items("finding")) > 1)
+    found = {(item["code"], item.get("history", False)) for item in controller.items("finding")}
+    assert found == {("79", True), ("95", False)}
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_after_kill_9_a_line_written_meanwhile_is_live_and_one_of_another_boot_is_history(
+    folder: Folder, controller: FakeController, boot_id: str
+) -> None:
+    know_gpu(folder)
+    with running(folder):
+        controller.wait(lambda: len(controller.heartbeats) > 0)
+        folder.log(XID)
+        controller.wait(lambda: bool(controller.items("finding")))
+    (folder.path / "boot_id").write_text(boot_id)
+    know_gpu(folder, boot_id)
+    folder.log(XID.replace("79", "95"))
+    with running(folder):
+        controller.wait(lambda: any(item["code"] == "95" for item in controller.items("finding")), 10)
+    later = [item for item in controller.items("finding") if item["code"] == "95"]
+    assert [item.get("history", False) for item in later] == [boot_id == "boot-2"]
+    assert len([i for i in controller.items("finding") if i["code"] == "79"]) == (2 if boot_id == "boot-2" else 1)
