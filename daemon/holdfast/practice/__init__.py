@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from holdfast.practice.cluster import Practice
+from holdfast.practice.inject import Injector
 from holdfast.practice.spec import Spec
 
-__all__ = ["Practice", "Spec"]
+__all__ = ["Injector", "Practice", "Spec"]

@@ -76,7 +76,7 @@ class Machine:
         self.cut_file.touch()
         # Frozen first: from here on nothing leaves the node. The sockets are taken over before their owners are killed.
         self.freeze_all()
-        self.silence()
+        self.silence([*self._processes.tree(self.slurmd), *self._processes.tree(self.agent)])
         self._processes.kill(self.slurmd)
         self._processes.kill(self.agent)
 
@@ -85,12 +85,23 @@ class Machine:
         signal_all(self._processes.tree(self.slurmd)[1:], signal.SIGSTOP)
         signal_all(self._processes.tree(self.agent), signal.SIGSTOP)
 
-    def silence(self) -> None:
-        """Put a ghost on the node's TCP sockets: those of slurmd's listener drop SYNs, the others stay open and
-        silent."""
+    def freeze_steps(self) -> None:
+        """SIGSTOP slurmstepd and tasks: they do nothing more and slurmd cannot end them."""
+        tree = self._processes.tree(self.slurmd)[1:]
+        signal_all([pid for pid in tree if pid != self._processes.main_pid(self.slurmd)], signal.SIGSTOP)
+
+    def silence_slurmd(self) -> None:
+        """slurmd answers nobody while its jobs run on: frozen, and its port drops packets."""
+        pid = self._processes.main_pid(self.slurmd)
+        if pid is None:
+            raise Unavailable(f"slurmd of {self.name} is not running")
+        signal_all([pid], signal.SIGSTOP)
+        self.silence([pid])
+
+    def silence(self, pids: Sequence[int]) -> None:
+        """Put a ghost on the processes' TCP sockets: listeners drop SYNs, the others stay open and silent."""
         ready = self.host.folder / "ghost.ready"
         ready.unlink(missing_ok=True)
-        pids = self._processes.tree(self.slurmd)
         argv = [sys.executable, "-I", "-S", str(ghost.__file__), str(ready), str(self.port), *map(str, pids)]
         self._processes.start(self.ghost, argv)
         deadline = time.monotonic() + _GHOST_READY_S

@@ -1,0 +1,167 @@
+"""Faults, put into a practice cluster from outside: files and processes only. The agent, the controller and Slurm know
+nothing of it.
+
+Each injection is one line of ``injections.jsonl`` with the moment at which it took effect: the truth for metrics."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import json
+import os
+import pwd
+import signal
+import time
+from datetime import UTC, datetime
+from typing import Literal
+
+from holdfast.model.errors import Rejected
+from holdfast.practice.cluster import Practice
+from holdfast.practice.nvml import state as nvml
+from holdfast.practice.processes import signal_all
+from holdfast.practice.xids import kernel_line, mark_gpu
+
+_FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+_OTHER_USER = "daemon"
+
+
+class Injector:
+    """Puts faults into one practice cluster. Every method returns after the fault has taken effect."""
+
+    def __init__(self, practice: Practice) -> None:
+        self._practice = practice
+
+    def xid(self, node: str, code: int, gpu: int) -> None:
+        """An Xid of the GPU with that device minor: kernel line, NVML event, and NVML state where the code has one."""
+        host = self._practice.machine(node).host
+        state = nvml.read(host.nvml_state)
+        if gpu not in {one.minor for one in state.gpus}:
+            raise Rejected(f"{node} has no GPU {gpu}")
+        index = nvml.index_of_minor(state, gpu)
+        moment = _Moment()
+        host.log_kernel(4, kernel_line(code, state.gpus[index].pci))
+        mark_gpu(host.nvml_state, index, code)
+        nvml.add_xid(host.nvml_state, index, code)
+        self._record(moment, "xid", node, code=code, gpu=gpu)
+
+    def kernel_message(self, node: str, text: str, *, facility: int = 0) -> None:
+        """Any line in the node's kernel log; ``facility`` 1 is what a user gets who writes to /dev/kmsg."""
+        moment = _Moment()
+        self._practice.machine(node).host.log_kernel(4, text, facility=facility)
+        self._record(moment, "kernel_message", node, text=text, facility=facility)
+
+    def power_loss(self, node: str) -> None:
+        """slurmd, slurmstepd, tasks and agent gone at once; packets to the node are dropped without an answer."""
+        machine = self._practice.machine(node)
+        moment = _Moment()
+        machine.power_loss()
+        self._record(moment, "power_loss", node)
+
+    def cut_off(self, node: str, scope: Literal["controller", "all"] = "controller") -> None:
+        """Packets dropped while the node and its jobs run on.
+
+        ``controller``: between its agent and Holdfast's controller. ``all``: slurmd answers nobody either."""
+        machine = self._practice.machine(node)
+        moment = _Moment()
+        machine.cut_file.touch()
+        if scope == "all":
+            machine.silence_slurmd()
+        self._record(moment, "cut_off", node, scope=scope)
+
+    def hang_nvml(self, node: str) -> None:
+        """Every NVML call blocks from now on."""
+        moment = _Moment()
+        nvml.set_hang(self._practice.machine(node).host.nvml_state, True)
+        self._record(moment, "hang_nvml", node)
+
+    def stuck_task(self, node: str) -> None:
+        """Tasks and slurmstepd on the node stop and cannot be ended by slurmd, as in a driver that hangs after Xid
+        119."""
+        moment = _Moment()
+        self._practice.machine(node).freeze_steps()
+        self._record(moment, "stuck_task", node)
+
+    def stuck_epilog(self, node: str) -> None:
+        """The next epilog on the node does not end."""
+        moment = _Moment()
+        (self._practice.machine(node).host.folder / "epilog_stuck").touch()
+        self._record(moment, "stuck_epilog", node)
+
+    def clock_skew(self, node: str, seconds: float) -> None:
+        """The agent's wall clock is off by so much (it is restarted); monotonic time is not. Raises Rejected without
+        faketime."""
+        found = glob.glob(_FAKETIME)
+        if not found:
+            raise Rejected("clock_skew needs the package faketime")
+        machine = self._practice.machine(node)
+        moment = _Moment()
+        self._practice.processes.stop(machine.agent)
+        machine.start_agent({"LD_PRELOAD": found[0], "FAKETIME": f"{seconds:+g}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+        self._record(moment, "clock_skew", node, seconds=seconds)
+
+    def kill_agent(self, node: str) -> None:
+        """``kill -9`` of the agent alone; ``heal`` starts it again."""
+        machine = self._practice.machine(node)
+        moment = _Moment()
+        self._practice.processes.kill(machine.agent)
+        self._record(moment, "kill_agent", node)
+
+    def fill_queue(self, count: int, *, nodes: int = 1, seconds: int = 600) -> list[int]:
+        """Jobs of another user (of this one where we are not root), each wanting whole nodes. Returns their ids."""
+        uid = pwd.getpwnam(_OTHER_USER).pw_uid if os.geteuid() == 0 else None
+        moment = _Moment()
+        script = f"exec sleep {seconds}"
+        options = (f"--nodes={nodes}", "--exclusive", "--job-name=other")
+        jobs = [self._practice.sbatch(script, *options, uid=uid) for _ in range(count)]
+        self._record(moment, "fill_queue", "", count=count)
+        return jobs
+
+    def stop_slurmctld(self, *, kill: bool = False) -> None:
+        """slurmctld away."""
+        moment = _Moment()
+        self._practice.stop_slurmctld(kill=kill)
+        self._record(moment, "stop_slurmctld", "")
+
+    def start_slurmctld(self) -> None:
+        """slurmctld back."""
+        self._practice.start_slurmctld()
+        self._record(_Moment(), "start_slurmctld", "")
+
+    def heal(self, node: str) -> None:
+        """Undo what can be undone: connections, stuck steps and epilogs, NVML hang, the agent (with a right clock).
+
+        A node without power gets it back, and boots. Lost and broken GPUs stay so until reset, reboot or
+        replacement."""
+        machine = self._practice.machine(node)
+        processes = self._practice.processes
+        nvml.set_hang(machine.host.nvml_state, False)
+        (machine.host.folder / "epilog_stuck").unlink(missing_ok=True)
+        machine.cut_file.unlink(missing_ok=True)
+        processes.stop(machine.ghost)
+        if processes.alive(machine.slurmd):
+            signal_all(processes.tree(machine.slurmd), signal.SIGCONT)
+            processes.stop(machine.agent)
+            machine.start_agent()
+        else:
+            machine.reboot()
+        self._record(_Moment(), "heal", node)
+
+    def _record(self, moment: _Moment, fault: str, node: str, **what: str | float) -> None:
+        line = {
+            "wall": moment.wall.isoformat(),
+            "monotonic_s": moment.monotonic_s,
+            "fault": fault,
+            "node": node,
+            **what,
+        }
+        with (self._practice.folder / "injections.jsonl").open("a") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)
+            log.write(json.dumps(line) + "\n")
+
+
+class _Moment:
+    """Now, on both clocks."""
+
+    def __init__(self) -> None:
+        self.monotonic_s = time.monotonic()
+        self.wall = datetime.now(UTC)
