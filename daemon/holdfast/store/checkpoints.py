@@ -1,0 +1,95 @@
+"""What a job's statement makes of its checkpoint record. Pure.
+
+A registration binds a job id to a uid. Statements of another uid, of an older run, or before any registration change nothing.
+Slurm reuses job ids: a registration by another uid, or one whose Restarts went back, starts a new record only once the old one has
+been silent for :data:`REUSE_AFTER`; until then it counts as wrong. The price of the rule is a job whose checkpoints stay unknown;
+the price of none would be a job recovered from somebody else's word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from holdfast.model.book import CheckpointRecord
+from holdfast.model.report import Statement
+
+REUSE_AFTER = timedelta(hours=24)
+"""Slurm gives an id out again only after all others (MaxJobId, 67 million by default) or when its state was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record with what only the store needs of it."""
+
+    record: CheckpointRecord
+    stated_at: datetime
+    """Its newest statement."""
+    saved_restarts: int
+    """Run that said the newest saved step."""
+
+
+def state(kept: Kept | None, said: Statement) -> Kept | str:
+    """The record after the statement, or one line that says why the statement changes nothing."""
+    if kept is None or (said.kind == "checkpoint.register" and _reused(kept, said)):
+        return _register_new(said)
+    if said.uid != kept.record.uid:
+        return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
+    if said.restarts < kept.record.restarts:
+        return f"run {said.restarts} of job {said.job_id} is over: run {kept.record.restarts} has spoken"
+    record = _told(kept, said)
+    if isinstance(record, str):
+        return record
+    saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
+    return Kept(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
+
+
+def _reused(kept: Kept, said: Statement) -> bool:
+    stranger = said.uid != kept.record.uid or said.restarts < kept.record.restarts
+    return stranger and said.at - kept.stated_at >= REUSE_AFTER
+
+
+def _register_new(said: Statement) -> Kept | str:
+    if said.kind != "checkpoint.register" or not said.path:
+        return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
+    record = CheckpointRecord(
+        job_id=said.job_id,
+        uid=said.uid,
+        restarts=said.restarts,
+        directory=said.path,
+        fenced=said.detail.get("fenced") is True,
+        save_signal=_signal(said),
+    )
+    return Kept(record, said.at, said.restarts)
+
+
+def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
+    record = kept.record
+    if said.kind == "checkpoint.register":
+        return _registered_again(record, said)
+    if said.step is None:
+        return f"{said.kind} of job {said.job_id} names no step"
+    if said.kind == "checkpoint.saved":
+        if said.restarts <= kept.saved_restarts and record.saved_step is not None and said.step < record.saved_step:
+            return f"job {said.job_id} has saved step {record.saved_step} already: {said.step} is older"
+        return replace(record, saved_step=said.step, saved_at=said.at)
+    if said.kind == "checkpoint.resumed":
+        return replace(record, resumed_step=said.step, resumed_at=said.at, resumed_restarts=said.restarts)
+    if said.kind == "progress":
+        if record.progress_at is not None and said.restarts == record.restarts and said.at < record.progress_at:
+            return f"job {said.job_id} has told of later progress already"
+        return replace(record, progress_step=said.step, progress_at=said.at)
+    return f"unknown statement {said.kind!r}"
+
+
+def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRecord | str:
+    if not said.path:
+        return f"a registration of job {said.job_id} names no directory"
+    again = replace(record, directory=said.path, fenced=said.detail.get("fenced") is True, save_signal=_signal(said))
+    if said.path == record.directory:
+        return again
+    return replace(again, saved_step=None, saved_at=None)  # what lies elsewhere is not this directory's newest
+
+
+def _signal(said: Statement) -> str | None:
+    name = said.detail.get("save_signal")
+    return name if isinstance(name, str) and name else None

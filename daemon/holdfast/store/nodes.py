@@ -1,0 +1,58 @@
+"""Node records and the inventories of their machines.
+
+A record's boot id and GPUs are those of the newest inventory of the machine that serves. Both writers see to it (the controller
+that names the serving machine, the agent that sends its inventory), so neither can undo the other's word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sqlalchemy import Connection, select
+
+from holdfast.model.book import NodeRecord
+from holdfast.model.report import Inventory, Report
+from holdfast.store import rows
+from holdfast.store import tables as t
+from holdfast.store.codec import decode, encode
+
+
+def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
+    """Write records; a machine whose inventory is known brings its own boot id and GPUs."""
+    for record in records:
+        i = t.inventories.c
+        found = connection.execute(
+            select(i.boot_id, i.document).where(i.node == record.name, i.instance_id == record.instance_id)
+        ).first()
+        known = record
+        if found is not None:
+            gpus = decode(Inventory, found.document).gpus
+            known = replace(record, boot_id=found.boot_id, gpu_uuids=frozenset(gpus))
+        _write(connection, known)
+
+
+def take_inventory(connection: Connection, report: Report, inventory: Inventory) -> None:
+    """Keep it; the node's record follows when it is the serving machine's, or when the node has none yet."""
+    row = {
+        "node": report.node,
+        "instance_id": report.instance_id,
+        "boot_id": report.boot_id,
+        "received_at": report.received_at,
+        "document": encode(inventory),
+    }
+    rows.upsert(connection, t.inventories, [row])
+    found = connection.execute(select(t.nodes.c.document).where(t.nodes.c.name == report.node)).scalar()
+    record = decode(NodeRecord, found) if found else NodeRecord(name=report.node)
+    if record.instance_id in ("", report.instance_id):
+        gpus = frozenset(inventory.gpus)
+        _write(connection, replace(record, instance_id=report.instance_id, boot_id=report.boot_id, gpu_uuids=gpus))
+
+
+def _write(connection: Connection, record: NodeRecord) -> None:
+    row = {
+        "name": record.name,
+        "instance_id": record.instance_id,
+        "stamp": rows.next_stamp(connection, "nodes"),
+        "document": encode(record),
+    }
+    rows.upsert(connection, t.nodes, [row])

@@ -1,0 +1,125 @@
+"""What operators order Holdfast itself to do, each with its event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState, legal
+from holdfast.ports import Operation
+from holdfast.store import rows
+from holdfast.store import tables as t
+from holdfast.store.books import PAUSED
+
+
+def operate(connection: Connection, operation: Operation, at: datetime) -> None:
+    """Raises NotFound for an unknown incident or brake, Rejected for a verb that does not fit its state."""
+    verb = _VERBS.get(operation.verb)
+    if verb is None:
+        raise Rejected(f"unknown operation {operation.verb!r}: use one of {', '.join(sorted(_VERBS))}")
+    verb(connection, operation, at)
+
+
+def _pause(connection: Connection, operation: Operation, at: datetime) -> None:
+    rows.upsert(connection, t.notes, [{"key": PAUSED, "value": _who_and_why(operation)}])
+    rows.append(connection, [_event(operation, EventKind.PAUSED, at)])
+
+
+def _resume(connection: Connection, operation: Operation, at: datetime) -> None:
+    connection.execute(t.notes.delete().where(t.notes.c.key == PAUSED))
+    rows.append(connection, [_event(operation, EventKind.RESUMED, at)])
+
+
+def _acknowledge(connection: Connection, operation: Operation, at: datetime) -> None:
+    incident = _open_incident(connection, operation)
+    note = f"taken over by {_who_and_why(operation)}"
+    _write(connection, replace(incident, acknowledged=True, note=note))
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at, incident)])
+
+
+def _close(connection: Connection, operation: Operation, at: datetime) -> None:
+    incident = _moved(_open_incident(connection, operation), IncidentState.CLOSED, operation, at)
+    _write(connection, replace(incident, closed_at=at))
+    kinds = (EventKind.OPERATOR, EventKind.INCIDENT_CLOSED)
+    rows.append(connection, [_event(operation, kind, at, incident) for kind in kinds])
+    over = t.findings.update().where(t.findings.c.incident_id == incident.id, t.findings.c.live)
+    connection.execute(over.values(live=False))
+
+
+def _retry(connection: Connection, operation: Operation, at: datetime) -> None:
+    before = _open_incident(connection, operation)
+    if before.state is not IncidentState.AWAITING_HUMAN:
+        raise Rejected(f"incident {before.id} is {before.state}: only one that awaits a human can be retried")
+    after = _moved(before, IncidentState.REPAIRING, operation, at)
+    _write(connection, after)
+    step = {"from": before.state.value, "to": after.state.value}
+    events = [
+        _event(operation, EventKind.OPERATOR, at, after),
+        replace(_event(operation, EventKind.INCIDENT_STATE, at, after), detail=step),
+    ]
+    rows.append(connection, events)
+
+
+def _release_brake(connection: Connection, operation: Operation, at: datetime) -> None:
+    gone = connection.execute(t.brakes.delete().where(t.brakes.c.kind == operation.target))
+    if gone.rowcount == 0:
+        raise NotFound(f"the brake {operation.target!r} is not tripped")
+    rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
+
+
+_VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
+    "pause": _pause,
+    "resume": _resume,
+    "acknowledge": _acknowledge,
+    "close": _close,
+    "retry": _retry,
+    "release_brake": _release_brake,
+}
+
+
+def _open_incident(connection: Connection, operation: Operation) -> Incident:
+    found = connection.execute(select(t.incidents).where(t.incidents.c.id == operation.target)).mappings().first()
+    if found is None:
+        raise NotFound(f"there is no incident {operation.target!r}")
+    incident = rows.incident_of(found)
+    if not incident.open:
+        raise Rejected(f"incident {incident.id} is closed already")
+    return incident
+
+
+def _moved(incident: Incident, state: IncidentState, operation: Operation, at: datetime) -> Incident:
+    if not legal(incident.state, state):
+        raise Rejected(f"incident {incident.id} is {incident.state}: it cannot become {state} now")
+    note = f"{operation.verb} by {_who_and_why(operation)}"
+    return replace(incident, state=state, state_since=at, note=note)
+
+
+def _write(connection: Connection, incident: Incident) -> None:
+    """Counted, so that a change made from an older book is refused."""
+    values = rows.incident_row(replace(incident, operated=incident.operated + 1))
+    connection.execute(t.incidents.update().where(t.incidents.c.id == incident.id).values(**values))
+
+
+def _event(operation: Operation, kind: EventKind, at: datetime, incident: Incident | None = None) -> Event:
+    return Event(
+        at=at,
+        kind=kind,
+        incident_id=incident.id if incident else None,
+        node=incident.node if incident else None,
+        text=f"{operation.verb} {operation.target}".strip() + f" by {_who_and_why(operation)}",
+        detail={
+            "verb": operation.verb,
+            "who": operation.who,
+            "target": operation.target,
+            "reason": operation.reason,
+        },
+    )
+
+
+def _who_and_why(operation: Operation) -> str:
+    return f"{operation.who}: {operation.reason}" if operation.reason else operation.who

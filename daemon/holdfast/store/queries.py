@@ -1,0 +1,116 @@
+"""Reading for people, programs and timings: incidents, events, recoveries, intents, findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from holdfast.model.action import Intent, SendOrder
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.report import Finding, Inventory
+from holdfast.store import rows
+from holdfast.store import tables as t
+from holdfast.store.codec import decode
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFinding:
+    """A finding with how often it was seen again."""
+
+    finding: Finding
+    repeats: int
+    """0: seen once."""
+    last_seen_at: datetime
+
+
+def incidents(
+    connection: Connection, only_open: bool, node: str | None, since: datetime | None, limit: int
+) -> tuple[Incident, ...]:
+    i = t.incidents.c
+    query = select(i.document).order_by(i.opened_at.desc(), i.id.desc()).limit(limit)
+    if only_open:
+        query = query.where(i.is_open)
+    if node is not None:
+        query = query.where(i.node == node)
+    if since is not None:
+        query = query.where(i.opened_at >= since)
+    return tuple(rows.incident_of(row) for row in connection.execute(query).mappings())
+
+
+def incident(connection: Connection, incident_id: str) -> Incident | None:
+    i = t.incidents.c
+    row = connection.execute(select(i.document).where(i.id == incident_id)).mappings().first()
+    return rows.incident_of(row) if row else None
+
+
+def events(
+    connection: Connection,
+    incident_id: str | None,
+    since: datetime | None,
+    after_id: int,
+    kinds: tuple[EventKind, ...],
+    limit: int,
+) -> tuple[Event, ...]:
+    e = t.events.c
+    query = select(t.events).order_by(e.id).limit(limit)
+    if after_id:
+        query = query.where(e.id > after_id)
+    if incident_id is not None:
+        query = query.where(e.incident_id == incident_id)
+    if since is not None:
+        query = query.where(e.at >= since)
+    if kinds:
+        query = query.where(e.kind.in_([k.value for k in kinds]))
+    return tuple(rows.event_of(row) for row in connection.execute(query).mappings())
+
+
+def recoveries(
+    connection: Connection, job_id: int | None, incident_id: str | None, since: datetime | None
+) -> tuple[Recovery, ...]:
+    r = t.recoveries.c
+    query = select(r.document).order_by(r.created_at, r.id)
+    if job_id is not None:
+        query = query.where(r.job_id == job_id)
+    if incident_id is not None:
+        query = query.where(r.incident_id == incident_id)
+    if since is not None:
+        query = query.where(r.created_at >= since)
+    return tuple(rows.recovery_of(row) for row in connection.execute(query).mappings())
+
+
+def intents(connection: Connection, incident_id: str | None, limit: int) -> tuple[Intent, ...]:
+    """The newest ``limit``, oldest first."""
+    i = t.intents.c
+    query = select(i.document).order_by(i.planned_at.desc(), i.position.desc(), i.key.desc()).limit(limit)
+    if incident_id is not None:
+        query = query.where(i.incident_id == incident_id)
+    newest_first = [rows.intent_of(row) for row in connection.execute(query).mappings()]
+    return tuple(reversed(newest_first))
+
+
+def due_intents(connection: Connection) -> tuple[Intent, ...]:
+    i = t.intents.c
+    query = select(i.document).where(~i.settled, i.kind != SendOrder.__name__).order_by(i.planned_at, i.position, i.key)
+    return tuple(rows.intent_of(row) for row in connection.execute(query).mappings())
+
+
+def findings(connection: Connection, incident_id: str | None, node: str | None, limit: int) -> tuple[SeenFinding, ...]:
+    """The newest ``limit``, newest first."""
+    f = t.findings.c
+    query = select(t.findings).order_by(f.id.desc()).limit(limit)
+    if incident_id is not None:
+        query = query.where(f.incident_id == incident_id)
+    if node is not None:
+        query = query.where(f.node == node)
+    found = connection.execute(query).mappings()
+    return tuple(SeenFinding(rows.finding_of(row), row["repeats"], row["last_seen_at"]) for row in found)
+
+
+def inventories(connection: Connection, node: str) -> dict[str, Inventory]:
+    """Machine → its newest inventory, of all machines that spoke for the node."""
+    i = t.inventories.c
+    found = connection.execute(select(i.instance_id, i.document).where(i.node == node))
+    return {row.instance_id: decode(Inventory, row.document) for row in found}

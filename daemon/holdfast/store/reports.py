@@ -1,0 +1,160 @@
+"""Taking in a report: once, with all its items, in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, case, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.dml import Insert
+
+from holdfast.model.book import CheckpointRecord
+from holdfast.model.errors import Rejected
+from holdfast.model.report import Clear, Finding, Report, Statement
+from holdfast.ports import Accepted
+from holdfast.store import intents, nodes, rows
+from holdfast.store import tables as t
+from holdfast.store.checkpoints import Kept, state
+from holdfast.store.codec import decode, encode
+
+log = logging.getLogger(__name__)
+
+MAX_ID = 200
+"""Longest name of a node, machine, boot or outbox, in characters: they are parts of an index."""
+MAX_NUMBER = 2**63 - 1
+
+
+def accept(connection: Connection, report: Report) -> Accepted:
+    """Raises Rejected for names or numbers that no agent of ours sends."""
+    _refuse_nonsense(report)
+    r = t.reports.c
+    mine = (r.node == report.node, r.boot_id == report.boot_id, r.outbox_id == report.outbox_id)
+    newest = connection.execute(select(func.max(r.sequence)).where(*mine)).scalar()
+    late = newest is not None and report.sequence <= newest
+    if late and connection.execute(select(r.sequence).where(*mine, r.sequence == report.sequence)).first():
+        return Accepted(duplicate=True)
+    connection.execute(
+        t.reports.insert(),
+        {
+            "node": report.node,
+            "boot_id": report.boot_id,
+            "outbox_id": report.outbox_id,
+            "sequence": report.sequence,
+            "received_at": report.received_at,
+        },
+    )
+    _take_items(connection, report)
+    return Accepted(duplicate=False, out_of_order=late)
+
+
+def identity(finding: Finding) -> str:
+    """Digest of what makes a repetition: the same fault of the same machine in the same boot, judged the same.
+
+    A worse judgement of the same fault is a finding of its own, so that correlation sees it."""
+    parts = (
+        *(finding.node, finding.instance_id, finding.boot_id, finding.check, finding.component, finding.code),
+        *(finding.verdict.value, finding.severity.value, finding.remedy.value),
+        *(str(finding.sticky), str(finding.consequence)),
+    )
+    return hashlib.sha256("\x1f".join(parts).encode("utf-8", "replace")).hexdigest()
+
+
+def _refuse_nonsense(report: Report) -> None:
+    if any(len(name) > MAX_ID for name in (report.node, report.instance_id, report.boot_id, report.outbox_id)):
+        raise Rejected(f"a name in the report of node {report.node[:40]!r} is longer than {MAX_ID} characters")
+    numbers = [report.sequence, *(s.job_id for s in report.statements), *(s.restarts for s in report.statements)]
+    if any(not -MAX_NUMBER <= n <= MAX_NUMBER for n in numbers):
+        raise Rejected(f"a number in the report of node {report.node} does not fit 64 bits")
+
+
+def _take_items(connection: Connection, report: Report) -> None:
+    _take_findings(connection, report.findings)
+    for clear in report.clears:
+        _take_clear(connection, report, clear)
+    for said in report.statements:
+        _take_statement(connection, report, said)
+    for outcome in report.outcomes:
+        intents.settle_order(connection, report, outcome)
+    if report.inventory is not None:
+        nodes.take_inventory(connection, report, report.inventory)
+
+
+def _take_findings(connection: Connection, findings: tuple[Finding, ...]) -> None:
+    """Repetitions inside the report are counted first, so that a card with thousands of events costs one row."""
+    counted: dict[str, dict[str, Any]] = {}
+    for finding in findings:
+        name = identity(finding)
+        row = counted.get(name)
+        if row is None:
+            counted[name] = _finding_row(finding, name)
+        else:
+            row["repeats"] += 1
+            row["last_fault_at"] = max(row["last_fault_at"], finding.fault_at)
+    if counted:
+        connection.execute(_count_or_insert(connection.dialect.name), list(counted.values()))
+
+
+def _finding_row(finding: Finding, name: str) -> dict[str, Any]:
+    return {
+        "node": finding.node,
+        "instance_id": finding.instance_id,
+        "check_id": finding.check,
+        "component": finding.component,
+        "identity": name,
+        "sticky": finding.sticky,
+        "live": True,
+        "repeats": 0,
+        "last_fault_at": finding.fault_at,
+        "last_seen_at": finding.received_at,
+        "document": encode(replace(finding, id=0, incident_id=None, cleared_at=None)),
+    }
+
+
+@cache
+def _count_or_insert(dialect: str) -> Insert:
+    statement: Any = postgresql.insert(t.findings) if dialect == "postgresql" else sqlite.insert(t.findings)
+    new, old = statement.excluded, t.findings.c
+    counting: Insert = statement.on_conflict_do_update(
+        index_elements=[old.identity],
+        index_where=text("live" if dialect == "postgresql" else "live = 1"),  # word for word as in the index
+        set_={
+            "repeats": old.repeats + new.repeats + 1,
+            "last_fault_at": case((new.last_fault_at > old.last_fault_at, new.last_fault_at), else_=old.last_fault_at),
+            "last_seen_at": case((new.last_seen_at > old.last_seen_at, new.last_seen_at), else_=old.last_seen_at),
+        },
+    )
+    return counting
+
+
+def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
+    """Clears what the hardware keeps (sticky) of this machine. An event stays: only repair or an operator ends it."""
+    f = t.findings.c
+    connection.execute(
+        t.findings.update()
+        .where(f.node == report.node, f.live, f.sticky)
+        .where(f.instance_id == report.instance_id, f.check_id == clear.check, f.component == clear.component)
+        .where(f.last_fault_at <= clear.cleared_at)
+        .values(cleared_at=clear.cleared_at, live=False)
+    )
+
+
+def _take_statement(connection: Connection, report: Report, said: Statement) -> None:
+    c = t.checkpoints.c
+    row = connection.execute(select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id)).first()
+    kept = Kept(decode(CheckpointRecord, row.document), row.stated_at, row.saved_restarts) if row else None
+    after = state(kept, said)
+    if isinstance(after, str):
+        log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
+        return
+    values = {
+        "job_id": said.job_id,
+        "stated_at": after.stated_at,
+        "saved_restarts": after.saved_restarts,
+        "stamp": rows.next_stamp(connection, "checkpoints"),
+        "document": encode(after.record),
+    }
+    rows.upsert(connection, t.checkpoints, [values])

@@ -1,0 +1,188 @@
+"""The store behind :class:`holdfast.ports.Store`: SQLite or PostgreSQL, the same code for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import URL, Connection, select, text
+
+from holdfast.model.action import Intent
+from holdfast.model.book import Book, Change
+from holdfast.model.errors import Rejected
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.report import Inventory, Report
+from holdfast.ports import Accepted, Lease, Operation, Outcome
+from holdfast.store import books, changes, intents, leases, operations, queries, reports, rows, tokens, upkeep
+from holdfast.store import tables as t
+from holdfast.store.engines import parse_url, reader_engine, writer_engine
+from holdfast.store.failures import translated
+from holdfast.store.migrate import upgrade
+from holdfast.store.queries import SeenFinding
+from holdfast.store.tokens import TokenRow
+from holdfast.store.writer import Writer
+
+T = TypeVar("T")
+
+
+def open_store(url: str) -> SqlStore:
+    """Open it and bring its schema up to date. Raises ConfigError (see :mod:`.engines`), Unavailable."""
+    return SqlStore(parse_url(url))
+
+
+class SqlStore:
+    """Implements :class:`holdfast.ports.Store`; safe to use from many threads. Every method may raise Unavailable."""
+
+    def __init__(self, url: URL) -> None:
+        self._url = url
+        engine = writer_engine(url)
+        upgrade(engine)
+        self._writer = Writer(engine)
+        self._readers = reader_engine(url)
+        self._cache = books.BookCache()
+
+    def close(self) -> None:
+        """Write what is queued and let go of the database."""
+        self._writer.close()
+        self._readers.dispose()
+
+    def _read(self, query: Callable[[Connection], T]) -> T:
+        with translated(), self._readers.begin() as connection:
+            return query(connection)
+
+    # The leader's lease
+
+    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
+        return self._writer.run(lambda c: leases.take(c, holder, now, ttl_s))
+
+    def lease(self) -> Lease | None:
+        return self._read(leases.read)
+
+    # What agents say, and what they are told
+
+    def accept(self, report: Report) -> Accepted:
+        return self._writer.run(lambda c: reports.accept(c, report))
+
+    def accept_soon(self, report: Report) -> Future[Accepted]:
+        """As :meth:`accept`, without waiting: the future resolves when it is durable. For an event loop."""
+        return self._writer.submit(lambda c: reports.accept(c, report))
+
+    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+        if not self._read(lambda c: intents.orders_for(c, node, instance_id, boot_id, now)):
+            return ()
+        return self._writer.run(lambda c: intents.deliver(c, node, instance_id, boot_id, now))
+
+    # The control loop and the actor
+
+    def load_book(self, now: datetime) -> Book:
+        with self._cache.lock:
+            return self._read(lambda c: books.load(c, self._cache, now))
+
+    def commit(self, change: Change, fence: int) -> None:
+        """Also raises Stale when an operator changed one of its incidents since the book was loaded."""
+        at = changes.change_time(change, self._cache.loaded_at)
+        self._writer.run(lambda c: changes.commit(c, change, fence, at))
+
+    def due_intents(self) -> tuple[Intent, ...]:
+        return self._read(queries.due_intents)
+
+    def start_intent(self, key: str, fence: int, at: datetime) -> None:
+        """Also raises NotFound, and Rejected for a settled one."""
+        self._writer.run(lambda c: intents.start(c, key, fence, at))
+
+    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+        """Also raises NotFound, and Rejected for one that is settled otherwise."""
+        self._writer.run(lambda c: intents.finish(c, key, fence, outcome, at))
+
+    def operate(self, operation: Operation, at: datetime) -> None:
+        self._writer.run(lambda c: operations.operate(c, operation, at))
+
+    # Reading for people and programs
+
+    def incidents(
+        self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
+    ) -> tuple[Incident, ...]:
+        return self._read(lambda c: queries.incidents(c, only_open, node, since, limit))
+
+    def incident(self, incident_id: str) -> Incident | None:
+        return self._read(lambda c: queries.incident(c, incident_id))
+
+    def events(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 10_000,
+    ) -> tuple[Event, ...]:
+        return self._read(lambda c: queries.events(c, incident_id, since, after_id, kinds, limit))
+
+    def recoveries(
+        self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
+    ) -> tuple[Recovery, ...]:
+        return self._read(lambda c: queries.recoveries(c, job_id, incident_id, since))
+
+    def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]:
+        return self._read(lambda c: queries.intents(c, incident_id, limit))
+
+    def findings(
+        self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
+    ) -> tuple[SeenFinding, ...]:
+        """Newest first, also of closed incidents, with how often each was seen."""
+        return self._read(lambda c: queries.findings(c, incident_id, node, limit))
+
+    def inventories(self, node: str) -> dict[str, Inventory]:
+        """Machine → newest inventory, of every machine that spoke for the node, serving or not yet."""
+        return self._read(lambda c: queries.inventories(c, node))
+
+    # Small facts
+
+    def note(self, key: str) -> str | None:
+        return self._read(lambda c: c.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar())
+
+    def set_note(self, key: str, value: str) -> None:
+        self._writer.run(lambda c: rows.upsert(c, t.notes, [{"key": key, "value": value}]))
+
+    # Tokens
+
+    def add_token(
+        self, role: str, subject: str, token_hash: str, at: datetime, expires_at: datetime | None = None
+    ) -> None:
+        """``token_hash``: SHA-256 in hex. Raises Rejected when it is there already."""
+        row = TokenRow(token_hash, role, subject, created_at=at, expires_at=expires_at, revoked=False)
+        self._writer.run(lambda c: tokens.add(c, row))
+
+    def find_token(self, token_hash: str) -> TokenRow | None:
+        """Also a revoked or expired one: ask its ``valid``."""
+        return self._read(lambda c: tokens.find(c, token_hash))
+
+    def revoke_token(self, token_hash: str) -> bool:
+        """False: there is no such token."""
+        return self._writer.run(lambda c: tokens.revoke(c, token_hash))
+
+    def tokens(self) -> tuple[TokenRow, ...]:
+        return self._read(tokens.every)
+
+    # Upkeep
+
+    def ping(self) -> None:
+        self._read(lambda c: c.execute(text("SELECT 1")).scalar())
+
+    def prune(self, before: datetime) -> int:
+        """Delete what is older, nothing of open incidents; in small transactions. Returns the number of rows."""
+        gone = 0
+        for step in upkeep.prune_steps(before):
+            while count := self._writer.run(step):
+                gone += count
+        return gone
+
+    def backup(self, target: Path) -> None:
+        """Raises Rejected on PostgreSQL, which has better tools, and when the target exists."""
+        if self._url.get_backend_name() != "sqlite":
+            raise Rejected("back up PostgreSQL with pg_dump")
+        upkeep.backup_sqlite(self._url, target)

@@ -1,0 +1,202 @@
+"""The tables. What is searched or changed in place has a column; the rest of a noun is one JSON document (:mod:`.codec`).
+
+A change here needs a migration beside it: a test compares the two."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, MetaData, Table, text
+
+from holdfast.store.columns import BigId, SafeText, UtcDateTime
+
+metadata = MetaData()
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("holder", SafeText, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+)
+
+notes = Table(
+    "notes",
+    metadata,
+    Column("key", SafeText, primary_key=True),
+    Column("value", SafeText, nullable=False),
+)
+
+stamps = Table(
+    # Counters that grow with every change of a table, so that a reader asks only for what is new to it.
+    "stamps",
+    metadata,
+    Column("name", SafeText, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+reports = Table(
+    # One row per accepted report: what makes a repeated delivery a duplicate.
+    "reports",
+    metadata,
+    Column("node", SafeText, primary_key=True),
+    Column("boot_id", SafeText, primary_key=True),
+    Column("outbox_id", SafeText, primary_key=True),
+    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    Index("reports_received_at", "received_at"),
+)
+
+incidents = Table(
+    "incidents",
+    metadata,
+    Column("id", SafeText, primary_key=True),
+    Column("node", SafeText, nullable=False),
+    Column("is_open", Boolean, nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("closed_at", UtcDateTime),
+    Column("operated", Integer, nullable=False),  # how often an operator changed it
+    Column("document", JSON, nullable=False),
+    Index("incidents_open", "id", sqlite_where=text("is_open = 1"), postgresql_where=text("is_open")),
+    Index("incidents_node", "node", "opened_at"),
+    Index("incidents_opened_at", "opened_at"),
+    Index("incidents_closed_at", "closed_at"),
+)
+
+findings = Table(
+    "findings",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("node", SafeText, nullable=False),
+    Column("instance_id", SafeText, nullable=False),
+    Column("check_id", SafeText, nullable=False),
+    Column("component", SafeText, nullable=False),
+    Column("identity", SafeText, nullable=False),  # digest of what makes a repetition: see reports.identity
+    Column("sticky", Boolean, nullable=False),
+    Column("live", Boolean, nullable=False),  # a repetition of it only counts: neither cleared nor of a closed incident
+    Column("incident_id", SafeText),
+    Column("cleared_at", UtcDateTime),
+    Column("repeats", BigInteger, nullable=False),
+    Column("last_fault_at", UtcDateTime, nullable=False),
+    Column("last_seen_at", UtcDateTime, nullable=False),
+    Column("document", JSON, nullable=False),
+    Index("findings_live", "identity", unique=True, sqlite_where=text("live = 1"), postgresql_where=text("live")),
+    Index("findings_node", "node", sqlite_where=text("live = 1"), postgresql_where=text("live")),
+    Index("findings_incident", "incident_id"),
+    Index(
+        "findings_unplaced",
+        "last_seen_at",
+        sqlite_where=text("incident_id IS NULL"),
+        postgresql_where=text("incident_id IS NULL"),
+    ),
+    sqlite_autoincrement=True,
+)
+
+recoveries = Table(
+    "recoveries",
+    metadata,
+    Column("id", SafeText, primary_key=True),
+    Column("job_id", BigInteger, nullable=False),
+    Column("incident_id", SafeText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("final_at", UtcDateTime),
+    Column("document", JSON, nullable=False),
+    Index(
+        "recoveries_going_on", "id", sqlite_where=text("final_at IS NULL"), postgresql_where=text("final_at IS NULL")
+    ),
+    Index("recoveries_final_at", "final_at"),
+    Index("recoveries_incident", "incident_id"),
+    Index("recoveries_job", "job_id"),
+    Index("recoveries_created_at", "created_at"),
+)
+
+intents = Table(
+    "intents",
+    metadata,
+    Column("key", SafeText, primary_key=True),
+    Column("incident_id", SafeText, nullable=False),
+    Column("kind", SafeText, nullable=False),
+    Column("node", SafeText),  # whom an order is for, or the node that is acted upon
+    Column("state", SafeText, nullable=False),
+    Column("settled", Boolean, nullable=False),
+    Column("planned_at", UtcDateTime, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("document", JSON, nullable=False),
+    Index("intents_unsettled", "node", "kind", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
+    Index("intents_incident", "incident_id"),
+    Index("intents_planned_at", "planned_at"),
+)
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("node", SafeText, primary_key=True),
+    Column("document", JSON, nullable=False),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", SafeText, primary_key=True),
+    Column("instance_id", SafeText, nullable=False),
+    Column("stamp", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+    Index("nodes_stamp", "stamp"),
+)
+
+inventories = Table(
+    # The newest inventory of every machine that spoke for a node, serving or not yet.
+    "inventories",
+    metadata,
+    Column("node", SafeText, primary_key=True),
+    Column("instance_id", SafeText, primary_key=True),
+    Column("boot_id", SafeText, nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    Column("document", JSON, nullable=False),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("stated_at", UtcDateTime, nullable=False),  # its newest statement
+    Column("saved_restarts", Integer, nullable=False),  # run that said the newest saved step
+    Column("stamp", BigInteger, nullable=False),
+    Column("document", JSON, nullable=False),
+    Index("checkpoints_stamp", "stamp"),
+    Index("checkpoints_stated_at", "stated_at"),
+)
+
+brakes = Table(
+    "brakes",
+    metadata,
+    Column("kind", SafeText, primary_key=True),
+    Column("document", JSON, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("at", UtcDateTime, nullable=False),
+    Column("kind", SafeText, nullable=False),
+    Column("incident_id", SafeText),
+    Column("node", SafeText),
+    Column("job", SafeText),
+    Column("text", SafeText, nullable=False),
+    Column("detail", JSON, nullable=False),
+    Index("events_incident", "incident_id", "id"),
+    Index("events_at", "at"),
+    Index("events_kind", "kind", "at"),
+    sqlite_autoincrement=True,
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("hash", SafeText, primary_key=True),
+    Column("role", SafeText, nullable=False),
+    Column("subject", SafeText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked", Boolean, nullable=False),
+)
