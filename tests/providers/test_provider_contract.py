@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_node_is_served_by_its_own_machine(replacing: World) -> None:
     assert (found.instance_id, found.node, found.state) == (replacing.serving["n1"], "n1", "running")
     assert found.address
     assert found.launched_at is not None
-    assert found.launched_at.tzinfo is not None
+    assert found.launched_at.tzinfo is UTC
 
 
 def test_same_token_twice_is_one_machine(replacing: World) -> None:

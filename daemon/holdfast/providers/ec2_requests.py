@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import Rejected
@@ -88,13 +89,13 @@ def state_of(raw: InstanceTypeDef) -> str:
 
 def read_instance(raw: InstanceTypeDef, keys: TagKeys, healthy: bool | None = None) -> Instance:
     """EC2's description as the port's Instance."""
-    tags = tags_of(raw)
+    tags, launched_at = tags_of(raw), raw.get("LaunchTime")
     return Instance(
         instance_id=raw.get("InstanceId", ""),
         node=tags.get(keys.node, ""),
         state=state_of(raw),
         healthy=healthy,
-        launched_at=raw.get("LaunchTime"),
+        launched_at=launched_at.astimezone(UTC) if launched_at else None,
         address=raw.get("PrivateIpAddress", ""),
         incident=tags.get(keys.incident, ""),
     )
