@@ -1,0 +1,152 @@
+"""What the import rules of pyproject.toml cannot say: allow-lists, clocks in pure code, and what a node really loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DAEMON = ROOT / "daemon" / "holdfast"
+CHECKPOINT = ROOT / "training" / "holdfast_checkpoint"
+
+PURE_STDLIB = frozenset(
+    {
+        "__future__",
+        "bisect",
+        "collections",
+        "dataclasses",
+        "datetime",
+        "enum",
+        "errno",
+        "functools",
+        "heapq",
+        "itertools",
+    }
+    | {"math", "operator", "re", "statistics", "types", "typing"}
+)
+"""Nothing here reads a clock (but datetime's own calls, looked for below), draws a number, or reaches outside."""
+CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_counter"})
+
+PURE_CONTROLLER = frozenset(
+    {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
+    | {"record", "replacement", "silence", "timings"}
+)
+"""Modules of controller/ that decide. They may import each other, and no other module of that room."""
+NODE_PACKAGES = frozenset({"psutil", "pynvml", "urllib3"})
+"""Everything outside the standard library that an agent may load (brotli and the like: urllib3 takes what it finds)."""
+URLLIB3_OPTIONAL = frozenset({"brotli", "brotlicffi", "zstandard", "h2", "hpack", "hyperframe", "socks", "backports"})
+OURS = frozenset({"holdfast", "holdfast_checks", "holdfast_checkpoint"})
+
+
+def imported(source: str) -> Iterator[str]:
+    """Dotted names of everything that a module imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where a name comes from"
+            yield node.module or ""
+
+
+def clock_calls(source: str) -> list[str]:
+    """Calls such as ``datetime.now()``."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [ast.unparse(func) for func in calls if isinstance(func, ast.Attribute) and func.attr in CLOCK_CALLS]
+
+
+def pure_modules() -> list[Path]:
+    controller = DAEMON / "controller"
+    decisions = [
+        p for p in controller.rglob("*.py") if p.relative_to(controller).with_suffix("").parts[0] in PURE_CONTROLLER
+    ]
+    return sorted([*decisions, *(DAEMON / "model").glob("*.py"), DAEMON / "agent" / "schedule.py"])
+
+
+def strangers(source: str, room: str) -> set[str]:
+    """Imports of a pure module that are not on the list."""
+    allowed = ["holdfast.model", "holdfast_checks.result"]
+    if room == "controller":
+        allowed.append("holdfast.controller")
+    return {
+        name
+        for name in imported(source)
+        if name.split(".")[0] not in PURE_STDLIB and not any(name == a or name.startswith(a + ".") for a in allowed)
+    }
+
+
+def edge_imports(source: str) -> set[str]:
+    """Imports of modules of controller/ that are not pure, in either spelling."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "holdfast.controller":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast.controller."):
+            found.add((node.module or "").split(".")[2])
+    return found - PURE_CONTROLLER
+
+
+@pytest.mark.parametrize("path", pure_modules(), ids=lambda p: str(p.relative_to(DAEMON)))
+def test_pure_module(path: Path) -> None:
+    source = path.read_text()
+    assert strangers(source, path.relative_to(DAEMON).parts[0]) == set()
+    assert clock_calls(source) == []
+    assert edge_imports(source) == set()
+
+
+def test_every_pure_module_is_there() -> None:
+    """A name in the list that no longer exists would go unwatched."""
+    controller = DAEMON / "controller"
+    assert {
+        n for n in PURE_CONTROLLER if not (controller / n).is_dir() and not (controller / f"{n}.py").is_file()
+    } == set()
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import time", {"time"}),
+        ("def f():\n    import random", {"random"}),
+        ("from holdfast.store import x", {"holdfast.store"}),
+        ("from holdfast.modelling import x", {"holdfast.modelling"}),
+        ("from holdfast.model.book import Book\nfrom collections.abc import Mapping", set()),
+    ],
+)
+def test_a_planted_import_is_found(source: str, found: set[str]) -> None:
+    assert strangers(source, "model") == found
+
+
+def test_a_planted_clock_is_found() -> None:
+    assert clock_calls("x = datetime.now(UTC)\ny = self.clock.monotonic()") == ["datetime.now", "self.clock.monotonic"]
+    assert clock_calls("x = world.now - start") == []
+    assert edge_imports("from holdfast.controller import loop\nfrom holdfast.controller.act import x") == {
+        "loop",
+        "act",
+    }
+
+
+def loaded_by(module: str) -> set[str]:
+    """Top-level packages outside the standard library that importing a module loads, in a fresh interpreter."""
+    code = f"import sys, {module}; print('\\n'.join({{m.partition('.')[0] for m in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    plain = subprocess.run(
+        [sys.executable, "-c", code.replace(f", {module}", "")], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split()) - set(plain.stdout.split()) - sys.stdlib_module_names
+
+
+def test_a_node_needs_few_packages() -> None:
+    """The agent's import closure; the NVML binding is loaded late, in the child that may hang."""
+    loaded = loaded_by("holdfast.agent.main, holdfast.agent.agent")
+    assert loaded - URLLIB3_OPTIONAL - OURS <= NODE_PACKAGES
+    assert "holdfast" in loaded
+
+
+def test_the_jobs_library_needs_the_standard_library_alone() -> None:
+    names = {name for path in CHECKPOINT.rglob("*.py") for name in imported(path.read_text())}
+    outside = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in outside if name.split(".")[0] != "holdfast_checkpoint"} == set()
