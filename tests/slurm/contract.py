@@ -1,0 +1,339 @@
+"""What every twin of the Scheduler port must do, tried against a real Slurm. A twin's test module subclasses it and
+gives ``open``; ``test_commands_contract.py`` does so for the commands twin."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.practice import eventually
+
+from holdfast.model.cluster import Job
+from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
+from holdfast.ports import Scheduler
+from holdfast.practice import Injector, Practice
+
+OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
+STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
+OWNER = 65534
+OWNER_NAME = "nobody"
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for jobs of other users")
+
+
+class SchedulerContract:
+    """Every method of the port."""
+
+    def open(self, env: Mapping[str, str]) -> Scheduler:
+        """The twin under test, for the cluster that these variables name."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def slurm(self, practice: Practice) -> Scheduler:
+        return self.open(practice.command_env())
+
+    def running(self, slurm: Scheduler, practice: Practice, *args: str, script: str = OBEDIENT) -> Job:
+        job_id = practice.sbatch(script, *args, uid=OWNER if os.geteuid() == 0 else None)
+        eventually(lambda: slurm.job(job_id).state == "RUNNING")
+        return slurm.job(job_id)
+
+    def until_pending(self, slurm: Scheduler, job_id: int) -> Job:
+        eventually(lambda: slurm.job(job_id).state == "PENDING")
+        return slurm.job(job_id)
+
+    def released(self, slurm: Scheduler, job_id: int, reservation: str | None = None) -> None:
+        def accepted() -> bool:
+            try:
+                slurm.release(job_id, reservation=reservation)
+            except NotFound:
+                raise
+            except Rejected:
+                return False
+            return True
+
+        eventually(accepted)
+
+    # Reading
+
+    def test_version_and_config(self, slurm: Scheduler, practice: Practice) -> None:
+        assert slurm.version().split(".")[0].isdigit()
+        config = slurm.config()
+        assert config["ClusterName"] == practice.spec.name
+        assert config["JobRequeue"] == "1"
+        assert config["SlurmctldPort"] == str(practice.spec.slurmctld_port)
+
+    def test_view_of_an_idle_cluster(self, slurm: Scheduler, practice: Practice) -> None:
+        view = slurm.view()
+        assert view.cluster == practice.spec.name
+        assert tuple(view.nodes) == practice.nodes
+        assert view.reservations == {}
+        node = view.nodes["n2"]
+        assert (node.base_state, node.flags, node.reason) == ("IDLE", frozenset(), "")
+        assert (node.address, node.port) == (practice.spec.address("n2"), practice.spec.slurmd_port("n2"))
+        assert (node.gpu_count, node.partitions) == (8, ("train",))
+        assert node.boot_time is not None
+        assert node.slurmd_start_time is not None
+        assert node == slurm.node("n2")
+
+    def test_job_with_the_gpus_that_it_holds(self, slurm: Scheduler, practice: Practice) -> None:
+        first = self.running(slurm, practice, "-N1", "-w", "n1", "--gres=gpu:2")
+        second = self.running(slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:3", "--job-name=it is", "--comment=a b=c")
+        assert first.gpu_minors == {"n1": frozenset({0, 1})}
+        assert set(second.nodes) == {"n1", "n2"}
+        assert {node: len(held) for node, held in second.gpu_minors.items()} == {"n1": 3, "n2": 3}
+        assert not second.gpu_minors["n1"] & first.gpu_minors["n1"]
+        assert (second.name, second.comment) == ("it is", "a b=c")
+        assert (second.state, second.restarts, second.requeueable) == ("RUNNING", 0, True)
+        assert second.required_nodes == ("n1", "n2")
+        assert abs(second.key.submit_time.timestamp() - time.time()) < 30
+        view = slurm.view()
+        assert [job.key.job_id for job in view.jobs_on("n1")] == [first.key.job_id, second.key.job_id]
+        assert [job.key.job_id for job in view.jobs_on("n2")] == [second.key.job_id]
+        assert view.nodes["n1"].base_state == "MIXED"
+
+    @ROOT
+    def test_whose_job_it_is(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N1")
+        assert (job.uid, job.user) == (OWNER, OWNER_NAME)
+
+    def test_a_name_cannot_forge_another_job(self, slurm: Scheduler, practice: Practice) -> None:
+        victim = self.running(slurm, practice, "-N1", "-w", "n1")
+        record = practice.command("scontrol", "show", "job", "-d", "-o", str(victim.key.job_id)).strip()
+        forged = record.replace("n1", "n5").partition(" Command=")[0]
+        forger = practice.sbatch("sleep 60", "-N1", "-w", "n2", f"--job-name=x\n{forged}\n", f"--comment={forged}")
+        eventually(lambda: slurm.job(forger).state == "RUNNING")
+        view = slurm.view()
+        assert view.jobs[victim.key.job_id].nodes == ("n1",)
+        assert view.jobs[forger].nodes == ("n2",)
+        assert view.jobs_on("n5") == ()
+
+    def test_array_and_heterogeneous_jobs(self, slurm: Scheduler, practice: Practice) -> None:
+        array = practice.sbatch("sleep 60", "--array=3-4", "-N1")
+        eventually(lambda: len([job for job in slurm.view().jobs.values() if job.state == "RUNNING"]) == 2)
+        elements = [job for job in slurm.view().jobs.values() if job.state == "RUNNING"]
+        assert sorted(job.array_task_id or 0 for job in elements) == [3, 4]
+        assert array in {job.key.job_id for job in elements}
+        leader = practice.sbatch("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nsleep 60\n")
+        eventually(lambda: slurm.job(leader).state == "RUNNING")
+        parts = [job for job in slurm.view().jobs.values() if job.het_leader == leader]
+        assert [job.key.job_id for job in parts] == [leader, leader + 1]
+
+    def test_what_is_not_there(self, slurm: Scheduler) -> None:
+        with pytest.raises(NotFound):
+            slurm.node("n99")
+        with pytest.raises(NotFound):
+            slurm.job(99999)
+        with pytest.raises(NotFound):
+            slurm.reservation("none")
+        with pytest.raises(NotFound):
+            slurm.drain("n99", "x")
+        with pytest.raises(NotFound):
+            slurm.requeue(99999)
+        with pytest.raises(NotFound):
+            slurm.release(99999)
+        with pytest.raises(NotFound):
+            slurm.set_reservation_nodes("none", ("n1",))
+
+    def test_many_at_a_time(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N2")
+        with ThreadPoolExecutor(8) as pool:
+            views = [pool.submit(slurm.view) for _ in range(16)]
+            drains = [pool.submit(slurm.drain, node, f"test: {node}") for node in practice.nodes]
+        assert all(view.result().jobs[job.key.job_id].nodes == job.nodes for view in views)
+        assert all(drain.result() is None for drain in drains)
+        assert {name: node.reason for name, node in slurm.view().nodes.items()} == {
+            name: f"test: {name}" for name in practice.nodes
+        }
+
+    # Nodes
+
+    def test_drain_and_undrain(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N1", "-w", "n3")
+        reason = "holdfast[01J]: gpu.xid 79 GPU-1 a='b' \"c\" [x] fell off\nthe bus"
+        slurm.drain("n3", reason)
+        node = slurm.node("n3")
+        assert node.draining
+        assert not node.down
+        assert node.reason == reason.replace("\n", " ")
+        assert node.reason_user == "root" if os.geteuid() == 0 else node.reason_user
+        assert node.reason_time is not None
+        assert abs(node.reason_time.timestamp() - time.time()) < 30
+        assert slurm.job(job.key.job_id).state == "RUNNING"
+        slurm.undrain("n3")
+        assert not slurm.node("n3").draining
+        slurm.undrain("n3")
+
+    def test_set_down_requeues_and_keeps_the_drain(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N2", "-w", "n1,n2")
+        slurm.set_down("n1", "holdfast[x]: dead")
+        node = slurm.node("n1")
+        assert node.down
+        assert node.draining
+        assert node.reason == "holdfast[x]: dead"
+        assert self.until_pending(slurm, job.key.job_id).restarts == 1
+        slurm.undrain("n1")
+        eventually(lambda: not slurm.node("n1").out_of_service)
+
+    def test_reboot_of_a_drained_node(self, slurm: Scheduler, practice: Practice) -> None:
+        slurm.drain("n4", "holdfast[x]: reboot it")
+        boot_id = practice.machine("n4").host.boot_id
+        slurm.reboot("n4", "holdfast[x]: reboot it")
+        eventually(lambda: practice.machine("n4").host.boot_id != boot_id, within_s=15)
+        eventually(lambda: not slurm.node("n4").flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}, within_s=15)
+        eventually(lambda: slurm.node("n4").responding and not slurm.node("n4").down, within_s=15)
+        node = slurm.node("n4")
+        assert node.draining
+        assert node.reason.startswith("holdfast[x]")
+
+    # Jobs
+
+    def test_requeue_and_release(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = self.running(slurm, practice, "-N2").key.job_id
+        slurm.requeue(job_id)
+        with pytest.raises(Rejected):
+            slurm.requeue(job_id)
+        pending = self.until_pending(slurm, job_id)
+        assert pending.restarts == 1
+        assert pending.eligible_time is not None
+        assert pending.eligible_time.timestamp() - time.time() > 60
+        began = time.monotonic()
+        self.released(slurm, job_id)
+        eventually(lambda: slurm.job(job_id).state == "RUNNING")
+        assert time.monotonic() - began < 5
+        time.sleep(0.3)
+        assert slurm.job(job_id).state == "RUNNING"
+
+    def test_release_on_the_same_nodes_at_once(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = self.running(slurm, practice, "-N5", "--exclusive").key.job_id
+        for restart in range(1, 4):
+            slurm.requeue(job_id)
+            self.released(slurm, job_id)
+            eventually(lambda: slurm.job(job_id).state != "PENDING")
+            time.sleep(0.3)
+            assert (slurm.job(job_id).state, slurm.job(job_id).restarts) == ("RUNNING", restart)
+
+    def test_release_waits_for_completing(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = self.running(slurm, practice, "-N1", script=STUBBORN).key.job_id
+        slurm.requeue(job_id)
+        assert slurm.job(job_id).state == "COMPLETING"
+        with pytest.raises(Rejected, match="COMPLETING"):
+            slurm.release(job_id)
+        self.released(slurm, job_id)
+        eventually(lambda: slurm.job(job_id).state == "RUNNING")
+
+    def test_requeue_of_a_failed_job(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = practice.sbatch('[ "$SLURM_RESTART_COUNT" ] && exec sleep 60\nexit 3')
+        eventually(lambda: slurm.job(job_id).state == "FAILED")
+        assert slurm.job(job_id).exit_code == "3:0"
+        slurm.requeue(job_id)
+        self.released(slurm, job_id)
+        eventually(lambda: slurm.job(job_id).state == "RUNNING")
+        assert slurm.job(job_id).restarts == 1
+
+    def test_what_cannot_be_requeued(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N1", "--no-requeue")
+        assert not job.requeueable
+        with pytest.raises(Rejected):
+            slurm.requeue(job.key.job_id)
+
+    def test_hold_of_a_running_and_a_pending_job(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = self.running(slurm, practice, "-N1").key.job_id
+        slurm.hold(job_id, "three failures without a newer checkpoint")
+        held = self.until_pending(slurm, job_id)
+        assert (held.priority, held.restarts) == (0, 1)
+        assert held.admin_comment == "three failures without a newer checkpoint"
+        waiting = practice.sbatch("sleep 60", "--begin=now+1hour")
+        slurm.hold(waiting, "wait")
+        held = slurm.job(waiting)
+        assert (held.priority, held.reason, held.admin_comment) == (0, "JobHeldAdmin", "wait")
+
+    def test_excluded_nodes_and_words_to_the_owner(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = practice.sbatch("sleep 60", "--exclude=n1", "--begin=now+1hour")
+        assert slurm.job(job_id).excluded_nodes == ("n1",)
+        slurm.set_excluded_nodes(job_id, ("n1", "n3"))
+        assert slurm.job(job_id).excluded_nodes == ("n1", "n3")
+        slurm.set_excluded_nodes(job_id, ())
+        assert slurm.job(job_id).excluded_nodes == ()
+        slurm.tell_owner(job_id, "it's n3, a=b")
+        assert slurm.job(job_id).admin_comment == "it's n3, a=b"
+        assert slurm.job(job_id).comment == ""
+
+    # Reservations
+
+    def test_reservation_life(self, slurm: Scheduler) -> None:
+        slurm.create_reservation("holdfast-spares", ("n4", "n5"), users=("root",), duration_s=None)
+        slurm.create_reservation("holdfast-spares", ("n5", "n4"), users=("root",), duration_s=None)
+        found = slurm.reservation("holdfast-spares")
+        assert (found.nodes, found.users) == (("n4", "n5"), ("root",))
+        assert slurm.view().reservations == {"holdfast-spares": found}
+        with pytest.raises(Rejected):
+            slurm.create_reservation("holdfast-spares", ("n3",), users=("root",), duration_s=None)
+        slurm.set_reservation_nodes("holdfast-spares", ("n5",))
+        assert slurm.reservation("holdfast-spares").nodes == ("n5",)
+        slurm.set_reservation_nodes("holdfast-spares", ("n3", "n5"))
+        assert slurm.reservation("holdfast-spares").nodes == ("n3", "n5")
+        slurm.set_reservation_nodes("holdfast-spares", ())
+        with pytest.raises(NotFound):
+            slurm.reservation("holdfast-spares")
+        slurm.delete_reservation("holdfast-spares")
+
+    def test_spares_take_no_job_and_busy_nodes_join(self, slurm: Scheduler, practice: Practice) -> None:
+        job = self.running(slurm, practice, "-N1", "-w", "n4", "--exclusive")
+        slurm.create_reservation("holdfast-spares", ("n4", "n5"), users=("root",), duration_s=None)
+        assert slurm.job(job.key.job_id).state == "RUNNING"
+        waiting = practice.sbatch("sleep 60", "-N4", "--exclusive", uid=OWNER if os.geteuid() == 0 else None)
+        time.sleep(1)
+        assert slurm.job(waiting).state == "PENDING"
+
+    @ROOT
+    def test_held_nodes_and_the_spare_stay_with_the_job_on_a_full_cluster(
+        self, slurm: Scheduler, practice: Practice
+    ) -> None:
+        slurm.create_reservation("holdfast-spares", ("n5",), users=("root",), duration_s=None)
+        job_id = self.running(slurm, practice, "-N3", "--exclusive", "--gres=gpu:8").key.job_id
+        Injector(practice).fill_queue(8)
+        for other in practice.command("squeue", "-h", "-t", "pending", "-o", "%A").split():
+            practice.command("scontrol", "update", f"JobId={other}", "Priority=4294967290")
+        first, bad, last = slurm.job(job_id).nodes
+        began = time.monotonic()
+        slurm.drain(bad, "holdfast[x]: bad")
+        slurm.create_reservation(
+            "holdfast-x", (first, last, "n5"), users=(OWNER_NAME,), duration_s=300, hold_for_job=True
+        )
+        slurm.requeue(job_id)
+        slurm.set_reservation_nodes("holdfast-spares", ())
+        self.released(slurm, job_id, "holdfast-x")
+        eventually(lambda: slurm.job(job_id).state == "RUNNING")
+        assert time.monotonic() - began < 5
+        assert set(slurm.job(job_id).nodes) == {first, last, "n5"}
+        slurm.delete_reservation("holdfast-x")
+        time.sleep(1)
+        after = slurm.job(job_id)
+        assert (after.state, after.restarts, after.reservation) == ("RUNNING", 1, "")
+        assert slurm.view().reservations == {}
+
+    def test_deleting_a_reservation_lets_waiting_jobs_wait_on(self, slurm: Scheduler, practice: Practice) -> None:
+        slurm.create_reservation("holdfast-y", ("n1",), users=(OWNER_NAME, "root"), duration_s=60, hold_for_job=True)
+        job_id = practice.sbatch("sleep 60", "--begin=now+1hour")
+        slurm.set_job_reservation(job_id, "holdfast-y")
+        assert slurm.job(job_id).reservation == "holdfast-y"
+        slurm.delete_reservation("holdfast-y")
+        job = slurm.job(job_id)
+        assert (job.state, job.reservation) == ("PENDING", "")
+        assert job.priority > 0
+
+    # Refusals
+
+    def test_slurmctld_away(self, slurm: Scheduler, practice: Practice) -> None:
+        slurm.view()
+        practice.stop_slurmctld(kill=True)
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            slurm.view()
+        with pytest.raises(Unavailable):
+            slurm.drain("n1", "x")
+        assert time.monotonic() - began < 25
+        practice.start_slurmctld()
+        assert not slurm.node("n1").draining
