@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast_checks.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +27,41 @@ class GpuRef:
     def component(self) -> str:
         """How results name it: its UUID, else its PCI address, else its index."""
         return self.uuid or self.pci or (f"gpu-index-{self.index}" if self.index is not None else "gpu-unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """The GPUs seen in good snapshots. Keep it over restarts and reboots: a GPU that never came back is then missed."""
+
+    gpus: tuple[GpuRef, ...] = ()
+
+    def learn(self, snapshot: Snapshot) -> Inventory:
+        """With the GPUs of a snapshot. A machine that shares no GPU with what was known is another machine."""
+        seen = {gpu.ref.uuid: gpu.ref for gpu in snapshot.gpus if gpu.ref.uuid is not None}
+        if not seen:
+            return self
+        known = {ref.uuid: ref for ref in self.gpus if ref.uuid is not None}
+        kept = known if seen.keys() & known.keys() else {}
+        return Inventory(tuple(sorted({**kept, **seen}.values(), key=_order)))
+
+    def missing(self, snapshot: Snapshot) -> tuple[GpuRef, ...]:
+        """GPUs that are known and that the snapshot does not show at work: lost or gone."""
+        at_work = {gpu.ref.uuid for gpu in snapshot.gpus if not gpu.lost}
+        return tuple(ref for ref in self.gpus if ref.uuid not in at_work)
+
+    def by_pci(self) -> dict[str, GpuRef]:
+        """PCI address → GPU, for judging kernel lines."""
+        return {ref.pci: ref for ref in self.gpus if ref.pci is not None}
+
+    def to_wire(self) -> list[dict[str, str | int | None]]:
+        """For a file; :meth:`from_wire` reads it back."""
+        return [asdict(ref) for ref in self.gpus]
+
+    @classmethod
+    def from_wire(cls, raw: Iterable[Mapping[str, Any]]) -> Inventory:
+        """Raises TypeError for anything that :meth:`to_wire` did not write."""
+        return cls(tuple(GpuRef(**ref) for ref in raw))
+
+
+def _order(ref: GpuRef) -> tuple[int, str]:
+    return (ref.minor if ref.minor is not None else 1 << 16, ref.component)

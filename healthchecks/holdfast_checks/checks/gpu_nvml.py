@@ -1,0 +1,84 @@
+"""``gpu.nvml``: can the driver be asked at all? A hang is a finding of its own, once it repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold, without_gpus
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.snapshot import (
+    NVML_DRIVER_NOT_LOADED,
+    NVML_LIB_RM_VERSION_MISMATCH,
+    NVML_LIBRARY_NOT_FOUND,
+    NvmlFailure,
+    Snapshot,
+)
+
+CHECK_ID = "gpu.nvml"
+HANG_MISSES = 3
+
+_FAULTS = {
+    NVML_LIB_RM_VERSION_MISMATCH: ("mismatch", "library and driver are of different versions", Remedy.REBOOT),
+    NVML_DRIVER_NOT_LOADED: ("driver", "the driver is not loaded", Remedy.REBOOT),
+    NVML_LIBRARY_NOT_FOUND: ("library", "NVML's library is not installed", Remedy.HUMAN),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """NVML's answer, whether GPUs are expected here, and how many misses make a hang."""
+
+    answer: Snapshot | NvmlFailure
+    gpus_expected: bool
+    hang_misses: int = HANG_MISSES
+
+
+def gather(context: Context) -> Facts:
+    """Raises NotApplicable on a node without GPUs and without NVML."""
+    answer = context.nvml
+    if answer is None:
+        raise NotGathered("NVML was not asked")
+    expected = bool(context.settings.expected_gpus or context.inventory.gpus)
+    if without_gpus(context):
+        raise NotApplicable("this node has neither GPUs nor NVML")
+    return Facts(answer, expected, context.settings.nvml_hang_misses)
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """Degraded at most: jobs that run may go on; whoever needs the driver fails by itself."""
+    answer = facts.answer
+    if isinstance(answer, Snapshot):
+        return (Result(CHECK_ID, Verdict.OK, summary=f"driver {answer.driver_version}", sticky=True),)
+    if answer.hang and answer.misses >= facts.hang_misses:
+        return (_finding("hang", f"NVML hangs: no answer {answer.misses} times in a row", Remedy.REBOOT, answer),)
+    if answer.code in _FAULTS and facts.gpus_expected:
+        code, summary, remedy = _FAULTS[answer.code]
+        return (_finding(code, summary, remedy, answer),)
+    return (Result(CHECK_ID, Verdict.UNKNOWN, summary=answer.text, sticky=True),)
+
+
+def _finding(code: str, summary: str, remedy: Remedy, failure: NvmlFailure) -> Result:
+    return Result(
+        CHECK_ID,
+        Verdict.DEGRADED,
+        code=code,
+        severity=Severity.DEGRADED,
+        remedy=remedy,
+        summary=summary,
+        evidence={"text": failure.text, "misses": failure.misses},
+        sticky=True,
+    )
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="NVML answers",
+    needs=frozenset({Need.NVML}),
+    interval_s=15,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    thresholds=(Threshold("misses in a row", HANG_MISSES, "requests", "NVSentinel's watchdog: 3 intervals"),),
+)

@@ -1,0 +1,127 @@
+"""``host.disk``: are the local file systems that a node needs full or read-only?"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.registry import Check, Context, Cost, Need, Settings, Threshold
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+CHECK_ID = "host.disk"
+
+DEGRADED_PERCENT = 90.0
+FAILED_PERCENT = 95.0
+_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "afs", "wekafs"})
+_FUSE = "fuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """One watched path."""
+
+    path: str
+    used_percent: float
+    inodes_used_percent: float
+    """0 where the file system does not count inodes."""
+    read_only: bool
+    skipped: str = ""
+    """Why it was not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The volumes, each file system once, and the limits."""
+
+    volumes: tuple[Volume, ...]
+    degraded_percent: float = DEGRADED_PERCENT
+    failed_percent: float = FAILED_PERCENT
+
+
+def gather(context: Context) -> Facts:
+    """Never asks a network file system: that may hang for ever. A path that is not there is left out."""
+    settings = context.settings
+    volumes: dict[int | str, Volume] = {}
+    for path in settings.disk_paths:
+        kind = _filesystem(path, settings)
+        if kind in _REMOTE or kind.startswith(_FUSE):
+            volumes[path] = Volume(path, 0, 0, read_only=False, skipped=f"{kind} may hang the agent")
+        elif Path(path).exists():
+            volumes.setdefault(Path(path).stat().st_dev, _volume(path))
+    return Facts(tuple(volumes.values()), settings.disk_degraded_percent, settings.disk_failed_percent)
+
+
+def _volume(path: str) -> Volume:
+    seen = os.statvfs(path)
+    usable = seen.f_blocks - seen.f_bfree + seen.f_bavail
+    return Volume(
+        path,
+        used_percent=100 * (1 - seen.f_bavail / usable) if usable else 0.0,
+        inodes_used_percent=100 * (1 - seen.f_favail / seen.f_files) if seen.f_files else 0.0,
+        read_only=bool(seen.f_flag & os.ST_RDONLY),
+    )
+
+
+def _filesystem(path: str, settings: Settings) -> str:
+    """The kind of file system that a path is on, from the mount table; a path is not touched for it."""
+    best, kind = "", ""
+    for line in (settings.proc / "self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
+        words = line.split()
+        if len(words) < 3:
+            continue
+        mount = words[1].replace("\\040", " ")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, words[2]
+    return kind
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """One result a file system."""
+    return tuple(_judge_one(volume, facts) for volume in facts.volumes)
+
+
+def _judge_one(volume: Volume, facts: Facts) -> Result:
+    if volume.skipped:
+        return Result(CHECK_ID, Verdict.SKIPPED, component=volume.path, summary=volume.skipped)
+    worst = max(volume.used_percent, volume.inodes_used_percent)
+    what = "space" if worst == volume.used_percent else "inodes"
+    if volume.read_only:
+        return _finding(volume, "read_only", Severity.DEGRADED, "mounted read-only")
+    if worst >= facts.failed_percent:
+        return _finding(volume, "full", Severity.DEGRADED, f"{worst:.0f} % of {what} used")
+    if worst >= facts.degraded_percent:
+        return _finding(volume, "filling", Severity.WARNING, f"{worst:.0f} % of {what} used")
+    return Result(CHECK_ID, Verdict.OK, component=volume.path, summary=f"{worst:.0f} % used", sticky=True)
+
+
+def _finding(volume: Volume, code: str, severity: Severity, text: str) -> Result:
+    return Result(
+        CHECK_ID,
+        Verdict.DEGRADED if severity is Severity.WARNING else Verdict.FAILED,
+        component=volume.path,
+        code=code,
+        severity=severity,
+        remedy=Remedy.HUMAN if severity is Severity.DEGRADED else Remedy.NONE,
+        summary=f"{volume.path}: {text}",
+        evidence={"used_percent": round(volume.used_percent, 1), "inodes": round(volume.inodes_used_percent, 1)},
+        sticky=True,
+    )
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="Local file systems have room and can be written",
+    needs=frozenset({Need.HOST}),
+    interval_s=60,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.HUMAN,
+    gather=gather,
+    judge=judge,
+    thresholds=(
+        Threshold("used, warning", DEGRADED_PERCENT, "percent", "OCI: 90 %; GCM: 80 and 85 %"),
+        Threshold("used, failed", FAILED_PERCENT, "percent", "OCI: inodes 95 %; gpud: limits at 95 %"),
+    ),
+)

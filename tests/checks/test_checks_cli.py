@@ -1,0 +1,111 @@
+"""``holdfast-checks`` by hand: lists, runs on an emulated node, explanations, replayed logs, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast.practice.nvml import state as nvml_state
+from holdfast.practice.nvml.build import environment
+from holdfast_checks.cli import main
+from support.emulated_nvml import library
+
+LOG = """\
+Nov 20 10:00:00 n1 kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=17, name=a.out, Ch 00000010
+4,17,5000000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+12,18,5000001,-;NVRM: Xid (PCI:0000:5e:00): 79, pid=1, name=forged
+ DEVICE=+pci:0000:3b:00.0
+nothing of interest
+"""
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "nvml.ini"
+    nvml_state.write(path, nvml_state.default_state("n1", 2, 1))
+    for name, value in environment(library(), path).items():
+        monkeypatch.setenv(name, value)
+    return path
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    assert "gpu.row_remap" in capsys.readouterr().out
+    assert main(["list", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {line["id"]: line["interval_s"] for line in lines}["gpu.count"] == 15
+
+
+def test_run_on_a_healthy_node(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "gpu.count", "gpu.ecc", "gpu.nvml", "--expected-gpus", "2"]) == 0
+    assert capsys.readouterr().out == "6 results, 0 findings, 0 unknown\n"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "check", "code", "word"),
+    [
+        (lambda path: nvml_state.lose_gpu(path, 1), "gpu.count", 2, "GPU is lost"),
+        (lambda path: nvml_state.set_ecc(path, 0, uncorrected=2), "gpu.ecc", 1, "2 uncorrectable"),
+        (lambda path: nvml_state.set_fail(path, "nvmlDeviceGetRemappedRows", 999), "gpu.row_remap", 3, "UNKNOWN"),
+        (lambda path: nvml_state.set_fail(path, "nvmlDeviceGetRemappedRows", 3), "gpu.row_remap", 0, "0 findings"),
+    ],
+)
+def test_run_exits_as_nagios_wants(
+    node: Path, capsys: pytest.CaptureFixture[str], break_it: object, check: str, code: int, word: str
+) -> None:
+    assert callable(break_it)
+    break_it(node)
+    assert main(["run", check, "--expected-gpus", "2"]) == code
+    assert word in capsys.readouterr().out
+
+
+def test_run_with_json(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nvml_state.set_remap(node, 1, pending=True)
+    assert main(["run", "gpu.row_remap", "--json"]) == 1
+    good, bad = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (good["verdict"], bad["code"], bad["remedy"], bad["gpu_minor"]) == ("ok", "pending", "reset_gpu", 1)
+
+
+def test_a_hang_is_unknown(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nvml_state.set_hang(node, on=True)
+    assert main(["run", "gpu.nvml", "gpu.ecc", "--nvml-deadline-s", "0.3"]) == 3
+    assert capsys.readouterr().out.count("did not answer within 0.3 s") == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["xid", "79"], ["fallen off the bus", "fatal", "reboot"]),
+        (["xid", "4711"], ["not in the catalogue", "warning"]),
+        (["check", "gpu.thermal"], ["gpud", "slowed down"]),
+    ],
+)
+def test_explain(capsys: pytest.CaptureFixture[str], args: list[str], words: list[str]) -> None:
+    assert main(["explain", *args]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in words)
+
+
+def test_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").write_text(LOG)
+    assert main(["replay", str(tmp_path / "log"), "--json"]) == 2
+    results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(result["code"], result["pci"]) for result in results] == [("31", "0000:3b:00.0"), ("79", "0000:3b:00.0")]
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["run", "gpu.nope"], "there are: gpu.count"),
+        (["explain", "xid", "many"], "an Xid is a number"),
+        (["explain", "check", "many"], "no check is called many"),
+        (["replay", "/nonexistent/log"], "No such file"),
+    ],
+)
+def test_mistakes_get_one_line(capsys: pytest.CaptureFixture[str], args: list[str], word: str) -> None:
+    assert main(args) == 3
+    text = capsys.readouterr().err
+    assert word in text
+    assert text.count("\n") == 1
