@@ -79,6 +79,6 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
     if deepspeed.LATEST in names:
         with folder.folder(deepspeed.committed_tag(folder)) as tag:
             size += deepspeed.judge_tag(tag)
-    elif not size or not any(_WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
+    elif not any(_WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
         raise torn("no weights")
     return size

@@ -1,0 +1,101 @@
+"""``python -m holdfast_checkpoint``: output for scripts, reasons for people, exit status for both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_checkpoint.cli import main
+
+Build = Any
+Out = pytest.CaptureFixture[str]
+
+
+def test_latest_prints_the_path_and_why_others_were_passed_over(build: Build, capsys: Out) -> None:
+    good = build.holdfast(10)
+    (build.dcp("step-20") / ".metadata").unlink()
+    assert main(["latest", str(build.root)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{good}\n"
+    assert err == "passed over step-20: torn: no .metadata: the save did not finish\n"
+
+
+def test_latest_of_nothing_prints_nothing(build: Build, capsys: Out) -> None:
+    assert main(["latest", str(build.root / "nowhere")]) == 1
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_for_programs(build: Build, capsys: Out) -> None:
+    good = build.holdfast(10)
+    assert main(["latest", "--json", str(build.root)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["latest"] == str(good)
+    assert answer["candidates"][0]["proof"] == "digests"
+
+
+def test_list_and_verify(build: Build, capsys: Out) -> None:
+    good = build.holdfast(10, 20)
+    assert main(["list", str(build.root)]) == 0
+    assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()] == [
+        ["20", "complete"],
+        ["10", "complete"],
+    ]
+    assert main(["verify", str(good)]) == 0
+    assert "proved by digests" in capsys.readouterr().out
+    (good / "rank-00000" / "weights.bin").write_bytes(bytes(999) + b"x")
+    assert main(["verify", str(good)]) == 1
+    assert "content" in capsys.readouterr().out
+    assert main(["verify", str(build.root / "step-99")]) == 1
+
+
+def test_a_file_instead_of_a_directory_is_one_clear_line(tmp_path: Path, capsys: Out) -> None:
+    (tmp_path / "file").touch()
+    assert main(["latest", str(tmp_path / "file")]) == 3
+    assert capsys.readouterr().err == f"{tmp_path}/file: not a directory\n"
+
+
+def test_register_needs_a_job_and_says_when_no_agent_listens(
+    build: Build, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert main(["register", str(build.root)]) == 3
+    assert "SLURM_JOB_ID" in capsys.readouterr().err
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert main(["register", str(build.root), "--layout", "dcp", "--save-signal", "USR1"]) == 1
+    assert "no agent" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+def test_root_judges_as_the_owner(build: Build, capsys: Out) -> None:
+    good = build.holdfast(10)
+    for path in [build.root, *build.root.rglob("*")]:
+        os.chown(path, 65534, 65534)
+    build.root.chmod(0o311)
+    for parent in build.root.parents:
+        if str(parent).startswith("/tmp/"):
+            parent.chmod(parent.stat().st_mode | 0o711)
+    status = main(["latest", str(build.root)])
+    assert (status, capsys.readouterr().out) == (3, ""), "not listable by its owner, though by root"
+    build.root.chmod(0o755)
+    assert main(["latest", str(build.root)]) == 0
+    assert capsys.readouterr().out == f"{good}\n"
+
+
+def test_the_library_alone_is_enough(build: Build) -> None:
+    good = build.holdfast(10)
+    package = Path(__file__).parents[2] / "training"
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "holdfast_checkpoint", "latest", str(build.root)],
+        env={"PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout == f"{good}\n"

@@ -1,0 +1,179 @@
+"""Completeness by content, one table: each layout whole, and each way it can be torn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_checkpoint import Layout, Proof, Verdict, survey, survey_all, verify
+
+Build = Any
+Damage = Callable[[Path], object]
+
+
+def whole(kind: str, build: Build) -> Path:
+    made: Path = {
+        "holdfast": lambda: build.holdfast(10),
+        "dcp": lambda: build.dcp("step-10"),
+        "lightning": build.lightning,
+        "huggingface": lambda: build.huggingface(10),
+        "deepspeed": lambda: build.deepspeed(10),
+        "nemo": lambda: build.nemo(10),
+    }[kind]()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "proof"),
+    [
+        ("holdfast", Proof.DIGESTS),
+        ("dcp", Proof.SIZES),
+        ("lightning", Proof.STRUCTURE),
+        ("huggingface", Proof.STRUCTURE),
+        ("deepspeed", Proof.STRUCTURE),
+        ("nemo", Proof.SIZES),
+    ],
+)
+def test_a_whole_checkpoint_is_complete(kind: str, proof: Proof, build: Build) -> None:
+    path = whole(kind, build)
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert (found.layout, found.path, found.step, found.proof) == (Layout(kind), str(path), 10, proof)
+    assert found.size_bytes > 0
+    assert verify(str(path)).verdict is Verdict.COMPLETE
+
+
+def cut(name: str, by: int = 1) -> Damage:
+    return lambda path: os.truncate(path / name, (path / name).stat().st_size - by)
+
+
+def gone(name: str) -> Damage:
+    return lambda path: (path / name).unlink()
+
+
+def put(name: str, data: bytes) -> Damage:
+    return lambda path: (path / name).write_bytes(data)
+
+
+def flip(name: str) -> Damage:
+    def damage(path: Path) -> None:
+        data = bytearray((path / name).read_bytes())
+        data[len(data) // 2] ^= 1
+        (path / name).write_bytes(data)
+
+    return damage
+
+
+TORN: list[tuple[str, Damage, str]] = [
+    ("holdfast", gone("MANIFEST.json"), "no MANIFEST.json"),
+    ("holdfast", cut("MANIFEST.json", 5), "not valid JSON"),
+    ("holdfast", put("MANIFEST.json", b"{}"), "damaged"),
+    ("holdfast", put("MANIFEST.json", b"[" * 100_000), "not valid JSON"),
+    ("holdfast", cut("rank-00000/weights.bin"), "999 bytes, the manifest says 1000"),
+    ("holdfast", flip("rank-00000/weights.bin"), "content"),
+    ("holdfast", gone("rank-00000/state.json"), "state.json is missing"),
+    ("holdfast", lambda p: p.rename(p.with_name("step-0000011-j1-r0.0.0")), "another checkpoint"),
+    ("dcp", gone(".metadata"), "did not finish"),
+    ("dcp", cut(".metadata", 3), ".metadata is damaged"),
+    ("dcp", put(".metadata", b"\x80\x04}."), "names no data file"),
+    ("dcp", put(".metadata", b"\x80\x04\x8c\x0e__0_0.distcp\xffgarbage."), "damaged"),
+    ("dcp", gone("__1_0.distcp"), "__1_0.distcp is missing"),
+    ("dcp", cut("__1_0.distcp"), "calls for"),
+    ("dcp", put("__0_0.distcp", b""), "has 0 bytes"),
+    ("lightning", lambda p: os.truncate(p, p.stat().st_size - 1), "does not end with a zip directory"),
+    ("lightning", lambda p: os.truncate(p, 100), "does not end with a zip directory"),
+    ("lightning", lambda p: os.truncate(p, 0), "only 0 bytes"),
+    ("lightning", lambda p: p.write_bytes(b"\x80\x02" + bytes(1000)), "not a zip archive"),
+    ("lightning", lambda p: p.write_bytes(p.read_bytes()[:200] + p.read_bytes()[210:]), "does not fit"),
+    ("huggingface", gone("trainer_state.json"), "did not finish"),
+    ("huggingface", put("trainer_state.json", b'{"global_step": 9}'), "of step 9"),
+    ("huggingface", put("trainer_state.json", b'{"global_step": "10"}'), "no global_step"),
+    ("huggingface", put("trainer_state.json", b'{"global_step": ' + b"9" * 5000 + b"}"), "not valid JSON"),
+    ("huggingface", gone("model-00002-of-00002.safetensors"), "model-00002-of-00002.safetensors is missing"),
+    ("huggingface", cut("model-00001-of-00002.safetensors"), "its header calls for"),
+    ("huggingface", put("model-00001-of-00002.safetensors", b"\xff" * 64), "a header of"),
+    ("huggingface", cut("optimizer.pt"), "optimizer.pt does not end"),
+    ("huggingface", gone("rng_state_0.pth"), "RNG state of rank 0 is missing"),
+    ("deepspeed", lambda p: (p.parent / "latest").write_text("global_step5"), "names global_step5"),
+    ("deepspeed", lambda p: (p.parent / "latest").unlink(), "no save was finished"),
+    ("deepspeed", gone("mp_rank_00_model_states.pt"), "rank 0 is missing"),
+    ("deepspeed", gone("bf16_zero_pp_rank_0_mp_rank_01_optim_states.pt"), "1 ranks are missing"),
+    ("deepspeed", cut("mp_rank_01_model_states.pt"), "does not end"),
+    ("nemo", lambda p: p.with_name(f"{p.name}-unfinished").touch(), "-unfinished mark"),
+    ("nemo", gone("weights/__0_0.distcp"), "__0_0.distcp is missing"),
+    ("nemo", cut("weights/common.pt"), "common.pt does not end"),
+]
+
+
+@pytest.mark.parametrize(("kind", "damage", "reason"), TORN, ids=[f"{k}-{r}" for k, _, r in TORN])
+def test_a_damaged_one_is_torn_with_its_reason(kind: str, damage: Damage, reason: str, build: Build) -> None:
+    damage(whole(kind, build))
+    found = survey(str(build.root))
+    assert found.latest is None
+    assert [c.verdict for c in found.candidates] == [Verdict.TORN]
+    assert reason in found.candidates[0].reason
+
+
+def test_the_newest_complete_one_wins_and_the_torn_ones_are_named(build: Build) -> None:
+    build.huggingface(100)
+    build.huggingface(90)
+    build.huggingface(20)
+    (build.root / "checkpoint-100" / "trainer_state.json").unlink()
+    found = survey(str(build.root))
+    assert found.latest is not None
+    assert found.latest.step == 90
+    assert [(c.step, c.verdict) for c in found.passed_over] == [(100, Verdict.TORN)]
+    assert [c.step for c in survey_all(str(build.root)).candidates] == [100, 90, 20]
+
+
+def test_the_order_is_by_number_and_not_by_name(build: Build) -> None:
+    for step in (9, 10, 100, 99):
+        build.dcp(f"step-{step}")
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert found.step == 100
+
+
+@pytest.mark.parametrize(("last_is_newer", "expected"), [(True, "last.ckpt"), (False, "epoch=0-step=10.ckpt")])
+def test_lightnings_last_counts_by_its_time(last_is_newer: bool, expected: str, build: Build) -> None:
+    build.lightning()
+    last = build.lightning("last.ckpt")
+    os.utime(build.root / "epoch=0-step=10.ckpt", (1_000_000, 1_000_000))
+    os.utime(last, (1_000_001 if last_is_newer else 999_999,) * 2)
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert found.name == expected
+
+
+def test_huggingface_with_deepspeed_or_fsdp_inside(build: Build) -> None:
+    build.huggingface(10)
+    folder = build.root / "checkpoint-10"
+    for name in [p for p in folder.iterdir() if p.name.startswith("model")]:
+        name.unlink()
+    assert survey(str(build.root)).candidates[0].reason == "no weights"
+    build.dcp("checkpoint-10/pytorch_model_fsdp_0")
+    assert survey(str(build.root)).latest is not None
+    (folder / "pytorch_model_fsdp_0" / "__1_0.distcp").unlink()
+    assert survey(str(build.root)).latest is None
+
+
+def test_megatrons_tracker_says_what_was_finished(build: Build) -> None:
+    build.dcp("iter_0000010")
+    build.dcp("iter_0000020")
+    (build.root / "latest_checkpointed_iteration.txt").write_text("10\n")
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert (found.layout, found.step) == (Layout.NEMO, 10)
+
+
+def test_logs_and_configs_are_no_candidates(build: Build) -> None:
+    (build.root / "runs").mkdir()
+    (build.root / "config.json").write_text(json.dumps({}))
+    (build.root / "step-12").write_text("a file with a checkpoint's name")
+    assert survey(str(build.root)).candidates == ()
+    assert survey(str(build.root / "nowhere")).candidates == ()

@@ -1,0 +1,135 @@
+"""What the agent hears, and that a missing, slow or restarted agent never disturbs the training."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_checkpoint import Checkpointer, RunId
+from holdfast_checkpoint.statements import LINE_BYTES_MAX, Teller, encode, progress, register, saved, send_once
+
+RUN = RunId("42", (1, 0, 0))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[socket.socket]:
+    with listen(tmp_path) as server:
+        yield server
+
+
+def listen(tmp_path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(str(tmp_path / "agent.sock"))
+    server.listen(4)
+    server.settimeout(5)
+    return server
+
+
+def lines(connection: socket.socket) -> list[dict[str, Any]]:
+    connection.settimeout(5)
+    data = b""
+    while chunk := connection.recv(65536):
+        data += chunk
+    connection.close()
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_a_training_run_as_the_agent_hears_it(agent: socket.socket, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoints"
+    env = {"HOLDFAST_AGENT_SOCKET": str(tmp_path / "agent.sock"), "SLURM_JOB_ID": "42", "SLURM_RESTART_COUNT": "1"}
+    checkpointer = Checkpointer(root, env=env, save_signal="USR1")
+    checkpointer.resume()
+    checkpointer.progress(1)
+    checkpointer.progress(2)
+    with checkpointer.save(10) as folder:
+        (folder / "x").write_bytes(b"12345")
+    checkpointer.close()
+    heard = lines(agent.accept()[0])
+    common = {"v": 1, "job_id": "42", "restarts": 1, "run": str(RUN)}
+    path = str(root / "step-0000010-j42-r1.0.0")
+    assert heard == [
+        {**common, "kind": "checkpoint.register", "dir": str(root), "layout": "holdfast", "fenced": True,
+         "save_signal": "USR1"},
+        {**common, "kind": "checkpoint.resumed", "step": 0, "path": None},
+        {**common, "kind": "progress", "step": 1},
+        {**common, "kind": "checkpoint.saved", "step": 10, "path": path, "bytes": 5},
+    ]  # fmt: skip
+
+
+def test_without_an_agent_statements_are_dropped_and_nothing_is_tried_for_a_while(tmp_path: Path) -> None:
+    now = [0.0]
+    teller = Teller(str(tmp_path / "agent.sock"), clock=lambda: now[0])
+    assert not teller.tell(saved(1, "/x", 1, RUN))
+    with listen(tmp_path) as server:
+        assert not teller.tell(saved(2, "/x", 1, RUN))
+        now[0] = 5.0
+        assert teller.tell(saved(3, "/x", 1, RUN))
+        teller.close()
+        assert [s["step"] for s in lines(server.accept()[0])] == [3]
+
+
+def test_an_agent_that_was_restarted_hears_the_registration_again(tmp_path: Path) -> None:
+    now = [0.0]
+    teller = Teller(str(tmp_path / "agent.sock"), clock=lambda: now[0])
+    with listen(tmp_path) as server:
+        teller.tell(register("/x", RUN))
+        server.accept()[0].close()
+    (tmp_path / "agent.sock").unlink()
+    with listen(tmp_path) as server:
+        for _ in range(3):
+            teller.tell(saved(1, "/x", 1, RUN))
+            now[0] += 6.0
+        teller.close()
+        assert [s["kind"] for s in lines(server.accept()[0])][:2] == ["checkpoint.register", "checkpoint.saved"]
+
+
+def test_an_agent_that_does_not_read_costs_no_time_and_no_broken_line(agent: socket.socket, tmp_path: Path) -> None:
+    teller = Teller(str(tmp_path / "agent.sock"))
+    began = time.perf_counter()
+    told = [teller.tell(saved(step, "/x" * 500, 1, RUN)) for step in range(2000)]
+    assert time.perf_counter() - began < 2.0
+    assert told[0]
+    assert not told[-1]
+    connection = agent.accept()[0]
+    connection.settimeout(0.2)
+    data = b""
+    with suppress(TimeoutError):
+        while chunk := connection.recv(65536):
+            data += chunk
+    assert teller.tell(saved(5000, "/y", 1, RUN))
+    teller.close()
+    data += b"".join(iter(lambda: connection.recv(65536), b""))
+    connection.close()
+    steps = [json.loads(line)["step"] for line in data.splitlines()]
+    assert steps == [*range(len(steps) - 1), 5000]
+
+
+def test_progress_is_told_once_a_second(agent: socket.socket, tmp_path: Path) -> None:
+    now = [0.0]
+    teller = Teller(str(tmp_path / "agent.sock"), clock=lambda: now[0])
+    for step in range(21):
+        now[0] = step / 10
+        teller.tell(progress(step, RUN))
+    teller.close()
+    assert [s["step"] for s in lines(agent.accept()[0])] == [0, 10, 20]
+
+
+def test_a_line_too_long_is_not_sent(agent: socket.socket, tmp_path: Path) -> None:
+    too_long = saved(1, "/" + "x" * LINE_BYTES_MAX, 1, RUN)
+    assert encode(too_long) == b""
+    assert not Teller(str(tmp_path / "agent.sock")).tell(too_long)
+    assert not send_once(too_long, str(tmp_path / "agent.sock"))
+
+
+def test_send_once_says_whether_somebody_took_it(agent: socket.socket, tmp_path: Path) -> None:
+    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"))
+    assert lines(agent.accept()[0])[0]["dir"] == "/x"
+    assert not send_once(register("/x", RUN), str(tmp_path / "nobody.sock"))
+    assert not send_once(register("/x", RUN), "/" + "x" * 200)
