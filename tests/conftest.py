@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest_plugins = ["support.practice"]
+
 _SLOW = ("slurm", "postgresql", "soak")
 
 
