@@ -1,17 +1,20 @@
-"""A store in memory, a clock that stands still until told, and the application served in-process over ASGI."""
+"""The real store on SQLite, a clock that stands still until told, and the application served in-process over ASGI."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import URL
 
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
@@ -19,22 +22,15 @@ from holdfast.api.deps import ApiDeps
 from holdfast.api.hub import OrderHub
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.action import Intent
-from holdfast.model.book import World
-from holdfast.model.errors import NotFound, Unavailable
-from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, Recovery
+from holdfast.model.book import Change, World
+from holdfast.model.errors import Unavailable
+from holdfast.model.incident import Incident
 from holdfast.model.report import Report
-from holdfast.ports import Accepted, Operation
+from holdfast.ports import Accepted
+from holdfast.store import SqlStore, TokenRow, open_store
+from holdfast.store.engines import parse_url
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-
-
-@dataclass
-class Token:
-    name: str
-    role: str
-    node: str | None = None
-    uid: int | None = None
 
 
 class StillClock:
@@ -48,105 +44,62 @@ class StillClock:
         return 1000.0 + self.passed_s
 
 
-@dataclass
-class MemoryStore:
-    """What the API asks of the store, kept in lists; ``away`` makes every call fail."""
+class WatchedStore(SqlStore):
+    """The real store; ``away`` makes what the API calls fail as a database would, and calls are counted."""
 
-    tokens: dict[str, Token] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
-    orders: list[Intent] = field(default_factory=list)
-    incident_list: list[Incident] = field(default_factory=list)
-    recovery_list: list[Recovery] = field(default_factory=list)
-    intent_list: list[Intent] = field(default_factory=list)
-    event_list: list[Event] = field(default_factory=list)
-    operations: list[Operation] = field(default_factory=list)
-    away: bool = False
-    token_lookups: int = 0
-    order_lookups: int = 0
+    away = False
+    token_lookups = 0
+    order_lookups = 0
+
+    def __init__(self, url: URL) -> None:
+        super().__init__(url)
+        self.reports: list[Report] = []
 
     def _answer(self) -> None:
         if self.away:
             raise Unavailable("the database does not answer")
 
-    def find_token(self, token_hash: str) -> Token | None:
+    def find_token(self, token_hash: str) -> TokenRow | None:
         self._answer()
         self.token_lookups += 1
-        return self.tokens.get(token_hash)
+        return super().find_token(token_hash)
 
-    def accept(self, report: Report) -> Accepted:
+    def accept_soon(self, report: Report) -> Future[Accepted]:
         self._answer()
-        name = (report.node, report.boot_id, report.outbox_id)
-        seen = [r.sequence for r in self.reports if (r.node, r.boot_id, r.outbox_id) == name]
-        if report.sequence in seen:
-            return Accepted(duplicate=True)
-        self.reports.append(report)
-        return Accepted(duplicate=False, out_of_order=bool(seen) and report.sequence < max(seen))
+        future = super().accept_soon(report)
+        if not future.result().duplicate:
+            self.reports.append(report)
+        return future
 
     def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
         self._answer()
         self.order_lookups += 1
-        mine = [o for o in self.orders if getattr(o.action, "node", "") == node]
-        return tuple(o for o in mine if getattr(o.action, "boot_id", "") in ("", boot_id))
-
-    def operate(self, operation: Operation, at: datetime) -> None:
-        self._answer()
-        if operation.verb == "release_brake" and operation.target != "drains":
-            raise NotFound(f"no brake {operation.target} is tripped")
-        self.operations.append(operation)
+        return super().take_orders(node, instance_id, boot_id, now)
 
     def incidents(
         self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
     ) -> tuple[Incident, ...]:
         self._answer()
-        found = [i for i in self.incident_list if (i.open or not only_open) and node in (None, i.node)]
-        return tuple(found[:limit])
-
-    def incident(self, incident_id: str) -> Incident | None:
-        self._answer()
-        return next((i for i in self.incident_list if i.id == incident_id), None)
-
-    def events(
-        self,
-        *,
-        incident_id: str | None = None,
-        since: datetime | None = None,
-        after_id: int = 0,
-        kinds: tuple[EventKind, ...] = (),
-        limit: int = 10_000,
-    ) -> tuple[Event, ...]:
-        self._answer()
-        found = [e for e in self.event_list if incident_id in (None, e.incident_id) and e.id > after_id]
-        found = [e for e in found if (since is None or e.at >= since) and (not kinds or e.kind in kinds)]
-        return tuple(found[:limit])
-
-    def recoveries(
-        self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
-    ) -> tuple[Recovery, ...]:
-        self._answer()
-        found = [r for r in self.recovery_list if job_id in (None, r.job.job_id)]
-        return tuple(r for r in found if incident_id in (None, r.incident_id))
-
-    def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]:
-        self._answer()
-        return tuple(i for i in self.intent_list if incident_id in (None, i.incident_id))[:limit]
+        return super().incidents(only_open=only_open, node=node, since=since, limit=limit)
 
     def ping(self) -> None:
         self._answer()
+        super().ping()
 
 
 class Served:
     """The application with everything behind it, and calls with a role's token."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str) -> None:
         self.clock = StillClock()
-        self.store = MemoryStore()
+        self.store = WatchedStore(parse_url(url))
         self.agents = AgentRegistry()
         self.hub = OrderHub(self.clock.monotonic_s)
         self.woken = 0
         self.world: World | None = None
         self.turned_at_s: float | None = 999.0
         self.deps = ApiDeps(
-            store=self.store,  # type: ignore[arg-type]
+            store=self.store,
             agents=self.agents,
             clock=self.clock,
             wake=self._wake,
@@ -155,14 +108,12 @@ class Served:
             loop_turned_at=lambda: self.turned_at_s,
         )
         self.app: FastAPI = create_app(self.deps)
-        for token in (
-            Token("n1", "agent", node="n1"),
-            Token("n2", "agent", node="n2"),
-            Token("ann", "user", uid=1001),
-            Token("eve", "viewer"),
-            Token("op", "operator"),
-        ):
-            self.store.tokens[hash_token(f"token-{token.name}")] = token
+
+    def commit(self, change: Change) -> None:
+        """Write as the control loop does."""
+        lease = self.store.lease()
+        assert lease is not None
+        self.store.commit(change, lease.fence)
 
     def _wake(self) -> None:
         self.woken += 1
@@ -189,6 +140,22 @@ class Served:
         anyio.run(many)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with its schema, a leader and a token of each role, to be copied."""
+    path = tmp_path_factory.mktemp("api") / "empty.db"
+    store = open_store(f"sqlite:///{path}")
+    store.take_lease("test", T0, 1e6)
+    for role, subject in (("agent", "n1"), ("agent", "n2"), ("user", "1001"), ("viewer", "eve"), ("operator", "op")):
+        store.add_token(role, subject, hash_token(f"token-{subject}"), T0)
+    store.close()
+    return path
+
+
 @pytest.fixture
-def served() -> Served:
-    return Served()
+def served(empty_store: Path, tmp_path: Path) -> Iterator[Served]:
+    path = tmp_path / "holdfast.db"
+    shutil.copy(empty_store, path)
+    served = Served(f"sqlite:///{path}")
+    yield served
+    served.store.close()

@@ -10,7 +10,9 @@ import anyio
 import httpx
 import pytest
 
+from holdfast.api.auth import hash_token
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.book import Change
 from holdfast_checks.result import Remedy, Severity, Verdict
 
 ENVELOPE: dict[str, Any] = {
@@ -226,7 +228,7 @@ AUTH: list[tuple[str, dict[str, str], int, str]] = [
     ("wrong", {"Authorization": "Bearer nope"}, 401, "unauthenticated"),
     ("very long", {"Authorization": "Bearer " + "x" * 5000}, 401, "unauthenticated"),
     ("an operator is no agent", {"Authorization": "Bearer token-op"}, 403, "forbidden"),
-    ("a user is no agent", {"Authorization": "Bearer token-ann"}, 403, "forbidden"),
+    ("a user is no agent", {"Authorization": "Bearer token-1001"}, 403, "forbidden"),
 ]
 
 
@@ -268,7 +270,7 @@ class TestHeartbeats:
 
     def test_a_revoked_token_ends_within_a_minute(self, served: Any) -> None:
         assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).status_code == 200
-        served.store.tokens.clear()
+        assert served.store.revoke_token(hash_token("token-n1"))
         served.clock.passed_s = 61.0
         assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).status_code == 401
 
@@ -302,7 +304,7 @@ class TestOrders:
     QUERY = "/v1/orders?node=n1&instance_id=i-1&boot_id=boot-1"
 
     def test_at_once_when_there_is_one(self, served: Any) -> None:
-        served.store.orders.append(order())
+        served.commit(Change(intents=(order(),)))
         served.clock.passed_s = 20.0
         (got,) = served.call("GET", f"{self.QUERY}&wait_s=25", "n1").json()["orders"]
         assert (got["id"], got["verb"], got["args"]) == (
@@ -327,7 +329,7 @@ class TestOrders:
                     group.start_soon(poll)
                     while not served.hub.waiting():
                         await anyio.sleep(0.001)
-                    served.store.orders.append(order())
+                    served.commit(Change(intents=(order(),)))
                     await anyio.to_thread.run_sync(served.hub.notify, "n1")
             assert len(answers[0].json()["orders"]) == 1
 
@@ -348,11 +350,11 @@ class TestOrders:
         for _ in range(3):
             served.call("GET", self.QUERY, "n1")
         assert served.store.order_lookups == 1
-        served.store.orders.append(order(boot_id="boot-2"))
+        served.commit(Change(intents=(order(boot_id="boot-2"),)))
         assert len(served.call("GET", self.QUERY.replace("boot-1", "boot-2"), "n1").json()["orders"]) == 1
 
     def test_an_order_is_handed_out_again_but_not_at_once(self, served: Any) -> None:
-        served.store.orders.append(order())
+        served.commit(Change(intents=(order(),)))
         counts = []
         for passed_s in (0.0, 1.0, 6.0):
             served.clock.passed_s = passed_s

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import FastAPI
 
 from holdfast import __version__
 from holdfast.api import errors
 from holdfast.api.counters import Counters
 from holdfast.api.deps import Api, ApiDeps
+from holdfast.api.gauges import Gauges
+from holdfast.api.guarded import guarded_router
+from holdfast.api.health import health_router
 from holdfast.api.ingest import ingest_router
+from holdfast.api.measuring import measuring_router
+from holdfast.api.operating import operating_router
+from holdfast.api.reading import jobs_router, reading_router
+
+DESCRIPTION = (
+    "The resilience daemon for Slurm GPU clusters. Every error has one shape: `{error: {code, message, field}}`."
+)
 
 
 def create_app(deps: ApiDeps) -> FastAPI:
@@ -16,13 +28,29 @@ def create_app(deps: ApiDeps) -> FastAPI:
     app = FastAPI(
         title="Holdfast",
         version=__version__,
-        description="The resilience daemon for Slurm GPU clusters.",
-        docs_url=None,
-        redoc_url=None,
+        description=DESCRIPTION,
+        openapi_url=None,
         redirect_slashes=False,
+        separate_input_output_schemas=False,
     )
     errors.install(app)
     api = Api.of(deps)
     counters = Counters()
-    app.include_router(ingest_router(api, counters))
+    counters.registry.register(Gauges(deps))
+    for router in (
+        health_router(api),
+        ingest_router(api, counters),
+        reading_router(api),
+        jobs_router(api),
+        operating_router(api),
+        measuring_router(api, counters),
+    ):
+        app.include_router(router)
+    description = guarded_router(api, "description")
+
+    @description.get("/openapi.json", include_in_schema=False)
+    async def openapi() -> dict[str, Any]:
+        return app.openapi()
+
+    app.include_router(description)
     return app

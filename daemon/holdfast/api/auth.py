@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from starlette.requests import Request
 
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import Unavailable
+from holdfast.ports import Clock
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +43,19 @@ class TokenRow(Protocol):
     """A token as the store keeps it."""
 
     @property
-    def name(self) -> str: ...
-    @property
     def role(self) -> str: ...
+
     @property
-    def node(self) -> str | None: ...
-    @property
-    def uid(self) -> int | None: ...
+    def subject(self) -> str:
+        """Whom it is bound to: an agent's node, a user's uid, somebody's name."""
+        ...
+
+    def valid(self, now: datetime) -> bool: ...
 
 
 class TokenStore(Protocol):
     def find_token(self, token_hash: str) -> TokenRow | None:
-        """The live token with this hash (:func:`hash_token`). None: unknown, revoked or expired."""
+        """The token with this hash (:func:`hash_token`), also a revoked or expired one."""
         ...
 
 
@@ -71,16 +74,16 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _principal(row: TokenRow) -> Principal | None:
+def _principal(row: TokenRow, now: datetime) -> Principal | None:
+    if not row.valid(now):
+        return None
     try:
         role = Role(row.role)
+        uid = int(row.subject) if role is Role.USER else None
     except ValueError:
-        log.error("token refused name=%s unknown role=%s", row.name, row.role)
+        log.error("token refused role=%s subject=%s: unknown role, or a user without a uid", row.role, row.subject)
         return None
-    if (role is Role.AGENT and not row.node) or (role is Role.USER and row.uid is None):
-        log.error("token refused name=%s role=%s is bound to nothing", row.name, row.role)
-        return None
-    return Principal(row.name, role, row.node, row.uid)
+    return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +99,11 @@ class Authenticator:
         self,
         find: Callable[[str], TokenRow | None],
         in_thread: Callable[[Callable[[], TokenRow | None]], Awaitable[TokenRow | None]],
-        monotonic_s: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self._find = find
         self._in_thread = in_thread
-        self._monotonic_s = monotonic_s
+        self._clock = clock
         self._cache: OrderedDict[str, _Entry] = OrderedDict()
 
     async def caller(self, request: Request, *roles: Role) -> Principal:
@@ -115,7 +118,7 @@ class Authenticator:
 
     async def _lookup(self, token: str) -> Principal | None:
         digest = hash_token(token)
-        now_s = self._monotonic_s()
+        now_s = self._clock.monotonic_s()
         entry = self._cache.get(digest)
         if entry is not None:
             ttl_s = POSITIVE_TTL_S if entry.principal is not None else NEGATIVE_TTL_S
@@ -127,7 +130,7 @@ class Authenticator:
             if entry is not None and entry.principal is not None and now_s - entry.at_s < STALE_S:
                 return entry.principal
             raise
-        principal = _principal(row) if row is not None else None
+        principal = _principal(row, self._clock.now()) if row is not None else None
         self._cache[digest] = _Entry(principal, now_s)
         self._cache.move_to_end(digest)
         if len(self._cache) > CACHE_LIMIT:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -14,14 +17,36 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.book import World
-from holdfast.ports import Clock, Store
+from holdfast.model.report import Finding, Report
+from holdfast.ports import Accepted, Clock, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class SeenFinding(Protocol):
+    """A finding with how often it was seen again."""
+
+    @property
+    def finding(self) -> Finding: ...
+    @property
+    def repeats(self) -> int: ...
+    @property
+    def last_seen_at(self) -> datetime: ...
+
+
 class ApiStore(Store, TokenStore, Protocol):
-    """The store's port and its table of tokens."""
+    """The store's port, its tokens, and what only the API asks."""
+
+    def accept_soon(self, report: Report) -> Future[Accepted]:
+        """As ``accept``; the future resolves when it is durable. Writes of many reports share one commit."""
+        ...
+
+    def findings(
+        self, *, incident_id: str | None = None, node: str | None = None, limit: int = 1000
+    ) -> Sequence[SeenFinding]:
+        """Newest first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +55,12 @@ class ApiSettings:
 
     read_threads: int = 4
     """Queries at the same time."""
-    ingest_threads: int = 32
-    """Reports waiting for the store's writer at the same time; it groups their commits."""
+    write_threads: int = 8
+    """Deliveries of orders and operators' verbs at the same time."""
     max_waiting: int = 1024
     """More store calls waiting than this: 503 at once instead of a queue that only grows."""
     loop_late_s: float = 30.0
     """``/livez`` fails when the control loop has not turned for this long."""
-    docs: bool = True
-    """Serve the OpenAPI description (to any token)."""
 
 
 @dataclass
@@ -73,17 +96,28 @@ class Threads:
 
     async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A durable write; the thread ends it even when the caller goes away."""
-        return await self._run("write", self._settings.ingest_threads, partial(call, *args, **kwargs))
+        return await self._run("write", self._settings.write_threads, partial(call, *args, **kwargs))
+
+    async def durable(self, call: Callable[[], Future[T]]) -> T:
+        """The result of a future of the store's writer, without a thread. Raises ApiError 503 when too many wait."""
+        self._take_place()
+        try:
+            return await asyncio.wrap_future(call())
+        finally:
+            self._waiting -= 1
 
     async def _run(self, name: str, size: int, call: Callable[[], T]) -> T:
-        if self._waiting >= self._settings.max_waiting:
-            raise ApiError(503, "unavailable", "Too many requests wait for the database; try again")
-        limiter = self._limiters.setdefault(name, CapacityLimiter(size))
-        self._waiting += 1
+        self._take_place()
         try:
+            limiter = self._limiters.setdefault(name, CapacityLimiter(size))
             return await to_thread.run_sync(call, limiter=limiter)
         finally:
             self._waiting -= 1
+
+    def _take_place(self) -> None:
+        if self._waiting >= self._settings.max_waiting:
+            raise ApiError(503, "unavailable", "Too many requests wait for the database; try again")
+        self._waiting += 1
 
 
 @dataclass
@@ -97,5 +131,5 @@ class Api:
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
-        auth = Authenticator(deps.store.find_token, threads.read, deps.clock.monotonic_s)
+        auth = Authenticator(deps.store.find_token, threads.read, deps.clock)
         return cls(deps, threads, auth)

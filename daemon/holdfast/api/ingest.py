@@ -69,7 +69,7 @@ class _Ingest:
         items, unknown = parse_items(body.items)
         report, notes = to_report(body, items, received_at)
         self._note(report, notes, unknown)
-        accepted = await self._api.threads.write(self._deps.store.accept, report)
+        accepted = await self._api.threads.durable(lambda: self._deps.store.accept_soon(report))
         hello = Hello(report.node, report.instance_id, report.boot_id, report.agent_version)
         self._deps.agents.heard(hello, received_at, self._deps.clock.monotonic_s())
         if not accepted.duplicate:

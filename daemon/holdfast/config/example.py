@@ -31,6 +31,7 @@ _ABOUT = {
     "provider": "What can reboot or replace a machine.",
     "spares": "Validated nodes kept ready.",
     "notify": "How humans are told.",
+    "run": "The controller's own processes.",
     "log": "The log on standard error.",
 }
 

@@ -17,6 +17,21 @@ from holdfast.model.event import Event, EventKind
 MIN_SAMPLES_FOR_PERCENTILES = 50
 """Below this a P90 says little: all values and the maximum are given instead (design, section 10)."""
 
+KINDS = (
+    EventKind.FAULT_OCCURRED,
+    EventKind.INCIDENT_OPENED,
+    EventKind.ACTION_PLANNED,
+    EventKind.ACTION_DONE,
+    EventKind.NODE_OUT,
+    EventKind.JOB_STOPPED,
+    EventKind.JOB_RUNNING,
+    EventKind.JOB_RESUMED,
+    EventKind.INSTANCE_UP,
+    EventKind.NODE_VALIDATED,
+    EventKind.NODE_RETURNED,
+)
+"""All that is looked at here."""
+
 
 class Phase(StrEnum):
     """The phases of an incident, in their usual order."""

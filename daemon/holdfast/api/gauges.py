@@ -1,0 +1,54 @@
+"""What Prometheus sees of the present: read from memory at the moment of the scrape."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from holdfast.api.deps import ApiDeps
+from holdfast.api.views import cluster_shape
+
+
+class Gauges(Collector):
+    def __init__(self, deps: ApiDeps) -> None:
+        self._deps = deps
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        deps = self._deps
+        shown = cluster_shape(deps.world(), deps.agents.views(), deps.clock.now(), leader=deps.leader())
+        agents = Counter(a.status for n in shown.nodes for a in n.agents)
+        yield _labelled(
+            "holdfast_agents", "Agents by status.", "status", {s: agents[s] for s in ("heard", "silent", "unknown")}
+        )
+        states = Counter(i.state.value for n in shown.nodes for i in n.incidents)
+        yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", states)
+        brakes = {b.kind: 1 for b in shown.brakes}
+        yield _labelled(
+            "holdfast_brake_tripped", "1 while a brake holds.", "kind", {"drains": 0, "job_stops": 0, **brakes}
+        )
+        yield _plain("holdfast_spares", "Nodes of the spare pool.", sum(n.spare for n in shown.nodes))
+        yield _plain("holdfast_paused", "1 while an operator has paused Holdfast.", shown.paused is not None)
+        yield _plain("holdfast_leader", "1 on the controller that leads.", shown.leader)
+        yield _plain("holdfast_slurm_answers", "1 while Slurm answers.", shown.slurm_read_at is not None)
+        yield _plain("holdfast_order_polls", "Agents that wait for orders.", deps.orders.waiting())
+        turned_s = deps.loop_turned_at()
+        if turned_s is not None:
+            age_s = deps.clock.monotonic_s() - turned_s
+            yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _plain(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _labelled(name: str, text: str, label: str, values: dict[str, int] | Counter[str]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], float(value))
+    return family

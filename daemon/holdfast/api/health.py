@@ -1,0 +1,69 @@
+"""The only routes that need no token; their status says it all."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from holdfast.api.deps import Api
+from holdfast.api.errors import ApiError, answers
+from holdfast.model.errors import Unavailable
+
+PING_EVERY_S = 1.0
+"""Anybody may ask ``/readyz``, so the database is asked no more often than this."""
+
+
+def health_router(api: Api) -> APIRouter:
+    router = APIRouter(tags=["health"])
+    store_health = _StoreHealth(api)
+
+    @router.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @router.get("/livez", responses=answers(503))
+    async def livez() -> dict[str, str]:
+        """The control loop turns; 503 when it is late."""
+        late = loop_late(api)
+        if late:
+            raise ApiError(503, "loop_late", late)
+        return {"status": "ok"}
+
+    @router.get("/readyz", responses=answers(503))
+    async def readyz() -> dict[str, str]:
+        """It leads, its loop turns and its database answers; 503 with the reason otherwise."""
+        problem = loop_late(api) or await store_health.problem()
+        if problem is None and not api.deps.leader():
+            problem = "standby: another controller leads"
+        if problem:
+            raise ApiError(503, "not_ready", problem)
+        return {"status": "ok"}
+
+    return router
+
+
+def loop_late(api: Api) -> str | None:
+    """Why the loop does not count as turning."""
+    turned_s = api.deps.loop_turned_at()
+    if turned_s is None:
+        return "the control loop has not turned yet"
+    late_s = api.deps.clock.monotonic_s() - turned_s
+    return f"the control loop has not turned for {late_s:.0f} s" if late_s > api.deps.settings.loop_late_s else None
+
+
+class _StoreHealth:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._asked_s = float("-inf")
+        self._problem: str | None = None
+
+    async def problem(self) -> str | None:
+        now_s = self._api.deps.clock.monotonic_s()
+        if now_s - self._asked_s >= PING_EVERY_S:
+            self._asked_s = now_s
+            try:
+                await self._api.threads.read(self._api.deps.store.ping)
+                self._problem = None
+            except Unavailable as error:
+                self._problem = str(error)
+        return self._problem

@@ -1,0 +1,84 @@
+"""Timings and losses over a window, from the events; and the same controller's figures for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from holdfast.api.counters import Counters
+from holdfast.api.deps import Api, ApiStore
+from holdfast.api.guarded import READERS, guarded_router
+from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
+from holdfast.api.views import timings_shape
+from holdfast.controller.timings import KINDS, Spread, measure, summarize
+from holdfast.model.event import Event
+
+DEFAULT_WINDOW_S = 30 * 86400.0
+MAX_WINDOW_S = 400 * 86400.0
+"""Events are kept this long by default."""
+EARLY = timedelta(hours=1)
+"""A fault this long before the window still gives the detection time of an incident that was opened in it."""
+PAGE = 10_000
+
+
+def measuring_router(api: Api, counters: Counters) -> APIRouter:
+    router = guarded_router(api, "measuring", *READERS)
+
+    @router.get("/v1/metrics")
+    async def metrics(
+        window_s: Annotated[
+            float, Query(gt=0, le=MAX_WINDOW_S, description="Length of the window, ending now.")
+        ] = DEFAULT_WINDOW_S,
+        each: Annotated[bool, Query(description="Also every incident's own timings.")] = False,
+    ) -> MetricsShape:
+        """MTTD, MTTR, phases and losses of the incidents opened within the window (docs/metrics.md)."""
+        until = api.deps.clock.now()
+        since = max(until - timedelta(seconds=window_s), EPOCH + EARLY)
+        return await api.threads.read(window, api.deps.store, since, until, each=each)
+
+    @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def prometheus() -> Response:
+        """Prometheus text."""
+        return Response(generate_latest(counters.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def window(store: ApiStore, since: datetime, until: datetime, *, each: bool) -> MetricsShape:
+    """Incidents opened between ``since`` and ``until``."""
+    measured = measure(_events(store, since - EARLY))
+    inside = [i for i in measured if i.opened_at is not None and since <= i.opened_at <= until]
+    summary = summarize(inside)
+    return MetricsShape(
+        since=since,
+        until=until,
+        incidents=summary.incidents,
+        mttd=_spread(summary.mttd),
+        mttr=_spread(summary.mttr),
+        mttr_resumed=_spread(summary.mttr_resumed),
+        time_to_return=_spread(summary.time_to_return),
+        phases={p.value: SpreadShape.model_validate(s) for p, s in summary.phases.items()},
+        lost_work_s=summary.lost_work_s,
+        lost_steps=summary.lost_steps,
+        lost_gpu_hours=summary.lost_gpu_hours,
+        each=[timings_shape(i) for i in inside] if each else [],
+    )
+
+
+def _spread(spread: Spread | None) -> SpreadShape | None:
+    return None if spread is None else SpreadShape.model_validate(spread)
+
+
+def _events(store: ApiStore, since: datetime) -> Iterator[Event]:
+    after_id = 0
+    while True:
+        page = store.events(since=since, after_id=after_id, kinds=KINDS, limit=PAGE)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after_id = max(e.id for e in page)

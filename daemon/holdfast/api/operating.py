@@ -1,0 +1,74 @@
+"""Orders to Holdfast itself: pause, resume, and what operators do with incidents and brakes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+
+from holdfast.api.auth import Role
+from holdfast.api.deps import Api
+from holdfast.api.errors import answers
+from holdfast.api.guarded import caller_of, guarded_router
+from holdfast.api.reading import IncidentId
+from holdfast.api.shapes import Done, Word
+from holdfast.api.views import incident_shape
+from holdfast.api.wire import clean
+from holdfast.ports import Operation
+
+NO_WORD = Word()
+
+
+def operating_router(api: Api) -> APIRouter:
+    router = guarded_router(api, "operating", Role.OPERATOR)
+
+    async def operate(request: Request, verb: str, word: Word, target: str = "") -> None:
+        who = caller_of(request).name
+        operation = Operation(verb=verb, who=who, target=target, reason=clean(word.reason, 500))
+        await api.threads.write(api.deps.store.operate, operation, api.deps.clock.now())
+        api.deps.wake()
+
+    async def with_incident(request: Request, verb: str, word: Word, incident_id: str) -> Done:
+        await operate(request, verb, word, incident_id)
+        after = await api.threads.read(api.deps.store.incident, incident_id)
+        return Done(incident=incident_shape(after) if after else None)
+
+    @router.post("/v1/pause")
+    async def pause(request: Request, word: Word = NO_WORD) -> Done:
+        """Do nothing outside until resumed; faults are still recorded."""
+        await operate(request, "pause", word)
+        return Done()
+
+    @router.post("/v1/resume")
+    async def resume(request: Request, word: Word = NO_WORD) -> Done:
+        """End a pause."""
+        await operate(request, "resume", word)
+        return Done()
+
+    @router.post("/v1/brakes/{kind}/release", responses=answers(404))
+    async def release(
+        request: Request,
+        kind: Annotated[str, Path(pattern="^[a-z_]{1,32}$", description="drains or job_stops.")],
+        word: Word = NO_WORD,
+    ) -> Done:
+        """Let a tripped brake go."""
+        await operate(request, "release_brake", word, kind)
+        return Done()
+
+    @router.post("/v1/incidents/{incident_id}/acknowledge", responses=answers(404, 409))
+    async def acknowledge(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+        """Take it over: recorded, never acted upon by Holdfast."""
+        return await with_incident(request, "acknowledge", word, incident_id)
+
+    @router.post("/v1/incidents/{incident_id}/close", responses=answers(404, 409))
+    async def close(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+        """Close it by hand."""
+        return await with_incident(request, "close", word, incident_id)
+
+    @router.post("/v1/incidents/{incident_id}/retry", responses=answers(404, 409))
+    async def retry(request: Request, incident_id: IncidentId, word: Word = NO_WORD) -> Done:
+        """Go on with the repair of one that awaits a human."""
+        return await with_incident(request, "retry", word, incident_id)
+
+    return router

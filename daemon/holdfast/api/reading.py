@@ -1,0 +1,127 @@
+"""Nodes, incidents, jobs, actions and events, for those who may look."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+
+from holdfast.api.auth import Role
+from holdfast.api.deps import Api
+from holdfast.api.errors import ApiError, answers
+from holdfast.api.guarded import READERS, caller_of, guarded_router
+from holdfast.api.shapes import (
+    MAX_ID,
+    ActionsShape,
+    ClusterShape,
+    EventShape,
+    EventsShape,
+    IncidentsShape,
+    IncidentStory,
+    JobsShape,
+    RecoveryShape,
+    Since,
+)
+from holdfast.api.views import (
+    action_shape,
+    cluster_shape,
+    finding_shape,
+    incident_shape,
+    job_shapes,
+    timings_shape,
+)
+from holdfast.controller.timings import measure
+from holdfast.model.event import EventKind
+
+IncidentId = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of an incident.")]
+OfIncident = Annotated[str | None, Query(pattern="^[0-9a-z]{1,32}$", description="Only of this incident.")]
+OfNode = Annotated[str | None, Query(pattern="^[A-Za-z0-9._-]{1,252}$", description="Only of this node.")]
+SinceQuery = Annotated[Since | None, Query(description="Not before this time (ISO 8601; UTC without an offset).")]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def reading_router(api: Api) -> APIRouter:
+    router = guarded_router(api, "reading", *READERS)
+    deps, threads, store = api.deps, api.threads, api.deps.store
+
+    @router.get("/v1/nodes")
+    async def nodes() -> ClusterShape:
+        """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
+        return cluster_shape(deps.world(), deps.agents.views(), deps.clock.now(), leader=deps.leader())
+
+    @router.get("/v1/incidents")
+    async def incidents(
+        node: OfNode = None,
+        since: SinceQuery = None,
+        only_open: Annotated[bool, Query(alias="open", description="Only open ones.")] = False,
+        limit: Limit = 200,
+    ) -> IncidentsShape:
+        """Incidents, newest first."""
+        found = await threads.read(store.incidents, only_open=only_open, node=node, since=since, limit=limit)
+        return IncidentsShape(incidents=[incident_shape(i) for i in found])
+
+    @router.get("/v1/incidents/{incident_id}", responses=answers(404))
+    async def incident(incident_id: IncidentId) -> IncidentStory:
+        """One incident with its findings, timeline, actions, recoveries and timings."""
+        return await threads.read(incident_story, api, incident_id)
+
+    @router.get("/v1/actions")
+    async def actions(incident: OfIncident = None, limit: Limit = 200) -> ActionsShape:
+        """Every step outside, planned, done, failed, refused or withheld."""
+        found = await threads.read(store.intents, incident_id=incident, limit=limit)
+        return ActionsShape(actions=[action_shape(i) for i in found])
+
+    @router.get("/v1/events")
+    async def events(
+        after_id: Annotated[int, Query(ge=0, le=MAX_ID, description="Only events after this one: a cursor.")] = 0,
+        incident: OfIncident = None,
+        since: SinceQuery = None,
+        kind: Annotated[list[EventKind] | None, Query(description="Only these kinds.", max_length=50)] = None,
+        limit: Limit = 200,
+    ) -> EventsShape:
+        """The append-only record, oldest first."""
+        found = await threads.read(
+            store.events, incident_id=incident, since=since, after_id=after_id, kinds=tuple(kind or ()), limit=limit
+        )
+        shown = [EventShape.model_validate(e) for e in found]
+        return EventsShape(events=shown, next_after_id=max((e.id for e in shown), default=after_id))
+
+    return router
+
+
+def jobs_router(api: Api) -> APIRouter:
+    """Apart, since users may look at their own."""
+    router = guarded_router(api, "reading", *READERS, Role.USER)
+    deps = api.deps
+
+    @router.get("/v1/jobs")
+    async def jobs(
+        request: Request,
+        job_id: Annotated[int | None, Query(ge=0, le=MAX_ID, description="Only this job.")] = None,
+        since: SinceQuery = None,
+    ) -> JobsShape:
+        """Jobs that were recovered or registered checkpoints; a user sees those of the own uid."""
+        found = await api.threads.read(deps.store.recoveries, job_id=job_id, since=since)
+        shown = job_shapes(found, deps.world(), caller_of(request).uid)
+        return JobsShape(jobs=[j for j in shown if job_id in (None, j.job_id)])
+
+    return router
+
+
+def incident_story(api: Api, incident_id: str) -> IncidentStory:
+    """Read in one thread, one query after another. Raises ApiError 404."""
+    store = api.deps.store
+    incident = store.incident(incident_id)
+    if incident is None:
+        raise ApiError(404, "not_found", f"There is no incident {incident_id}; GET /v1/incidents lists them")
+    events = store.events(incident_id=incident_id)
+    timings = measure(events)
+    return IncidentStory(
+        incident=incident_shape(incident),
+        findings=[finding_shape(f) for f in store.findings(incident_id=incident_id)],
+        timeline=sorted((EventShape.model_validate(e) for e in events), key=lambda e: (e.at, e.id)),
+        actions=[action_shape(i) for i in store.intents(incident_id=incident_id)],
+        recoveries=[RecoveryShape.model_validate(r) for r in store.recoveries(incident_id=incident_id)],
+        timings=timings_shape(timings[0]) if timings else None,
+    )

@@ -1,0 +1,176 @@
+"""From the core's nouns to the shapes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast.api.deps import SeenFinding
+from holdfast.api.shapes import (
+    ActionShape,
+    AgentShape,
+    BrakeShape,
+    CheckpointShape,
+    ClusterShape,
+    FindingShape,
+    IncidentShape,
+    JobShape,
+    NodeShape,
+    RecoveryShape,
+    TimingsShape,
+)
+from holdfast.controller.timings import IncidentTimings
+from holdfast.model.action import Intent
+from holdfast.model.book import Book, World
+from holdfast.model.cluster import Node
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.policy import DeathPolicy
+from holdfast.model.report import AgentView
+
+Agents = Mapping[str, tuple[AgentView, ...]]
+
+
+def incident_shape(incident: Incident) -> IncidentShape:
+    shape = IncidentShape.model_validate(incident)
+    if shape.gpu_minors is not None:
+        shape.gpu_minors.sort()
+    return shape
+
+
+def action_shape(intent: Intent) -> ActionShape:
+    return ActionShape(
+        key=intent.key,
+        incident_id=intent.incident_id,
+        kind=intent.kind,
+        target=target_of(intent),
+        state=intent.state,
+        reason=intent.reason,
+        planned_at=intent.planned_at,
+        started_at=intent.started_at,
+        finished_at=intent.finished_at,
+        outcome=intent.outcome,
+        retryable=intent.retryable,
+    )
+
+
+def target_of(intent: Intent) -> str:
+    """What is acted upon: the node, else the job, the machine, the reservation."""
+    for name in ("node", "job", "instance_id", "reservation", "subject"):
+        value = getattr(intent.action, name, None)
+        if value:
+            return str(value)
+    return ""
+
+
+def finding_shape(seen: SeenFinding) -> FindingShape:
+    plain: dict[str, Any] = {n: getattr(seen.finding, n) for n in FindingShape.model_fields if hasattr(seen.finding, n)}
+    return FindingShape(**plain, repeats=seen.repeats, last_seen_at=seen.last_seen_at)
+
+
+def timings_shape(timings: IncidentTimings) -> TimingsShape:
+    return TimingsShape.model_validate(timings)
+
+
+def cluster_shape(world: World | None, agents: Agents, now: datetime, *, leader: bool) -> ClusterShape:
+    """All nodes that Slurm, an agent or an open incident knows."""
+    book, view = (world.book, world.view) if world else (Book(), None)
+    named = set(agents) | {i.node for i in book.open_incidents()} | set(view.nodes if view else ())
+    brakes = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
+    return ClusterShape(
+        cluster=view.cluster if view else "",
+        mode=world.policy.mode.value if world else "",
+        leader=leader,
+        slurm_read_at=view.read_at if view else None,
+        paused=book.paused,
+        frozen=world.frozen if world else "the control loop has not turned yet",
+        brakes=[BrakeShape.model_validate(b) for b in brakes],
+        nodes=[_node(name, world, agents.get(name, ()), now) for name in sorted(named)],
+    )
+
+
+def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: datetime) -> NodeShape:
+    view, book = (world.view, world.book) if world else (None, Book())
+    node = view.nodes.get(name) if view else None
+    record = book.nodes.get(name)
+    incidents = book.open_on(name)
+    death = world.policy.death if world else DeathPolicy()
+    return NodeShape(
+        name=name,
+        state=_state(node) if node else "",
+        reason=node.reason if node else "",
+        partitions=list(node.partitions) if node else [],
+        gpus=node.gpu_count if node else 0,
+        jobs=[j.key.job_id for j in view.jobs_on(name)] if view else [],
+        spare=record.spare if record else False,
+        agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
+        incidents=[incident_shape(i) for i in incidents],
+        why="; ".join(_whys(incidents, book)),
+    )
+
+
+def _whys(incidents: Iterable[Incident], book: Book) -> list[str]:
+    """What is wrong with the node, and which brake or pause holds back what would be done about it."""
+    whys = [f"{i.headline}: {i.note}" if i.note else i.headline for i in incidents]
+    if whys and book.paused:
+        whys.append(f"paused: {book.paused}")
+    if whys:
+        whys += [f"brake {b.kind}: {b.reason}" for _, b in sorted(book.brakes.items()) if b.released_at is None]
+    return whys
+
+
+def _state(node: Node) -> str:
+    return "+".join([node.base_state, *sorted(node.flags)])
+
+
+def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
+    silent_s = (now - agent.last_heard).total_seconds()
+    heard = silent_s <= death.silent_after_heartbeats * agent.heartbeat_interval_s
+    return AgentShape(
+        status="heard" if heard else "silent",
+        instance_id=agent.instance_id,
+        boot_id=agent.boot_id,
+        last_heard=agent.last_heard,
+        version=agent.agent_version,
+        clock_offset_s=round(agent.clock_offset_s, 3),
+        all_ok=agent.all_ok,
+        failing=list(agent.failing),
+    )
+
+
+def _never_heard() -> AgentShape:
+    return AgentShape(
+        status="unknown",
+        instance_id="",
+        boot_id="",
+        last_heard=None,
+        version="",
+        clock_offset_s=0.0,
+        all_ok=False,
+        failing=[],
+    )
+
+
+def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | None) -> list[JobShape]:
+    """Jobs with a recovery or a registered checkpoint, newest id first; ``uid``: only this user's."""
+    by_job: dict[int, list[Recovery]] = {}
+    for recovery in recoveries:
+        by_job.setdefault(recovery.job.job_id, []).append(recovery)
+    checkpoints = world.book.checkpoints if world else {}
+    jobs = [_job(number, by_job.get(number, []), world) for number in sorted({*by_job, *checkpoints}, reverse=True)]
+    return [j for j in jobs if uid is None or j.uid == uid]
+
+
+def _job(number: int, recoveries: list[Recovery], world: World | None) -> JobShape:
+    job = world.view.jobs.get(number) if world and world.view else None
+    checkpoint = world.book.checkpoints.get(number) if world else None
+    uids = [job.uid if job else None, checkpoint.uid if checkpoint else None, *(r.uid for r in recoveries)]
+    return JobShape(
+        job_id=number,
+        user=job.user if job else next((r.user for r in recoveries), ""),
+        uid=next(u for u in uids if u is not None),
+        state=job.state if job else "",
+        nodes=list(job.nodes) if job else [],
+        checkpoint=CheckpointShape.model_validate(checkpoint) if checkpoint else None,
+        recoveries=[RecoveryShape.model_validate(r) for r in recoveries],
+    )

@@ -1,0 +1,325 @@
+"""What people and programs see and may order: nodes, incidents, jobs, actions, events, metrics, health."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.controller.agents import Hello
+from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
+from holdfast.model.cluster import ClusterView, JobKey, Node
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.policy import Policy
+from holdfast_checks.result import Remedy, Severity
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+ID = "0h3k5d2m8x1q"
+
+INCIDENT = Incident(
+    id=ID,
+    node="n1",
+    instance_id="i-1",
+    boot_id="b-1",
+    state=IncidentState.AWAITING_HUMAN,
+    severity=Severity.FATAL,
+    remedy=Remedy.REPLACE,
+    check="gpu.xid",
+    headline="gpu.xid 79 GPU-3: fell off the bus",
+    fault_at=T0 - timedelta(seconds=10),
+    opened_at=T0 - timedelta(seconds=9.8),
+    gpu_minors=frozenset({3, 1}),
+    note="no capacity",
+)
+JOB = JobKey("c", 7, T0 - timedelta(hours=1))
+RECOVERY = Recovery(
+    job=JOB,
+    restarts_before=0,
+    incident_id=ID,
+    phase=RecoveryPhase.RUNNING,
+    user="ann",
+    uid=1001,
+    nodes_before=("n1", "n2"),
+    excluded_before=(),
+    partition="gpu",
+    gpus=16,
+    created_at=T0 - timedelta(seconds=9),
+)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def a_story() -> Change:
+    drain = Intent(f"{ID}/Drain/n1/1", ID, Drain("n1", "because"), "xid 79", 1, IntentState.PLANNED, at(-9.7))
+    events = (
+        Event(at(-10), EventKind.FAULT_OCCURRED, ID, "n1"),
+        Event(at(-9.8), EventKind.INCIDENT_OPENED, ID, "n1", text="opened"),
+        Event(at(-9.7), EventKind.ACTION_PLANNED, ID, "n1", detail={"kind": "Drain"}),
+        Event(at(-9.2), EventKind.NODE_OUT, ID, "n1"),
+        Event(
+            at(-8.5),
+            EventKind.JOB_STOPPED,
+            ID,
+            "n1",
+            JOB.text,
+            detail={"gpus": 16, "checkpoint_at": at(-68.5).isoformat()},
+        ),
+        Event(at(-6.5), EventKind.JOB_RUNNING, ID, "n1", JOB.text),
+    )
+    return Change(incidents=(INCIDENT,), recoveries=(RECOVERY,), intents=(drain,), events=events)
+
+
+def a_world(**book: Any) -> World:
+    nodes = {
+        "n1": Node("n1", "IDLE", frozenset({"DRAIN"}), reason="holdfast[x]: y", partitions=("gpu",), gpu_count=8),
+        "n2": Node("n2", "IDLE", frozenset()),
+    }
+    view = ClusterView("c", T0, nodes, {}, {})
+    records = {"n2": NodeRecord("n2", spare=True)}
+    return World(T0, Policy(), Book(incidents={ID: INCIDENT}, nodes=records, **book), view)
+
+
+def test_nodes_merge_slurm_agents_incidents_spares_and_brakes(served: Any) -> None:
+    brake = Brake("drains", T0, "4 drains in 10 minutes, at most 3")
+    served.world = a_world(brakes={"drains": brake, "job_stops": replace(brake, kind="job_stops", released_at=T0)})
+    served.agents.heard(Hello("n1", "i-1", "b-1", interval_s=10.0), T0, 0.0)
+    served.agents.heard(Hello("n9", "i-9", "b-9", interval_s=10.0), T0 - timedelta(seconds=60), 0.0)
+    got = served.call("GET", "/v1/nodes").json()
+    nodes = {n["name"]: n for n in got["nodes"]}
+    assert list(nodes) == ["n1", "n2", "n9"]
+    assert [nodes[n]["agents"][0]["status"] for n in nodes] == ["heard", "unknown", "silent"]
+    assert (nodes["n1"]["state"], nodes["n1"]["gpus"], nodes["n2"]["spare"]) == ("IDLE+DRAIN", 8, True)
+    assert nodes["n1"]["incidents"][0]["gpu_minors"] == [1, 3]
+    assert nodes["n1"]["why"] == f"{INCIDENT.headline}: no capacity; brake drains: {brake.reason}"
+    assert [b["kind"] for b in got["brakes"]] == ["drains"]
+    assert (got["cluster"], got["mode"], got["slurm_read_at"][:10]) == ("c", "observe", "2026-03-01")
+
+
+def test_nodes_before_the_first_turn(served: Any) -> None:
+    got = served.call("GET", "/v1/nodes").json()
+    assert (got["nodes"], got["slurm_read_at"], got["frozen"]) == ([], None, "the control loop has not turned yet")
+
+
+def test_an_incident_with_its_whole_story(served: Any) -> None:
+    served.commit(a_story())
+    story = served.call("GET", f"/v1/incidents/{ID}").json()
+    assert story["incident"]["headline"] == INCIDENT.headline
+    kinds = [e["kind"] for e in story["timeline"]]
+    assert kinds[:2] == ["fault.occurred", "incident.opened"]
+    assert [(a["kind"], a["target"]) for a in story["actions"]] == [("Drain", "n1")]
+    assert story["recoveries"][0]["job"]["job_id"] == 7
+    assert story["timings"]["phases"]["detect"] == pytest.approx(0.2)
+    assert story["timings"]["time_to_running_s"] == pytest.approx(3.5)
+
+
+def test_lists_and_filters(served: Any) -> None:
+    closed = replace(
+        INCIDENT, id="0h3k5d2m8x1r", node="n2", state=IncidentState.CLOSED, opened_at=at(5), closed_at=at(6)
+    )
+    served.commit(a_story())
+    served.commit(Change(incidents=(closed,)))
+
+    def ids(query: str) -> list[str]:
+        return [i["id"] for i in served.call("GET", f"/v1/incidents{query}").json()["incidents"]]
+
+    assert ids("") == [closed.id, ID]
+    assert ids("?open=true") == [ID]
+    assert ids("?node=n2") == [closed.id]
+    assert ids("?since=2026-03-01T12:00:01Z") == [closed.id]
+    assert ids("?since=2026-03-01T14:00:01%2B02:00") == [closed.id]
+    assert ids("?limit=1") == [closed.id]
+
+
+def test_events_are_read_with_a_cursor(served: Any) -> None:
+    served.commit(a_story())
+    seen: list[int] = []
+    after = 0
+    while True:
+        page = served.call("GET", f"/v1/events?limit=2&after_id={after}").json()
+        if not page["events"]:
+            break
+        seen += [e["id"] for e in page["events"]]
+        after = page["next_after_id"]
+    assert len(seen) == len(set(seen)) >= 6
+    kinds = {e["kind"] for e in served.call("GET", "/v1/events?kind=job.stopped&kind=job.running").json()["events"]}
+    assert kinds == {"job.stopped", "job.running"}
+
+
+def test_a_user_sees_only_the_own_jobs(served: Any) -> None:
+    other = replace(RECOVERY, job=JobKey("c", 8, T0), uid=1002, user="bob")
+    served.commit(a_story())
+    served.commit(Change(recoveries=(other,)))
+    record = CheckpointRecord(9, 1002, 0, "/scratch/bob", fenced=True)
+    served.world = a_world(checkpoints={9: record, 7: replace(record, job_id=7, uid=1001, directory="/scratch/ann")})
+    assert [j["job_id"] for j in served.call("GET", "/v1/jobs").json()["jobs"]] == [9, 8, 7]
+    (mine,) = served.call("GET", "/v1/jobs", "1001").json()["jobs"]
+    assert (mine["job_id"], mine["user"], mine["checkpoint"]["directory"]) == (7, "ann", "/scratch/ann")
+    assert served.call("GET", "/v1/jobs?job_id=9", "1001").json()["jobs"] == []
+
+
+def test_metrics_count_incidents_opened_in_the_window(served: Any) -> None:
+    served.commit(a_story())
+    got = served.call("GET", "/v1/metrics?each=true").json()
+    assert (got["incidents"], got["mttd"]["count"], got["mttr"]["p90"]) == (1, 1, None)
+    assert got["mttr"]["mean"] == pytest.approx(3.5)
+    assert got["lost_gpu_hours"] == pytest.approx(16 * 62 / 3600)
+    assert got["each"][0]["incident_id"] == ID
+    assert served.call("GET", "/v1/metrics?window_s=5").json()["incidents"] == 0
+
+
+def test_prometheus_text(served: Any) -> None:
+    served.world = a_world()
+    text = served.call("GET", "/metrics").text
+    assert 'holdfast_open_incidents{state="awaiting_human"} 1.0' in text
+    assert "holdfast_heartbeats_total 0.0" in text
+    assert "holdfast_spares 1.0" in text
+
+
+class TestOperators:
+    def test_pause_and_resume(self, served: Any) -> None:
+        assert served.call("POST", "/v1/pause", json={"reason": "storage\nmove"}).json() == {
+            "done": True,
+            "incident": None,
+        }
+        assert served.store.load_book(T0).paused == "op: storage move"
+        assert served.call("POST", "/v1/resume").status_code == 200
+        assert served.store.load_book(T0).paused is None
+        assert served.woken == 2
+
+    @pytest.mark.parametrize(
+        ("verb", "state"), [("acknowledge", "awaiting_human"), ("close", "closed"), ("retry", "repairing")]
+    )
+    def test_incidents(self, served: Any, verb: str, state: str) -> None:
+        served.commit(a_story())
+        answer = served.call("POST", f"/v1/incidents/{ID}/{verb}", json={"reason": "looked at it"})
+        assert (answer.status_code, answer.json()["incident"]["state"]) == (200, state)
+        events = served.call("GET", f"/v1/events?incident={ID}&kind=operator").json()["events"]
+        assert (events[0]["detail"]["who"], events[0]["detail"]["reason"]) == ("op", "looked at it")
+
+    def test_what_does_not_fit(self, served: Any) -> None:
+        served.commit(a_story())
+        served.call("POST", f"/v1/incidents/{ID}/close")
+        for path, status, code in (
+            (f"/v1/incidents/{ID}/close", 409, "rejected"),
+            ("/v1/incidents/0zzz/close", 404, "not_found"),
+            ("/v1/brakes/drains/release", 404, "not_found"),
+        ):
+            answer = served.call("POST", path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+    def test_a_brake_is_released(self, served: Any) -> None:
+        served.commit(Change(brakes=(Brake("drains", T0, "too many"),)))
+        assert served.call("POST", "/v1/brakes/drains/release").status_code == 200
+
+
+ROUTES = [
+    ("GET", "/v1/nodes"),
+    ("GET", "/v1/incidents"),
+    ("GET", f"/v1/incidents/{ID}"),
+    ("GET", "/v1/jobs"),
+    ("GET", "/v1/actions"),
+    ("GET", "/v1/events"),
+    ("GET", "/v1/metrics"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/v1/orders"),
+    ("POST", "/v1/reports"),
+    ("POST", "/v1/heartbeats"),
+    ("POST", "/v1/pause"),
+    ("POST", "/v1/resume"),
+    ("POST", "/v1/brakes/drains/release"),
+    ("POST", f"/v1/incidents/{ID}/acknowledge"),
+    ("POST", f"/v1/incidents/{ID}/close"),
+    ("POST", f"/v1/incidents/{ID}/retry"),
+]
+ALLOWED = {
+    "n1": {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/openapi.json"},
+    "1001": {"/v1/jobs", "/openapi.json"},
+    "eve": {p for m, p in ROUTES if m == "GET" and p != "/v1/orders"},
+    "op": {p for _, p in ROUTES if p not in ("/v1/orders", "/v1/reports", "/v1/heartbeats")},
+    None: set(),
+}
+
+
+@pytest.mark.parametrize("who", ALLOWED)
+def test_who_may_do_what(served: Any, who: str | None) -> None:
+    """Every route of the application, for every role: nothing is open but health."""
+    paths = {(m.upper(), p) for p, ms in served.app.openapi()["paths"].items() for m in ms if not p.endswith("z")}
+    named = {(m, p.replace(ID, "{incident_id}").replace("drains", "{kind}")) for m, p in ROUTES if p != "/openapi.json"}
+    assert paths == named
+    for method, path in ROUTES:
+        status = served.call(method, path, who).status_code
+        refused = 401 if who is None else 403
+        assert (status != refused) == (path in ALLOWED[who]), (method, path, status)
+
+
+class TestHealth:
+    def test_all_well(self, served: Any) -> None:
+        for path in ("/healthz", "/livez", "/readyz"):
+            assert served.call("GET", path, None).json() == {"status": "ok"}
+
+    def test_a_late_loop(self, served: Any) -> None:
+        served.clock.passed_s = 100.0
+        assert served.call("GET", "/healthz", None).status_code == 200
+        for path, code in (("/livez", "loop_late"), ("/readyz", "not_ready")):
+            answer = served.call("GET", path, None)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, code)
+
+    @pytest.mark.parametrize(
+        ("change", "word"), [("away", "database"), ("standby", "standby"), ("young", "not turned")]
+    )
+    def test_not_ready(self, served: Any, change: str, word: str) -> None:
+        served.store.away = change == "away"
+        served.deps.leader = lambda: change != "standby"
+        served.turned_at_s = None if change == "young" else 1000.0
+        answer = served.call("GET", "/readyz", None)
+        assert answer.status_code == 503
+        assert word in answer.json()["error"]["message"]
+
+
+BAD = [
+    ("GET", "/v1/nothing", None, 404, "not_found"),
+    ("DELETE", "/v1/nodes", None, 405, "method_not_allowed"),
+    ("GET", "/v1/incidents?limit=0", None, 422, "invalid"),
+    ("GET", "/v1/incidents?since=yesterday", None, 422, "invalid"),
+    ("GET", "/v1/incidents?since=9999-12-31T23:59:59-23:59", None, 422, "invalid"),
+    ("GET", "/v1/incidents?node=a%00b", None, 422, "invalid"),
+    ("GET", "/v1/incidents/NOPE", None, 422, "invalid"),
+    ("GET", "/v1/incidents/0000", None, 404, "not_found"),
+    ("GET", "/v1/events?after_id=99999999999999999999", None, 422, "invalid"),
+    ("GET", "/v1/events?kind=party", None, 422, "invalid"),
+    ("GET", "/v1/metrics?window_s=nan", None, 422, "invalid"),
+    ("GET", "/v1/metrics?window_s=inf", None, 422, "invalid"),
+    ("POST", "/v1/pause", b"{", 400, "malformed"),
+    ("POST", "/v1/pause", b'{"raeson": "x"}', 422, "invalid"),
+    ("POST", "/v1/pause", b"\xff", 400, "malformed"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "code"), BAD)
+def test_one_error_shape(served: Any, method: str, path: str, body: bytes | None, status: int, code: str) -> None:
+    answer = served.call(method, path, content=body, headers={"content-type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], set(error)) == (status, code, {"code", "message", "field"})
+    assert "\n" not in error["message"]
+
+
+def test_a_bug_is_answered_in_the_same_shape(served: Any, caplog: pytest.LogCaptureFixture) -> None:
+    served.deps.world = lambda: 1 / 0
+    answer = served.call("GET", "/v1/nodes")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal")
+    assert "division" not in answer.text
+    assert "division by zero" in caplog.text
+
+
+def test_the_database_away(served: Any) -> None:
+    served.call("GET", "/v1/incidents")
+    served.store.away = True
+    answer = served.call("GET", "/v1/incidents")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
