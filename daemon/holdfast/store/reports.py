@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, case, func, select, text
+from sqlalchemy import Connection, bindparam, case, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
@@ -27,26 +27,26 @@ MAX_ID = 200
 """Longest name of a node, machine, boot or outbox, in characters: they are parts of an index."""
 MAX_NUMBER = 2**63 - 1
 
+# Made once: this is the hottest path of the store.
+_OUTBOX = [t.reports.c[name] == bindparam(name) for name in ("node", "boot_id", "outbox_id")]
+_NEWEST = select(func.max(t.reports.c.sequence)).where(*_OUTBOX)
+_SAME = select(t.reports.c.sequence).where(*_OUTBOX, t.reports.c.sequence == bindparam("sequence"))
+
 
 def accept(connection: Connection, report: Report) -> Accepted:
     """Raises Rejected for names or numbers that no agent of ours sends."""
     _refuse_nonsense(report)
-    r = t.reports.c
-    mine = (r.node == report.node, r.boot_id == report.boot_id, r.outbox_id == report.outbox_id)
-    newest = connection.execute(select(func.max(r.sequence)).where(*mine)).scalar()
+    name = {
+        "node": report.node,
+        "boot_id": report.boot_id,
+        "outbox_id": report.outbox_id,
+        "sequence": report.sequence,
+    }
+    newest = connection.execute(_NEWEST, name).scalar()
     late = newest is not None and report.sequence <= newest
-    if late and connection.execute(select(r.sequence).where(*mine, r.sequence == report.sequence)).first():
+    if late and connection.execute(_SAME, name).first():
         return Accepted(duplicate=True)
-    connection.execute(
-        t.reports.insert(),
-        {
-            "node": report.node,
-            "boot_id": report.boot_id,
-            "outbox_id": report.outbox_id,
-            "sequence": report.sequence,
-            "received_at": report.received_at,
-        },
-    )
+    connection.execute(t.reports.insert(), name | {"received_at": report.received_at})
     _take_items(connection, report)
     return Accepted(duplicate=False, out_of_order=late)
 

@@ -115,8 +115,8 @@ def event_of(row: RowMapping) -> Event:
 
 def append(connection: Connection, events: list[Event]) -> None:
     """Append to the record; ids grow in this order."""
-    for event in events:  # one by one: a multi-row insert promises no order of ids
-        connection.execute(t.events.insert(), event_row(event))
+    if events:
+        connection.execute(t.events.insert(), [event_row(e) for e in events])
 
 
 def action_event(intent: Intent, kind: EventKind, at: datetime, text: str) -> Event:

@@ -136,12 +136,12 @@ def _begin(connection: Connection) -> RootTransaction:
 
 def _run_one(connection: Connection, job: _Job) -> None:
     """In a savepoint of its own. Raises only when the database itself is in trouble, which undoes the whole group."""
-    savepoint = connection.begin_nested()
+    connection.exec_driver_sql("SAVEPOINT piece")  # in plain SQL: SQLAlchemy compiles each of its own anew
     try:
         job.value = job.work(connection)
-        savepoint.commit()
     except Exception as error:  # it belongs to the caller that waits for this piece of work
         if is_outage(error):
             raise
-        savepoint.rollback()
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT piece")
         job.error = translate(error) if isinstance(error, SQLAlchemyError) else error
+    connection.exec_driver_sql("RELEASE SAVEPOINT piece")

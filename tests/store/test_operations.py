@@ -1,0 +1,182 @@
+"""Operators, events, tokens, upkeep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.action import IntentState
+from holdfast.model.book import Brake, Change
+from holdfast.model.errors import NotFound, Rejected, Stale
+from holdfast.model.event import EventKind
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.ports import Operation
+from holdfast.store import SqlStore, open_store
+from support.store_nouns import NOW, closed, event, finding, incident, intent, later, recovery, report
+
+HASH = "ab" * 32
+
+
+def _operate(store: SqlStore, verb: str, target: str = "inc1") -> None:
+    store.operate(Operation(verb, "ada", target, "maintenance"), later(5))
+
+
+def test_pause_and_resume(store: SqlStore) -> None:
+    _operate(store, "pause", "")
+    assert store.load_book(NOW).paused == "ada: maintenance"
+    _operate(store, "resume", "")
+    assert store.load_book(NOW).paused is None
+    assert [e.kind for e in store.events()] == [EventKind.PAUSED, EventKind.RESUMED]
+    assert store.events()[0].detail["who"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "after", "kinds"),
+    [
+        ("acknowledge", IncidentState.OPEN, IncidentState.OPEN, ["operator"]),
+        ("close", IncidentState.CONTAINED, IncidentState.CLOSED, ["operator", "incident.closed"]),
+        ("retry", IncidentState.AWAITING_HUMAN, IncidentState.REPAIRING, ["operator", "incident.state"]),
+    ],
+)
+def test_operating_on_an_incident(
+    store: SqlStore, verb: str, before: IncidentState, after: IncidentState, kinds: list[str]
+) -> None:
+    store.commit(Change(incidents=(incident(state=before),)), fence=0)
+    _operate(store, verb)
+    found = store.incident("inc1")
+    assert found is not None
+    assert (found.state, found.acknowledged) == (after, verb == "acknowledge")
+    assert found.closed_at == (later(5) if verb == "close" else None)
+    assert [e.kind.value for e in store.events(incident_id="inc1")] == kinds
+
+
+@pytest.mark.parametrize("verb", ["acknowledge", "close", "retry"])
+def test_an_older_book_cannot_undo_an_operators_word(store: SqlStore, verb: str) -> None:
+    before = incident(state=IncidentState.AWAITING_HUMAN)
+    store.commit(Change(incidents=(before,)), fence=0)
+    _operate(store, verb)
+    with pytest.raises(Stale, match="inc1 meanwhile"):
+        store.commit(Change(incidents=(replace(before, note="later"),), events=(event(),)), fence=0)
+    now = store.load_book(NOW).incidents["inc1"]
+    store.commit(Change(incidents=(replace(now, note="seen"),)), fence=0)
+    assert store.load_book(NOW).incidents["inc1"] == replace(now, note="seen")
+
+
+@pytest.mark.parametrize(
+    ("verb", "target", "error", "message"),
+    [
+        ("close", "nope", NotFound, "no incident 'nope'"),
+        ("close", "done", Rejected, "closed already"),
+        ("close", "busy", Rejected, "is repairing: it cannot become closed"),
+        ("retry", "inc1", Rejected, "only one that awaits a human"),
+        ("release_brake", "drains", NotFound, "not tripped"),
+        ("explode", "", Rejected, "unknown operation 'explode': use one of acknowledge, close"),
+    ],
+)
+def test_an_operation_that_does_not_fit_is_one_clear_line(
+    store: SqlStore, verb: str, target: str, error: type[Exception], message: str
+) -> None:
+    there = (incident(), incident("busy", state=IncidentState.REPAIRING), closed("done", NOW))
+    store.commit(Change(incidents=there), fence=0)
+    with pytest.raises(error, match=message):
+        _operate(store, verb, target)
+    assert store.events() == ()
+
+
+def test_releasing_a_brake(store: SqlStore) -> None:
+    store.commit(Change(brakes=(Brake("drains", NOW, "too many"),)), fence=0)
+    _operate(store, "release_brake", "drains")
+    assert store.load_book(NOW).brakes == {}
+    assert [e.kind for e in store.events()] == [EventKind.BRAKE_RELEASED]
+
+
+def test_a_fault_after_an_operators_close_is_news(store: SqlStore) -> None:
+    store.accept(report(1, findings=(finding(),)))
+    first = next(iter(store.load_book(NOW).findings))
+    store.commit(Change(incidents=(incident(),), placed={first: "inc1"}), fence=0)
+    _operate(store, "close")
+    store.accept(report(2, findings=(finding(),)))
+    assert len(store.load_book(NOW).findings) == 1
+
+
+def test_events_by_cursor_kind_time_and_incident(store: SqlStore) -> None:
+    store.commit(Change(events=tuple(event(f"e{n}", at=later(n)) for n in range(10))), fence=0)
+    other = event("other", incident_id="inc2", kind=EventKind.PAUSED, at=later(99))
+    store.commit(Change(events=(other,)), fence=0)
+    page = store.events(limit=4)
+    assert [e.text for e in page] == ["e0", "e1", "e2", "e3"]
+    assert [e.text for e in store.events(after_id=page[-1].id, limit=2)] == ["e4", "e5"]
+    assert [e.text for e in store.events(since=later(9))] == ["e9", "other"]
+    assert [e.text for e in store.events(kinds=(EventKind.PAUSED, EventKind.RESUMED))] == ["other"]
+    assert store.events(incident_id="inc2")[0] == replace(other, id=page[-1].id + 7)
+
+
+def test_incidents_newest_first(store: SqlStore) -> None:
+    all_of_them = [incident(f"i{n}", node=f"n{n % 2}", opened_at=later(n)) for n in range(4)]
+    store.commit(Change(incidents=(*all_of_them, closed("old", NOW, opened_at=later(-9)))), fence=0)
+    assert [i.id for i in store.incidents()] == ["i3", "i2", "i1", "i0", "old"]
+    assert [i.id for i in store.incidents(only_open=True, limit=2)] == ["i3", "i2"]
+    assert [i.id for i in store.incidents(node="n1", since=later(2))] == ["i3"]
+    assert store.incident("nope") is None
+
+
+def test_notes(store: SqlStore) -> None:
+    assert store.note("cluster") is None
+    store.set_note("cluster", "a")
+    store.set_note("cluster", "b")
+    assert store.note("cluster") == "b"
+
+
+def test_tokens(store: SqlStore) -> None:
+    store.add_token("agent", "n1", HASH, NOW, later(60))
+    row = store.find_token(HASH)
+    assert row is not None
+    assert (row.role, row.subject, row.created_at) == ("agent", "n1", NOW)
+    assert (row.valid(later(59)), row.valid(later(60))) == (True, False)
+    with pytest.raises(Rejected, match="exists already"):
+        store.add_token("viewer", "x", HASH, NOW)
+    with pytest.raises(Rejected, match="SHA-256"):
+        store.add_token("viewer", "x", "the token itself", NOW)
+    assert store.revoke_token(HASH)
+    assert not store.revoke_token("cd" * 32)
+    assert [t.valid(NOW) for t in store.tokens()] == [False]
+    assert store.find_token("cd" * 32) is None
+
+
+def test_pruning_takes_what_is_old_and_nothing_of_an_open_incident(store: SqlStore) -> None:
+    old = later(-100)
+    incidents = (incident("open", opened_at=old), closed("shut", old, opened_at=old), closed("new", NOW, opened_at=old))
+    texts = ("open", "shut", "new", None)
+    store.accept(report(1, received_at=old, findings=(finding(received_at=old, fault_at=old),)))
+    placed = {next(iter(store.load_book(NOW).findings)): "shut"}
+    final = recovery(incident_id="shut", phase=RecoveryPhase.GONE, created_at=old)
+    change = Change(
+        incidents=incidents,
+        placed=placed,
+        recoveries=(final,),
+        intents=(intent("shut/x/1", incident_id="shut", state=IntentState.DONE, planned_at=old),),
+        events=tuple(event(str(name), incident_id=name, at=old) for name in texts),
+    )
+    store.commit(change, fence=0)
+    assert store.prune(later(-50)) == 7  # report, finding, intent, recovery, incident and two events
+    assert [e.text for e in store.events()] == ["open", "new"]
+    assert {i.id for i in store.incidents()} == {"open", "new"}
+    assert (store.findings(), store.intents(), store.recoveries()) == ((), (), ())
+    assert store.prune(later(-50)) == 0
+
+
+def test_a_backup_is_a_whole_store(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/a.db")
+    store.commit(Change(incidents=(incident(),), events=(event(),)), fence=0)
+    store.backup(tmp_path / "copy.db")
+    with pytest.raises(Rejected, match="exists already"):
+        store.backup(tmp_path / "copy.db")
+    with pytest.raises(Rejected, match="cannot write the backup"):
+        store.backup(tmp_path / "nowhere" / "copy.db")
+    store.close()
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
+    copy = open_store(f"sqlite:///{tmp_path}/copy.db")
+    assert copy.load_book(NOW).incidents == {"inc1": incident()}
+    copy.close()
