@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class Inventory:
             return self
         known = {ref.uuid: ref for ref in self.gpus if ref.uuid is not None}
         kept = known if seen.keys() & known.keys() else {}
-        return Inventory(tuple(sorted({**kept, **seen}.values(), key=_order)))
+        merged = {uuid: _filled(ref, kept.get(uuid)) for uuid, ref in seen.items()}
+        return Inventory(tuple(sorted({**kept, **merged}.values(), key=_order)))
 
     def missing(self, snapshot: Snapshot) -> tuple[GpuRef, ...]:
         """GPUs that are known and that the snapshot does not show at work: lost or gone."""
@@ -61,6 +62,14 @@ class Inventory:
     def from_wire(cls, raw: Iterable[Mapping[str, Any]]) -> Inventory:
         """Raises TypeError for anything that :meth:`to_wire` did not write."""
         return cls(tuple(GpuRef(**ref) for ref in raw))
+
+
+def _filled(ref: GpuRef, known: GpuRef | None) -> GpuRef:
+    """What one snapshot could not read (it may fail for a moment) is still known from an earlier one."""
+    if known is None:
+        return ref
+    absent = {f.name: getattr(known, f.name) for f in fields(ref) if getattr(ref, f.name) is None}
+    return replace(ref, **absent)
 
 
 def _order(ref: GpuRef) -> tuple[int, str]:

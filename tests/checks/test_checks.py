@@ -123,6 +123,7 @@ def test_inventory_learns_and_forgets_only_another_machine() -> None:
     assert [missing.uuid for missing in lost.missing(snapshot(gpu(0)))] == ["GPU-1"]
     assert inventory.learn(snapshot()) == inventory
     assert inventory.learn(snapshot(gpu(7))).gpus == (ref(7),)
+    assert inventory.learn(snapshot(gpu(0), GpuSnapshot(GpuRef(uuid="GPU-1", index=1)))) == inventory
     assert Inventory.from_wire(inventory.to_wire()) == inventory
     assert inventory.by_pci() == {"0000:00:00.0": ref(0), "0000:01:00.0": ref(1)}
 

@@ -10,6 +10,7 @@ import pytest
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import main
+from holdfast_checks.reference import render
 from support.emulated_nvml import library
 
 LOG = """\
@@ -109,3 +110,8 @@ def test_mistakes_get_one_line(capsys: pytest.CaptureFixture[str], args: list[st
     text = capsys.readouterr().err
     assert word in text
     assert text.count("\n") == 1
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
+    assert page.read_text() == render(), "run: python -m holdfast_checks.reference > docs/reference/checks.md"

@@ -118,6 +118,15 @@ def test_a_lost_gpu_keeps_its_name(make_probe: MakeProbe, state_path: Path) -> N
     assert after.gpus[2].ref == before.gpus[2].ref
 
 
+def test_other_hardware_under_a_running_child_is_named_anew(make_probe: MakeProbe, state_path: Path) -> None:
+    probe = make_probe()
+    good(probe)
+    replaced = nvml_state.default_state("n1", 4, 2)
+    nvml_state.write(state_path, replaced)
+    after = good(probe)
+    assert [(gpu.ref.uuid, gpu.ref.minor) for gpu in after.gpus] == [(gpu.uuid, gpu.minor) for gpu in replaced.gpus]
+
+
 def test_events_are_pushed(make_probe: MakeProbe, state_path: Path) -> None:
     probe = make_probe()
     refs = [gpu.ref for gpu in good(probe).gpus]

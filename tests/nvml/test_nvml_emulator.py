@@ -159,6 +159,19 @@ def test_a_change_is_seen_by_a_running_process(ask: Ask, state_path: Path, tmp_p
     """) == [34, 91]
 
 
+def test_a_file_that_is_being_written_in_place_is_passed_over(ask: Ask, state_path: Path) -> None:
+    text = state_path.read_text()
+    half = text[: text.index("[gpu 4]")].replace("temperature_c = 34", "temperature_c = 91")
+    assert ask(f"""
+        h = n.nvmlDeviceGetHandleByIndex(0)
+        answer = [n.nvmlDeviceGetTemperature(h, 0)]
+        open({str(state_path)!r}, "w").close()
+        answer += [n.nvmlDeviceGetCount()]
+        open({str(state_path)!r}, "w").write({half!r})
+        answer += [n.nvmlDeviceGetCount(), n.nvmlDeviceGetTemperature(h, 0)]
+    """) == [34, 8, 8, 34]
+
+
 def test_planted_failures(ask: Ask, state_path: Path) -> None:
     nvml_state.set_fail(state_path, "nvmlDeviceGetRemappedRows", 3)
     nvml_state.set_fail(state_path, "field230", 3)

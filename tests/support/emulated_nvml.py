@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -12,4 +13,4 @@ from holdfast.practice.nvml.build import build
 @cache
 def library() -> Path:
     """The emulated library, built once for each version of its source."""
-    return build(Path(tempfile.gettempdir()) / "holdfast-test-nvml")
+    return build(Path(tempfile.gettempdir()) / f"holdfast-test-nvml-{os.getuid()}")

@@ -79,8 +79,7 @@ class Child:
     def _gpu(self, index: int) -> dict[str, Any]:
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            identity = self._known.get(index) or _identity(index, handle)
-            self._known[index] = self._by_handle[_address(handle)] = identity
+            identity = self._identity(index, handle)
             readings = _readings(handle)
         except nvml.NVMLError as error:
             if error.value != _LOST:
@@ -88,6 +87,15 @@ class Child:
             return {**self._known.get(index, {"index": index}), "lost": True}
         lost = any(isinstance(value, dict) and value.get("e") == _LOST for value in readings.values())
         return {**identity, **readings, "lost": lost}
+
+    def _identity(self, index: int, handle: Any) -> Identity:
+        """Read once for each GPU: its UUID tells whether it still is the same one."""
+        uuid = _text(nvml.nvmlDeviceGetUUID, handle)
+        known = self._known.get(index)
+        if known is None or known["uuid"] != uuid:
+            known = {"index": index, "uuid": uuid, **_identity(handle)}
+            self._known[index] = self._by_handle[_address(handle)] = known
+        return known
 
     def _follow_events(self) -> None:
         while True:
@@ -135,10 +143,8 @@ class Child:
                 data = data[os.write(1, data) :]
 
 
-def _identity(index: int, handle: Any) -> Identity:
+def _identity(handle: Any) -> Identity:
     return {
-        "index": index,
-        "uuid": _text(nvml.nvmlDeviceGetUUID, handle),
         "minor": _reading(nvml.nvmlDeviceGetMinorNumber, handle, plain=True),
         "pci": pci.normalise(_bus_id(handle) or ""),
         "serial": _text(nvml.nvmlDeviceGetSerial, handle),

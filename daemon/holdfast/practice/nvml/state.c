@@ -140,11 +140,13 @@ bool state_parse(const char *path, struct state *into) {
         return false;
     memset(into, 0, sizeof *into);
     struct gpu *gpu = NULL;
+    bool complete = false;
     while (fgets(raw, sizeof raw, file)) {
         char *line = trimmed(raw);
         if (*line == '\0' || *line == '#' || *line == ';')
             continue;
         if (*line == '[') {
+            complete |= strncmp(line, "[events]", 8) == 0;
             section = strncmp(line, "[node]", 6) == 0     ? NODE
                       : strncmp(line, "[gpu ", 5) == 0    ? GPU
                       : strncmp(line, "[events]", 8) == 0 ? EVENTS
@@ -170,5 +172,5 @@ bool state_parse(const char *path, struct state *into) {
             set_key(gpu_keys, gpu, name, value);
     }
     fclose(file);
-    return true;
+    return complete;
 }

@@ -48,7 +48,8 @@ struct state {
     struct fail fails[MAX_FAILS];
 };
 
-/* Parses the state file into `into`. False when it cannot be read; unknown keys are passed over. */
+/* Parses the state file into `into`; unknown keys are passed over. False when it cannot be read, or has no [events],
+ * its last section: an editor is writing it just now. */
 bool state_parse(const char *path, struct state *into);
 
 #endif

@@ -1,0 +1,82 @@
+"""The reference page of all checks and Xids, written from the code: ``python -m holdfast_checks.reference``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+
+from holdfast_checks.catalog.xids import XidClass, recovery_action, table
+from holdfast_checks.registry import Check, all_checks
+
+_HEAD = """\
+# Checks
+
+This page is written from the code (`python -m holdfast_checks.reference`); change the code, not the page.
+
+A check gathers facts, then judges them. Severity says how soon to act: *fatal* now, *degraded* when the node's jobs
+end, *warning* never. The remedy is what the evidence calls for. What cannot be asked is *unknown*: neither health nor a
+fault. `holdfast-checks run` runs them by hand and exits as Nagios wants (0 OK, 1 warning or degraded, 2 failed, 3 unknown).
+"""
+
+
+def render() -> str:
+    """The page as Markdown."""
+    return "\n".join([_HEAD, *_checks(), *_recovery_actions(), *_xids()]) + "\n"
+
+
+def _checks() -> Iterator[str]:
+    yield "| check | asks | every | cost | worst severity | its remedy | counts when |\n|---|---|---|---|---|---|---|"
+    yield from (_check_row(check) for check in all_checks().values())
+    yield "\n## Thresholds\n\n| check | what | value | source |\n|---|---|---|---|"
+    for check in all_checks().values():
+        for limit in check.thresholds:
+            yield _row(f"`{check.id}`", limit.name, f"{limit.value:g} {limit.unit}", limit.source)
+
+
+def _check_row(check: Check) -> str:
+    every = f"{check.interval_s:g} s" if check.interval_s else "event"
+    k, n = check.hysteresis
+    counts = "at once" if n == 1 else f"{k} of {n} samples"
+    return _row(f"`{check.id}`", check.title, every, check.cost, check.severity, f"`{check.remedy}`", counts)
+
+
+def _recovery_actions() -> Iterator[str]:
+    yield "\n## Recovery actions (NVML field 230, Xid 154)\n\nThe number decides, never the text beside it.\n"
+    yield "| number | the driver asks to | severity | remedy |\n|---|---|---|---|"
+    for number in range(8):
+        action = recovery_action(number)
+        yield _row(f"{number:#x}", action.meaning, action.severity or "-", f"`{action.remedy}`")
+
+
+def _xids() -> Iterator[str]:
+    yield "\n## Xids\n\nA code that is not here is a warning and is never acted upon. Classes:\n"
+    yield from (f"- *{kind}*: {_CLASS_TEXT[kind]}" for kind in XidClass)
+    yield "\n| Xid | meaning | class | severity | remedy | note |\n|---|---|---|---|---|---|"
+    for xid in table().values():
+        yield _row(str(xid.code), xid.meaning, xid.kind, xid.severity, f"`{xid.remedy}`", xid.note)
+
+
+_CLASS_TEXT = {
+    XidClass.FATAL: "the GPU or its work is lost",
+    XidClass.DEGRADED: "the GPU works on; repair it when its job ends",
+    XidClass.APP: "the application's own fault, or one that only its job feels",
+    XidClass.CONSEQUENCE: "follows another fault; never opens an incident",
+    XidClass.STATE: "news of a state that another check reads from the hardware; that check decides",
+    XidClass.ORDER: "the driver's own verdict; the number in the line decides",
+    XidClass.NVLINK: "acts only where the line says Fatal, otherwise a warning",
+    XidClass.PAGE: "nobody knows well; a person should look",
+    XidClass.LOG: "recorded and watched",
+    XidClass.UNKNOWN: "not in the table",
+}
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(_escaped(cells))} |"
+
+
+def _escaped(cells: Iterable[str]) -> Iterator[str]:
+    return (cell.replace("|", "\\|") for cell in cells)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
