@@ -6,28 +6,35 @@ import logging
 import random
 import signal
 import time
+from functools import partial
 
-from holdfast.agent import wire
+from holdfast.agent import verbs, wire
+from holdfast.agent.checks import HostChecks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
-from holdfast.agent.gpus import INVENTORY_KEY, Inventory
+from holdfast.agent.evidence import collect_evidence
+from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
+from holdfast.agent.inspect import Inspector
+from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.loop import Loop, Task
 from holdfast.agent.memory import Memory
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
+from holdfast.agent.orders import Orders, Verb
 from holdfast.agent.outbox import Item, Outbox
+from holdfast.agent.processes import SlurmNode
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Events, Standing
 from holdfast.agent.system import read_id, sd_notify, utc_ms, watchdog_interval_s
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.checks.xid import from_event
 from holdfast_checks.probes.nvml import NvmlEvent
+from holdfast_checks.registry import Check, Context
 from holdfast_checks.result import Result
+from holdfast_checks.runner import run
 
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "standing"
-GPU_INTERVAL_S = 30.0
-"""Between two NVML snapshots (facts, section 10: 15–30 s)."""
 _CURSOR_S = 30.0
 """How often the kernel log's cursor is saved when nothing was found."""
 
@@ -42,28 +49,57 @@ class Agent:
         self.memory = Memory(config.state_dir)
         self.outbox = Outbox(self.memory, boot_id, max_items=config.outbox_items, max_bytes=config.outbox_bytes)
         self.standing = Standing(config.reminder_s)
+        checks = periodic_checks(config)
+        self.nvml_checks, self.host_checks = split_by_need(checks)
+        self.settings = settings_of(config)
+        self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
         self.controllers = Controllers(config.controllers)
-        client = Client(self.controllers, config.token_file, config.ca_file)
-        self.sender = Sender(client, self.outbox, self.identity, config.state_dir)
+        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir)
+        self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.kernel = KernelLog(config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY))
         self.nvml = NvmlSource(
             config,
-            Inventory.remembered(self.memory.get(INVENTORY_KEY), boot_id),
+            KnownGpus.remembered(self.memory.get(INVENTORY_KEY), boot_id),
             on_answer=self._gpus_answered,
             on_event=self._gpu_event,
             on_inventory=self._tell_inventory,
         )
+        self.host = HostChecks(lambda check, results: self.loop.call(lambda: self._judged(check, results)))
         self.loop = Loop(self._tasks(), random.random())  # noqa: S311 - jitter
+        inspector = Inspector(config, self.loop, self.nvml, checks)
+        self.orders = Orders(
+            self._client(), self.memory, self.identity, self._verbs(inspector), lambda item: self.report([item])
+        )
+        self.jobs = JobSocket(config.run_dir, self.slurm, self._stated)
+
+    def _client(self) -> Client:
+        return Client(self.controllers, self.config.token_file, self.config.ca_file)
+
+    def _verbs(self, inspector: Inspector) -> dict[str, Verb]:
+        """Everything that an order can ask of this agent."""
+        config = self.config
+        return {
+            "validate": verbs.validate(inspector.run_checks, lambda: inspector.checks, inspector.gpu_uuids, self.slurm),
+            "collect_evidence": collect_evidence(
+                config.state_dir / "evidence", config.kmsg_path, config.pstore_path, inspector.gpu_evidence
+            ),
+            "end_leftover_step": verbs.end_leftover_step(self.slurm),
+            "probe_peer": verbs.probe_peer,
+            "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
+        }
 
     def _tasks(self) -> dict[str, tuple[float, Task]]:
         tasks: dict[str, tuple[float, Task]] = {
             "heartbeat": (self.config.heartbeat_s, self._heartbeat),
-            "gpus": (self.config.intervals.get("gpu", GPU_INTERVAL_S), self.nvml.snapshot),
             DEADLINE_TASK: (float("inf"), self.nvml.tick),
             "cursor": (_CURSOR_S, self._save_cursor),
         }
+        if self.nvml_checks:
+            tasks["nvml"] = (min(map(self._interval_s, self.nvml_checks)), self.nvml.snapshot)
+        for check in self.host_checks:
+            tasks[check.id] = (self._interval_s(check), partial(self._begin, check))
         if (interval_s := watchdog_interval_s()) is not None:
             tasks["watchdog"] = (interval_s, lambda: sd_notify("WATCHDOG=1"))
         return tasks
@@ -79,9 +115,11 @@ class Agent:
             len(self.outbox),
         )
         self.sender.start()
+        self.orders.start()
+        self.jobs.start()
         self.loop.watch(self.kernel, self.read_kernel)
         self.nvml.attach(self.loop)
-        if self.nvml.inventory.gpus:
+        if self.nvml.known.this_boot:
             self._tell_inventory()
         self.read_kernel()
         sd_notify("READY=1")
@@ -92,6 +130,9 @@ class Agent:
 
     def close(self) -> None:
         sd_notify("STOPPING=1")
+        self.orders.stop()
+        self.jobs.stop()
+        self.host.close()
         self.nvml.close()
         self.sender.stop()
         self.kernel.close()
@@ -110,6 +151,13 @@ class Agent:
         if items:
             self.report(items, {CURSOR_KEY: self.kernel.cursor} if self.kernel.settled else {})
             self.nvml.snapshot()  # what NVML keeps of the fault is worth seeing now
+
+    def _stated(self, item: Item) -> None:
+        """A job's word, from the socket's thread. Progress is not worth a message of its own: it goes with the next one."""
+        if item.key:
+            self.outbox.put([item], durable=False)
+        else:
+            self.report([item])
 
     def report(self, items: list[Item], facts: dict[str, str] | None = None, *, durable: bool = True) -> None:
         """Put items into the outbox and wake the sender."""
@@ -138,17 +186,42 @@ class Agent:
         log.warning("event=finding check=%s code=%s component=%s history=%s", *named, history)
         return wire.finding(result, now_s, utc_ms(), history=history)
 
+    def _interval_s(self, check: Check) -> float:
+        return self.config.intervals.get(check.id, check.interval_s)
+
+    def context(self, answer: Answer | None = None) -> Context:
+        """What checks may look at now."""
+        return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory)
+
+    def _begin(self, check: Check) -> None:
+        self._judged(check, self.host.begin(check, self.context()))
+
     def _gpus_answered(self, answer: Answer) -> None:
         self.read_kernel()  # records that waited for the GPUs to be known
+        context = self.context(answer)
+        for check in self.nvml_checks:
+            self._judged(check, run(check, context))
+
+    def _judged(self, check: Check, results: tuple[Result, ...]) -> None:
+        """Report what changed, and keep what stands in the same transaction."""
+        now_s = time.monotonic()
+        news = self.standing.judge(results, now_s, check.hysteresis)
+        if not news:
+            return
+        items = [self._finding(result, now_s) for result in news.findings]
+        for name, component in news.clears:
+            log.info("event=clear check=%s component=%s", name, component)
+            items.append(wire.clear(name, component, now_s))
+        self.report(items, {STANDING_KEY: self.standing.dump()})
 
     def _gpu_event(self, event: NvmlEvent) -> None:
         now_s = time.monotonic()
         if event.kind == "xid":
-            result = from_event(event.data, self.nvml.inventory.named(event.gpu), monotonic_s=event.monotonic_s)
+            result = from_event(event.data, self.nvml.known.named(event.gpu), monotonic_s=event.monotonic_s)
             if result.bad and self._fresh(result, now_s):
                 self.report([self._finding(result, now_s)])
         self.nvml.snapshot()
 
     def _tell_inventory(self) -> None:
-        inventory = self.nvml.inventory
-        self.report([Item(inventory.wire(), time.monotonic(), key="inventory")], {INVENTORY_KEY: inventory.dump()})
+        known = self.nvml.known
+        self.report([Item(known.wire(), time.monotonic(), key="inventory")], {INVENTORY_KEY: known.dump()})

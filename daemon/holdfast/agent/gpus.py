@@ -1,4 +1,4 @@
-"""The GPUs of this node: asked through the NVML child, and remembered for this boot so that a lost one keeps its name."""
+"""What is known of this node's GPUs, kept on disk so that a lost one keeps its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from holdfast_checks import pci
-from holdfast_checks.inventory import GpuRef
+from holdfast_checks.inventory import GpuRef, Inventory
 from holdfast_checks.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -21,75 +21,63 @@ _DISPLAY = "0x03"
 
 
 @dataclass(slots=True)
-class Inventory:
-    """Every GPU seen in this boot. NVML's word wins over what was remembered, but nobody is forgotten before a reboot."""
+class KnownGpus:
+    """Every GPU that the node is known to have."""
 
     boot_id: str
-    gpus: dict[str, GpuRef] = field(default_factory=dict)
-    """By component name: the UUID."""
+    inventory: Inventory = field(default_factory=Inventory)
     driver_version: str = ""
+    this_boot: bool = False
+    """Seen in this boot: device minors and NVML indexes are to be trusted."""
 
     @classmethod
-    def remembered(cls, text: str | None, boot_id: str) -> Inventory:
-        """What an earlier process of this boot knew; empty for another boot or an unreadable text."""
+    def remembered(cls, text: str | None, boot_id: str) -> KnownGpus:
+        """What an earlier process knew. Of another boot only what a reboot does not change: UUID, address, serial."""
         try:
             kept = json.loads(text or "{}")
-            if kept.get("boot_id") != boot_id:
-                return cls(boot_id)
-            refs = [GpuRef(**gpu) for gpu in kept["gpus"]]
-            return cls(boot_id, {ref.component: ref for ref in refs}, str(kept.get("driver_version", "")))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            inventory = Inventory.from_wire(kept.get("gpus", []))
+            same = kept.get("boot_id") == boot_id
+            driver = str(kept.get("driver_version", ""))
+        except (ValueError, TypeError, AttributeError):
             log.warning("event=inventory_unreadable effect=read_anew")
             return cls(boot_id)
+        if not same:
+            inventory = Inventory(tuple(replace(ref, minor=None, index=None) for ref in inventory.gpus))
+        return cls(boot_id, inventory, driver if same else "", same and bool(inventory.gpus))
 
     def dump(self) -> str:
-        gpus = [asdict(ref) for ref in self.gpus.values()]
-        return json.dumps({"boot_id": self.boot_id, "driver_version": self.driver_version, "gpus": gpus})
+        return json.dumps(
+            {"boot_id": self.boot_id, "driver_version": self.driver_version, "gpus": self.inventory.to_wire()}
+        )
 
-    def update(self, snapshot: Snapshot) -> bool:
+    def learn(self, snapshot: Snapshot) -> bool:
         """Take in what NVML shows; whether anything is new."""
-        before = (dict(self.gpus), self.driver_version)
-        for gpu in snapshot.gpus:
-            if gpu.ref.uuid is not None:
-                known = self.gpus.get(gpu.ref.uuid, gpu.ref)
-                self.gpus[gpu.ref.uuid] = _merged(known, gpu.ref)
+        before = (self.inventory, self.driver_version, self.this_boot)
+        self.inventory = self.inventory.learn(snapshot)
         self.driver_version = snapshot.driver_version or self.driver_version
-        return before != (self.gpus, self.driver_version)
-
-    def by_pci(self) -> dict[str, GpuRef]:
-        """PCI address → GPU, for the kernel log."""
-        return {ref.pci: ref for ref in self.gpus.values() if ref.pci is not None}
+        self.this_boot = True
+        return before != (self.inventory, self.driver_version, self.this_boot)
 
     def named(self, ref: GpuRef) -> GpuRef:
-        """The GPU with everything that is known of it, found by UUID, address or NVML index."""
-        for known in self.gpus.values():
+        """The GPU with everything that is known of it."""
+        for known in self.inventory.gpus:
             same_uuid = ref.uuid is not None and known.uuid == ref.uuid
             same_pci = ref.uuid is None and ref.pci is not None and known.pci == ref.pci
-            same_index = ref.uuid is None and ref.pci is None and ref.index is not None and known.index == ref.index
-            if same_uuid or same_pci or same_index:
-                return _merged(known, ref)
+            if same_uuid or same_pci:
+                return known
         return ref
-
-    def named_all(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with lost GPUs named."""
-        return replace(snapshot, gpus=tuple(replace(gpu, ref=self.named(gpu.ref)) for gpu in snapshot.gpus))
 
     def wire(self) -> dict[str, object]:
         """The wire's inventory item."""
         gpus = {
-            name: {
+            ref.component: {
                 key: value
                 for key, value in asdict(ref).items()
                 if key in ("minor", "pci", "serial") and value is not None
             }
-            for name, ref in self.gpus.items()
+            for ref in self.inventory.gpus
         }
         return {"kind": "inventory", "gpus": gpus, "driver_version": self.driver_version, "detail": {}}
-
-
-def _merged(known: GpuRef, fresh: GpuRef) -> GpuRef:
-    """Fresh values where there are any."""
-    return replace(known, **{key: value for key, value in asdict(fresh).items() if value is not None})
 
 
 def pci_gpus(sysfs: Path) -> dict[str, GpuRef]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.agent.gpus import Inventory, pci_gpus
+from holdfast.agent.gpus import KnownGpus, pci_gpus
 from holdfast.agent.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.inventory import GpuRef
@@ -27,14 +27,14 @@ class NvmlSource:
     def __init__(
         self,
         config: AgentConfig,
-        inventory: Inventory,
+        known: KnownGpus,
         *,
         on_answer: Asked,
         on_event: Callable[[NvmlEvent], None],
         on_inventory: Callable[[], None],
     ) -> None:
         library = Path(config.nvml_library) if config.nvml_library else None
-        self.inventory = inventory
+        self.known = known
         self.latest: Answer | None = None
         self.probe = NvmlProbe(config.nvml_deadline_s, library, config.nvml_env)
         self._sysfs = config.sysfs_path
@@ -53,10 +53,12 @@ class NvmlSource:
 
     @property
     def gpus(self) -> dict[str, GpuRef] | None:
-        """PCI address → GPU. None until NVML has answered or failed for the first time: nobody can say yet."""
-        known = self.inventory.by_pci()
-        if known or self.latest is None:
-            return known or None
+        """PCI address → GPU. None until NVML has answered or failed once in this boot: nobody can say yet."""
+        if self.latest is None and not self.known.this_boot:
+            return None
+        known = self.known.inventory.by_pci()
+        if known:
+            return known
         if self._fallback is None:
             self._fallback = pci_gpus(self._sysfs)
         return self._fallback
@@ -94,10 +96,9 @@ class NvmlSource:
 
     def _answered(self, answer: Answer) -> None:
         if isinstance(answer, Snapshot):
-            changed = self.inventory.update(answer)
-            answer = self.inventory.named_all(answer)
+            changed = self.known.learn(answer)
             if changed:
-                log.info("event=inventory gpus=%d driver=%s", len(self.inventory.gpus), self.inventory.driver_version)
+                log.info("event=inventory gpus=%d driver=%s", len(self.known.inventory.gpus), self.known.driver_version)
         else:
             changed = False
             if not isinstance(self.latest, NvmlFailure):

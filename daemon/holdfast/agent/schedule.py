@@ -36,20 +36,19 @@ class Schedule:
 
 
 class Hysteresis:
-    """k of the last n readings must be bad before they count; all n must be good before that is believed."""
+    """k of the last n readings must be bad before they count; k in a row must be good before that is believed."""
 
     def __init__(self, k: int, n: int) -> None:
         if not 1 <= k <= n:
             raise ValueError(f"k of n needs 1 <= k <= n, not {k} of {n}")
         self._k = k
         self._readings: deque[bool] = deque(maxlen=n)
+        self._good_in_a_row = 0
 
     def add(self, bad: bool) -> bool | None:
         """True: it counts as bad now. False: it counts as good. None: neither yet."""
         self._readings.append(bad)
-        count = sum(self._readings)
-        if bad and count >= self._k:
+        self._good_in_a_row = 0 if bad else self._good_in_a_row + 1
+        if bad and sum(self._readings) >= self._k:
             return True
-        if count == 0 and len(self._readings) == self._readings.maxlen:
-            return False
-        return None
+        return False if self._good_in_a_row >= self._k else None

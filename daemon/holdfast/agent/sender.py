@@ -60,10 +60,10 @@ class Sender:
         self._folder = folder
         self._event = threading.Event()
         self._stopping = False
-        self._drain_until_s = 0.0
         self._heartbeat: Mapping[str, Any] | None = None
         self._urgent = False
         self._failures = 0
+        self._retrying = False
         self._retry_at_s = 0.0
         self._tried_at_s = 0.0
         self._envelope_accepted = False
@@ -71,14 +71,14 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
+        self._event.set()
         self._thread.start()
 
-    def stop(self, drain_s: float = 2.0) -> None:
-        """Send what is there for at most ``drain_s``, then end. What remains is on disk."""
-        self._drain_until_s = time.monotonic() + drain_s
+    def stop(self, drain_s: float = 3.0) -> None:
+        """Send what is there, for at most ``drain_s``. What remains is on disk."""
         self._stopping = True
         self._event.set()
-        self._thread.join(drain_s + 3.0)
+        self._thread.join(drain_s)
 
     def beat(self, heartbeat: Mapping[str, Any]) -> None:
         """Send this heartbeat; one that was not sent yet is replaced."""
@@ -91,19 +91,14 @@ class Sender:
         self._event.set()
 
     def _run(self) -> None:
-        while not self._stopping or (
-            len(self._outbox) and time.monotonic() < self._drain_until_s and not self._failures
-        ):
-            if not self._stopping:
-                self._event.wait(self._wait_s())
+        stopping = False
+        while not stopping:
+            self._event.wait(max(0.0, self._retry_at_s - time.monotonic()) if self._retrying else None)
             self._event.clear()
+            stopping = self._stopping
             self._send_reports()
             self._send_heartbeat()
         self._client.close()
-
-    def _wait_s(self) -> float | None:
-        """Until the next try; None: until somebody wakes us."""
-        return max(0.0, self._retry_at_s - time.monotonic()) if len(self._outbox) else None
 
     def _send_heartbeat(self) -> None:
         heartbeat, self._heartbeat = self._heartbeat, None
@@ -127,11 +122,13 @@ class Sender:
             self._retry_at_s = min(self._retry_at_s, self._tried_at_s + _SOON_S)
         if time.monotonic() < self._retry_at_s:
             return
+        self._retrying = False
         while (batch := self._outbox.next_batch()) is not None:
             self._tried_at_s = time.monotonic()
             if not self._send(batch):
                 self._retry_at_s = max(self._retry_at_s, time.monotonic() + backoff_s(self._failures))
                 self._failures += 1
+                self._retrying = True
                 return
             self._failures = 0
             self._retry_at_s = 0.0

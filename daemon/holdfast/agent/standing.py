@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.agent.schedule import Hysteresis
 from holdfast_checks.result import Result, Verdict
 
 Key = tuple[str, str, str]
@@ -46,22 +47,48 @@ class Standing:
     """The findings of periodic checks that stand on this node."""
 
     reminder_s: float = 600.0
+    expected: frozenset[str] = frozenset()
+    """Ids of the checks that must answer before the node counts as all OK."""
     _said: dict[Key, _Said] = field(default_factory=dict)
-    _verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    _passed: dict[str, bool] = field(default_factory=dict)
+    """Check → whether its latest run found nothing but OK (or nothing that applies)."""
+    _readings: dict[Key, Hysteresis] = field(default_factory=dict)
 
-    def judge(self, results: Iterable[Result], now_s: float) -> News:
-        """Take in the results of one run of checks."""
+    def judge(self, results: Iterable[Result], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
+        """Take in the results of one run of one check."""
+        results = list(results)
+        for check in {result.check for result in results}:
+            fine = (result.verdict in (Verdict.OK, Verdict.SKIPPED) for result in results if result.check == check)
+            self._passed[check] = all(fine)
         findings: list[Result] = []
         clears: list[tuple[str, str]] = []
-        results = list(results)
-        bad_now = {key_of(result) for result in results if result.bad}
+        bad_now = {key_of(result)[:2] for result in results if result.bad}
         for result in results:
-            self._verdicts[(result.check, result.component)] = result.verdict
-            if result.bad and self._worth_saying(result, now_s):
-                findings.append(result)
-            elif result.verdict is Verdict.OK and self._settle(result, bad_now):
-                clears.append((result.check, result.component))
+            if result.bad:
+                if self._counts(result, hysteresis) and self._worth_saying(result, now_s):
+                    findings.append(result)
+            elif result.verdict is Verdict.OK and key_of(result)[:2] not in bad_now and self._all_good(result):
+                clears += self._settle(result)
         return News(tuple(findings), tuple(clears))
+
+    def _counts(self, result: Result, hysteresis: tuple[int, int]) -> bool:
+        """Whether a bad reading counts by now; for the other faults of its component it is a good one."""
+        key = key_of(result)
+        if hysteresis == (1, 1):
+            return True
+        self._readings.setdefault(key, Hysteresis(*hysteresis))
+        return [readings.add(other == key) for other, readings in self._of(result)][-1] is True
+
+    def _of(self, result: Result) -> list[tuple[Key, Hysteresis]]:
+        """Readings of the result's component, its own fault last."""
+        key = key_of(result)
+        found = [(other, readings) for other, readings in self._readings.items() if other[:2] == key[:2]]
+        return sorted(found, key=lambda each: each[0] == key)
+
+    def _all_good(self, result: Result) -> bool:
+        """Whether an OK is believed by now."""
+        believed = [readings.add(False) is False for _key, readings in self._of(result)]
+        return all(believed)
 
     def _worth_saying(self, result: Result, now_s: float) -> bool:
         shape = f"{result.verdict}/{result.severity}/{result.remedy}"
@@ -71,13 +98,12 @@ class Standing:
         self._said[key_of(result)] = _Said(shape, now_s)
         return True
 
-    def _settle(self, result: Result, bad_now: set[Key]) -> bool:
-        if any(key[:2] == (result.check, result.component) for key in bad_now):
-            return False  # the same run also found something bad there: not a clean bill
-        told = [key for key in self._said if key[:2] == (result.check, result.component)]
+    def _settle(self, result: Result) -> list[tuple[str, str]]:
+        place = (result.check, result.component)
+        told = [key for key in self._said if key[:2] == place]
         for key in told:
             del self._said[key]
-        return bool(told)
+        return [place] if told else []
 
     @property
     def failing(self) -> tuple[str, ...]:
@@ -87,7 +113,7 @@ class Standing:
     @property
     def all_ok(self) -> bool:
         """Nothing stands, and every check that applies has answered OK."""
-        return not self._said and all(v in (Verdict.OK, Verdict.SKIPPED) for v in self._verdicts.values())
+        return not self._said and all(self._passed.get(check, False) for check in self.expected)
 
     def dump(self) -> str:
         """What must survive a restart, so that a fault that ended meanwhile is still cleared."""

@@ -1,0 +1,230 @@
+"""Orders from the controller: asked for by a long poll, remembered before they are carried out, carried out at most once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agent.client import Client
+from holdfast.agent.memory import Memory
+from holdfast.agent.outbox import Item
+from holdfast.agent.sender import Identity, backoff_s
+from holdfast.model.errors import HoldfastError, Unavailable
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 25.0
+_AGAIN_S = 30.0
+"""An outcome that the controller has, yet asks for again after this long, is sent again."""
+_KEPT_S = 7 * 24 * 3600.0
+_AT_A_TIME = 4
+_PAUSE_S = 0.2
+"""Between two polls that brought nothing but orders known already (being carried out)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order as it came."""
+
+    id: str
+    verb: str
+    args: Mapping[str, Any]
+    boot_id: str
+    instance_id: str
+    expires_at_s: float
+    """On this node's CLOCK_MONOTONIC."""
+    incident: str = ""
+
+    @classmethod
+    def from_wire(cls, raw: Mapping[str, Any], now_s: float) -> Order:
+        """Raises KeyError, TypeError or ValueError for anything that is not an order."""
+        args = raw.get("args") or {}
+        if not isinstance(args, dict) or not str(raw["id"]):
+            raise ValueError("no order")
+        return cls(
+            id=str(raw["id"])[:256],
+            verb=str(raw["verb"]),
+            args=args,
+            boot_id=str(raw.get("boot_id") or ""),
+            instance_id=str(raw.get("instance_id") or ""),
+            expires_at_s=now_s + float(raw["expires_s"]),
+            incident=str(raw.get("incident") or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of an order."""
+
+    ok: bool
+    summary: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+Verb = Callable[[Order], Done]
+"""Carries an order out in a thread of its own. May raise HoldfastError or OSError, which is a failure with that text."""
+
+
+def refusal(order: Order, identity: Identity, verbs: Mapping[str, Verb], now_s: float) -> str | None:
+    """Why the order is not for this agent now; None: it is."""
+    if order.boot_id and order.boot_id != identity.boot_id:
+        return f"meant for boot {order.boot_id}, this is boot {identity.boot_id}"
+    if order.instance_id and order.instance_id != identity.instance_id:
+        return f"meant for instance {order.instance_id}, this is {identity.instance_id or 'unknown'}"
+    if now_s >= order.expires_at_s:
+        return "expired before it could be carried out"
+    if order.verb not in verbs:
+        return f"unsupported verb {order.verb!r}; this agent knows {', '.join(sorted(verbs))}"
+    return None
+
+
+class OrderBook:
+    """Which orders were taken, on disk. An id once remembered is never carried out again."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._answered_s: dict[str, float] = {}
+
+    def remember(self, order_id: str) -> bool:
+        """Durably, before anything is done. False: it is known already. Raises sqlite3.Error: then nothing may be done."""
+        with self._memory.transaction() as db:
+            db.execute("DELETE FROM orders WHERE outcome IS NOT NULL AND received_s < ?", (time.time() - _KEPT_S,))
+            taken = db.execute("INSERT OR IGNORE INTO orders (id, received_s) VALUES (?, ?)", (order_id, time.time()))
+            return taken.rowcount == 1
+
+    def settle(self, order_id: str, done: Done) -> Item:
+        """Note the outcome and make the item that reports it."""
+        body = {"kind": "order_outcome", "order_id": order_id, "ok": done.ok, "summary": done.summary[:500]}
+        body["detail"] = dict(done.detail)
+        self._answered_s[order_id] = time.monotonic()
+        try:
+            with self._memory.transaction() as db:
+                db.execute("UPDATE orders SET outcome = ? WHERE id = ?", (json.dumps(body), order_id))
+        except sqlite3.Error as error:
+            log.error("event=outcome_not_noted order=%s error=%r", order_id, str(error))
+        return Item(body, time.monotonic())
+
+    def asked_again(self, order_id: str) -> Item | None:
+        """The outcome once more, when the controller still hands the order out long after it was answered."""
+        now_s = time.monotonic()
+        if now_s < self._answered_s.get(order_id, now_s) + _AGAIN_S:
+            self._answered_s.setdefault(order_id, now_s)
+            return None
+        self._answered_s[order_id] = now_s
+        with self._memory.transaction(durable=False) as db:
+            row = db.execute("SELECT outcome FROM orders WHERE id = ?", (order_id,)).fetchone()
+        return Item(json.loads(row[0]), now_s) if row is not None and row[0] is not None else None
+
+    def interrupted(self) -> list[str]:
+        """Orders taken by an earlier process that left no outcome: whether they were carried out is not known."""
+        return [str(row[0]) for row in self._memory.read("SELECT id FROM orders WHERE outcome IS NULL")]
+
+
+class Orders:
+    """A thread that polls, and up to four that carry out."""
+
+    def __init__(
+        self,
+        client: Client,
+        memory: Memory,
+        identity: Identity,
+        verbs: Mapping[str, Verb],
+        report: Callable[[Item], None],
+    ) -> None:
+        """``report`` is called from the threads."""
+        self._client = client
+        self._book = OrderBook(memory)
+        self._identity = identity
+        self._verbs = verbs
+        self._report = report
+        self._stopping = threading.Event()
+        self._slots = threading.BoundedSemaphore(_AT_A_TIME)
+        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
+
+    def start(self) -> None:
+        for order_id in self._book.interrupted():
+            done = Done(False, "the agent ended while it carried this out; not known how far it came, not tried again")
+            self._report(self._book.settle(order_id, done))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more orders are taken; a poll that waits is left to end with the process."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                raw = self._poll()
+            except Unavailable as error:
+                if not failures:
+                    log.info("event=orders_unreachable error=%r", str(error))
+                self._stopping.wait(max(0.1, backoff_s(failures)))
+                failures += 1
+                continue
+            failures = 0
+            fresh = [self.take(each) for each in raw]
+            if raw and not any(fresh):
+                self._stopping.wait(_PAUSE_S)
+
+    def _poll(self) -> list[Mapping[str, Any]]:
+        query = {
+            "node": self._identity.node,
+            "instance_id": self._identity.instance_id,
+            "boot_id": self._identity.boot_id,
+            "wait_s": f"{WAIT_S:g}",
+        }
+        asked_s = time.monotonic()
+        answer = self._client.get("/v1/orders", query, WAIT_S + 10.0)
+        orders = answer.body.get("orders")
+        if answer.status != 200 or not isinstance(orders, list):
+            raise Unavailable(f"orders answered {answer.status} {answer.error}")
+        if not orders and time.monotonic() < asked_s + 1.0:
+            self._stopping.wait(1.0)  # a controller that does not wait must not be asked in a circle
+        return [each for each in orders if isinstance(each, dict)]
+
+    def take(self, raw: Mapping[str, Any]) -> bool:
+        """Take one order; whether it was new. Not carried out unless it could be remembered on disk first."""
+        try:
+            order = Order.from_wire(raw, time.monotonic())
+        except (KeyError, TypeError, ValueError):
+            log.warning("event=order_unreadable keys=%s", sorted(raw)[:10])
+            return False
+        try:
+            if not self._book.remember(order.id):
+                again = self._book.asked_again(order.id)
+                if again is not None:
+                    self._report(again)
+                return False
+        except sqlite3.Error as error:
+            log.error("event=order_not_taken order=%s error=%r reason=cannot_be_remembered", order.id, str(error))
+            return False
+        why = refusal(order, self._identity, self._verbs, time.monotonic())
+        if why is not None:
+            self._settle(order, Done(False, f"refused: {why}"))
+            return True
+        threading.Thread(target=self._carry_out, args=(order,), name=f"order-{order.verb}", daemon=True).start()
+        return True
+
+    def _carry_out(self, order: Order) -> None:
+        with self._slots:
+            why = refusal(order, self._identity, self._verbs, time.monotonic())  # it may have waited for a slot
+            if why is not None:
+                self._settle(order, Done(False, f"refused: {why}"))
+                return
+            log.info("event=order_begun order=%s verb=%s incident=%s", order.id, order.verb, order.incident)
+            try:
+                done = self._verbs[order.verb](order)
+            except (HoldfastError, OSError, ValueError, KeyError, TypeError) as error:
+                done = Done(False, f"{type(error).__name__}: {error}")
+        self._settle(order, done)
+
+    def _settle(self, order: Order, done: Done) -> None:
+        log.info("event=order_done order=%s verb=%s ok=%s summary=%r", order.id, order.verb, done.ok, done.summary)
+        self._report(self._book.settle(order.id, done))

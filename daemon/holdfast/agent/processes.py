@@ -1,0 +1,215 @@
+"""Processes of this node as Slurm and the kernel know them. I/O only."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from holdfast.model.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+SCONTROL_TIMEOUT_S = 5.0
+_NO_STEPS = ("does not exist on node", "No job steps exist", "Invalid job id")
+_TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
+_JOB_CGROUP = re.compile(r"/job_(\d+)(?:/|$)")
+_STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stepd:
+    """One slurmstepd. Pid and start time together name a process for good."""
+
+    pid: int
+    started_ticks: int
+    job_id: int
+    step: str
+
+
+def start_ticks(pid: int) -> int | None:
+    """Field 22 of /proc/PID/stat; None: the process is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def handles(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler of its own for the signal (SigCgt in /proc/PID/status)."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
+    return bool(masks and masks[0] >> (number - 1) & 1)
+
+
+def owner_of(pid: int) -> int | None:
+    """Effective uid of the process; None: it is gone."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def job_of_cgroup(pid: int) -> int | None:
+    """The job whose cgroup the process is in; None: no cgroup of a job, or the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    found = {int(match.group(1)) for match in map(_JOB_CGROUP.search, text.splitlines()) if match is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+class SlurmNode:
+    """This node's slurmd, its steps and its jobs' processes."""
+
+    def __init__(self, node: str, pid_file: Path, scontrol: str, slurm_conf: Path | None) -> None:
+        self._node = node
+        self._pid_file = pid_file
+        self._scontrol = scontrol
+        self._env = {**os.environ, **({"SLURM_CONF": str(slurm_conf)} if slurm_conf else {})}
+
+    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
+        """Job → its processes on this node, from slurmd's own word; of one job or of all. Blocks for up to 5 s.
+
+        A node without such a job is an empty mapping. Raises Unavailable when slurmd's word cannot be had."""
+        command = [self._scontrol, "listpids", "*" if job_id is None else str(job_id), self._node]
+        done = self._run(command)
+        said = done.stdout + done.stderr
+        if done.returncode != 0 and not any(text in said for text in _NO_STEPS):
+            raise Unavailable(f"scontrol listpids: {said.strip()[:200]}")
+        return parse_listpids(done.stdout)
+
+    def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command, capture_output=True, text=True, timeout=SCONTROL_TIMEOUT_S, env=self._env, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(f"{command[0]} did not answer within {SCONTROL_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise Unavailable(f"{command[0]}: {error.strerror}") from error
+
+    def stepds(self, job_id: int | None = None) -> list[Stepd]:
+        """slurmstepd processes of this node's slurmd, proved by owner, executable and parent, not by their title alone.
+
+        Raises Unavailable when slurmd cannot be identified, since nothing can be proved then."""
+        slurmd = self._slurmd()
+        parents = {slurmd.pid, slurmd.ppid()}
+        uid = slurmd.uids().effective
+        found = []
+        for process in psutil.process_iter():
+            step = _stepd(process)
+            if step is None or (job_id is not None and step.job_id != job_id):
+                continue
+            if _proved(process, parents, uid):
+                found.append(step)
+        return found
+
+    def _slurmd(self) -> psutil.Process:
+        try:
+            process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
+            if process.name() != "slurmd":
+                raise Unavailable(
+                    f"{self._pid_file} names process {process.pid}, which is {process.name()!r}, not slurmd"
+                )
+        except (OSError, ValueError, psutil.Error) as error:
+            raise Unavailable(f"slurmd not found by {self._pid_file}: {error}") from error
+        return process
+
+
+def parse_listpids(text: str) -> dict[int, frozenset[int]]:
+    """``scontrol listpids``: a head line, then PID JOBID STEPID LOCALID GLOBALID; -1 stands where nothing is known."""
+    found: dict[int, set[int]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) >= 3 and words[0].isdigit() and words[1].isdigit():
+            found.setdefault(int(words[1]), set()).add(int(words[0]))
+    return {job: frozenset(pids) for job, pids in found.items()}
+
+
+def _stepd(process: psutil.Process) -> Stepd | None:
+    try:
+        title = " ".join(process.cmdline())
+    except psutil.Error:
+        return None
+    match = _TITLE.match(title)
+    ticks = start_ticks(process.pid) if match else None
+    if match is None or ticks is None:
+        return None
+    return Stepd(process.pid, ticks, int(match["job"]), match["step"])
+
+
+def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
+    try:
+        executable = os.readlink(f"/proc/{process.pid}/exe").removesuffix(" (deleted)")
+        return (
+            os.path.basename(executable) == "slurmstepd"
+            and process.ppid() in parents
+            and process.uids().effective == uid
+        )
+    except (OSError, psutil.Error):
+        return False
+
+
+def live_tasks(step: Stepd) -> int:
+    """Processes that the step still has: below it, or in its cgroup. Zombies are not live."""
+    try:
+        process = psutil.Process(step.pid)
+        below = [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    except psutil.NoSuchProcess:
+        return 0
+    return len({child.pid for child in below} | (_step_cgroup_pids(step.pid) - {step.pid}))
+
+
+def _step_cgroup_pids(pid: int) -> set[int]:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return set()
+    pids: set[int] = set()
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        match = _STEP_CGROUP.match(path)
+        if match is None:
+            continue
+        root = Path("/sys/fs/cgroup") / controllers if controllers else Path("/sys/fs/cgroup")
+        for folder, _folders, files in os.walk(f"{root}{match['step']}"):
+            if "cgroup.procs" in files:
+                pids |= _pids_in(Path(folder) / "cgroup.procs")
+    return pids
+
+
+def _pids_in(path: Path) -> set[int]:
+    try:
+        return {int(word) for word in path.read_text(encoding="ascii").split()}
+    except OSError:
+        return set()
+
+
+def send_signal(pid: int, number: signal.Signals, started_ticks: int | None) -> bool:
+    """Signal exactly this process through a pidfd; False: it is gone, or the number names another one by now."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        if started_ticks is not None and start_ticks(pid) != started_ticks:
+            return False
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

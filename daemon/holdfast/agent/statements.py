@@ -1,0 +1,123 @@
+"""What jobs say on their node: parsed, bound to the caller and its job, and counted. Pure but for the clock handed in."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.agent.outbox import Item
+
+KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
+_DETAIL = frozenset({"layout", "fenced", "save_signal", "bytes", "run"})
+_LONGEST_PATH = 4096
+_BIG = 2**63 - 1
+_JOBS_KEPT = 1000
+PROGRESS_EVERY_S = 1.0
+
+
+class Malformed(ValueError):
+    """The line is no statement; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One statement as the job wrote it; nothing in it is believed yet."""
+
+    kind: str
+    job_id: int
+    restarts: int
+    step: int | None
+    path: str | None
+    detail: Mapping[str, str | int | bool]
+
+    def item(self, uid: int, now_s: float) -> Item:
+        """For the outbox, once it is bound. ``uid`` is the kernel's word. Of progress only the latest waits."""
+        body: dict[str, Any] = {
+            "kind": "statement",
+            "statement": self.kind,
+            "job_id": self.job_id,
+            "uid": uid,
+            "restarts": self.restarts,
+            "step": self.step,
+            "path": self.path,
+            "detail": dict(self.detail),
+        }
+        key = f"progress/{self.job_id}/{self.restarts}" if self.kind == "progress" else ""
+        return Item(body, now_s, key)
+
+
+def parse(line: bytes) -> Said:
+    """Raises Malformed."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed("not JSON") from error
+    if not isinstance(raw, dict):
+        raise Malformed("not an object")
+    kind = raw.get("kind")
+    if kind not in KINDS:
+        raise Malformed("unknown kind")
+    path = raw.get("dir") if kind == "checkpoint.register" else raw.get("path")
+    if path is not None and (not isinstance(path, str) or len(path) > _LONGEST_PATH or not path.startswith("/")):
+        raise Malformed("the path must be absolute and shorter than 4096 characters")
+    if path is not None and any(ord(char) < 32 or ord(char) == 127 for char in path):
+        raise Malformed("the path holds control characters")
+    if kind == "checkpoint.register" and path is None:
+        raise Malformed("dir is missing")
+    detail = {key: value for key, value in raw.items() if key in _DETAIL and _short(value)}
+    job_id, restarts = _integer(raw, "job_id", low=1), _integer(raw, "restarts", default=0)
+    step = None if raw.get("step") is None else _integer(raw, "step")
+    if step is None and kind != "checkpoint.register":
+        raise Malformed("step is missing")
+    return Said(kind, job_id, restarts, step, path, detail)
+
+
+def _short(value: object) -> bool:
+    return isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 256)
+
+
+def _integer(raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None) -> int:
+    value = raw.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _BIG:
+        raise Malformed(f"{name} must be a whole number from {low}")
+    return value
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was last heard of each job: keeps progress to one a second and refuses a word from an older run."""
+
+    _runs: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
+
+    def take(self, said: Said, now_s: float) -> str | None:
+        """Why the statement is dropped; None: it counts."""
+        restarts, progress_s = self._runs.get(said.job_id, (0, float("-inf")))
+        if said.restarts < restarts:
+            return "a later run of the job has spoken already"
+        if said.kind == "progress":
+            if said.restarts == restarts and now_s < progress_s + PROGRESS_EVERY_S:
+                return "more than one progress a second"
+            progress_s = now_s
+        self._runs[said.job_id] = (said.restarts, progress_s)
+        self._runs.move_to_end(said.job_id)
+        while len(self._runs) > _JOBS_KEPT:
+            self._runs.popitem(last=False)
+        return None
+
+
+@dataclass(slots=True)
+class Rate:
+    """A token bucket for each user: ``per_s`` lines a second, bursts up to ``burst``."""
+
+    per_s: float = 20.0
+    burst: float = 60.0
+    _left: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def allow(self, uid: int, now_s: float) -> bool:
+        left, at_s = self._left.get(uid, (self.burst, now_s))
+        left = min(self.burst, left + (now_s - at_s) * self.per_s)
+        self._left[uid] = (left - 1 if left >= 1 else left, now_s)
+        return left >= 1

@@ -1,0 +1,173 @@
+"""What an order can ask for, and the facts that are checked on the node itself before it is done."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.processes import SlurmNode, Stepd, handles, live_tasks, send_signal, start_ticks
+from holdfast.model.errors import Rejected
+from holdfast_checks.registry import Check
+from holdfast_checks.result import Result, Severity, Verdict
+
+_GRACE_MAX_S = 30.0
+_PROBE_TIMEOUT_MAX_S = 10.0
+_NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
+SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
+"""What a job may be sent as its own signal of choice: nothing that ends it without a chance to save."""
+
+CheckRun = Callable[[list[str]], Mapping[str, tuple[Result, ...]]]
+"""Ids of checks (empty: all) → their fresh results by check; raises Unavailable when they cannot be had in time."""
+
+
+def number(args: Mapping[str, Any], name: str, default: float, high: float) -> float:
+    """A number from an order's arguments, within 0 and ``high``. Raises Rejected."""
+    value = args.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
+        raise Rejected(f"argument {name} must be between 0 and {high:g}, not {value!r}")
+    return float(value)
+
+
+def job_id_of(args: Mapping[str, Any]) -> int:
+    """The order's job. Raises Rejected."""
+    value = args.get("job_id")
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise Rejected(f"argument job_id must be a job's number, not {value!r}")
+    return value
+
+
+def validate(
+    checks: CheckRun, known: Callable[[], Mapping[str, Check]], gpus: Callable[[], list[str]], slurm: SlurmNode
+) -> Verb:
+    """All checks afresh; ok only if nothing is bad and every check that applies has answered."""
+
+    def verb(order: Order) -> Done:
+        wanted = [str(name) for name in order.args.get("checks") or ()]
+        unknown = [name for name in wanted if name not in known()]
+        if unknown:
+            raise Rejected(f"unknown checks: {', '.join(unknown)}")
+        if order.args.get("expect_no_job"):
+            jobs = sorted({step.job_id for step in slurm.stepds()})
+            if jobs:
+                return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
+        results = checks(wanted)
+        problems = [problem for found in results.values() for result in found if (problem := _problem(result))]
+        silent = sorted(set(wanted or known()) - set(results))
+        problems += [f"{name} did not answer" for name in silent]
+        uuids = gpus()
+        detail = {"results": [_plain(r) for found in results.values() for r in found], "gpu_uuids": uuids}
+        summary = "; ".join(problems) if problems else f"{len(results)} checks OK, {len(uuids)} GPUs"
+        return Done(not problems, summary[:500], detail)
+
+    return verb
+
+
+def _problem(result: Result) -> str | None:
+    """Why a result keeps a node from serving; a warning does not."""
+    if result.verdict is Verdict.UNKNOWN:
+        return f"{result.check} {result.component} unknown: {result.summary}"
+    if result.bad and result.severity is not Severity.WARNING:
+        return f"{result.check} {result.component} {result.code}: {result.summary}"
+    return None
+
+
+def _plain(result: Result) -> dict[str, Any]:
+    keep = ("check", "verdict", "component", "code", "severity", "summary")
+    return {key: value for key, value in asdict(result).items() if key in keep and value not in (None, "")}
+
+
+def probe_peer(order: Order) -> Done:
+    """Whether a TCP port of another machine answers from here. A refusal is an answer of the machine, but not of the port."""
+    address, port = str(order.args.get("address", "")), order.args.get("port")
+    if not address or isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+        raise Rejected("arguments address and port are needed")
+    timeout_s = number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
+    began_s = time.monotonic()
+    try:
+        socket.create_connection((address, port), max(0.05, timeout_s)).close()
+    except OSError as error:
+        waited = {
+            "errno": error.errno or 0,
+            "error": str(error)[:200],
+            "waited_s": round(time.monotonic() - began_s, 3),
+        }
+        return Done(False, f"{address}:{port} not reached: {error}", waited)
+    return Done(True, f"{address}:{port} answered", {"waited_s": round(time.monotonic() - began_s, 3)})
+
+
+def end_leftover_step(slurm: SlurmNode) -> Verb:
+    """End slurmstepd processes of a job that have nothing left to do, as the facts in the order claim.
+
+    Only those that are there when the order comes; none of ``batch`` or ``extern``; each must have no live task both before
+    and after the grace, so that one that is just starting or just ending is left alone."""
+
+    def verb(order: Order) -> Done:
+        job_id = job_id_of(order.args)
+        grace_s = number(order.args, "grace_s", 1.0, _GRACE_MAX_S)
+        steps = [step for step in slurm.stepds(job_id) if step.step not in _NEVER_ENDED]
+        idle = [step for step in steps if _age_s(step) >= grace_s and live_tasks(step) == 0]
+        if idle:
+            time.sleep(grace_s)
+        ended = [
+            step for step in idle if live_tasks(step) == 0 and send_signal(step.pid, signal.SIGKILL, step.started_ticks)
+        ]
+        busy = sorted(step.step for step in steps if step not in idle)
+        detail = {
+            "ended": [f"{job_id}.{step.step}" for step in ended],
+            "pids": [step.pid for step in ended],
+            "busy": busy,
+        }
+        if busy:
+            return Done(False, f"steps of job {job_id} still have tasks: {', '.join(busy)}", detail)
+        return Done(True, f"ended {len(ended)} leftover steps of job {job_id}", detail)
+
+    return verb
+
+
+def _age_s(step: Stepd) -> float:
+    ticks = os.sysconf("SC_CLK_TCK")
+    if start_ticks(step.pid) != step.started_ticks:
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - step.started_ticks / ticks
+
+
+def ask_job_to_save(slurm: SlurmNode) -> Verb:
+    """Send the job's processes on this node the signal that its owner chose: only those that belong to that owner, and only
+    those that handle the signal, since it would end the others (a batch script's shell above all)."""
+
+    def verb(order: Order) -> Done:
+        job_id = job_id_of(order.args)
+        name = str(order.args.get("signal", "SIGUSR1")).upper()
+        name = name if name.startswith("SIG") else f"SIG{name}"
+        uid = order.args.get("uid")
+        if name not in SAVE_SIGNALS:
+            raise Rejected(f"signal {name} is not one of {', '.join(sorted(SAVE_SIGNALS))}")
+        if isinstance(uid, bool) or not isinstance(uid, int) or uid < 0:
+            raise Rejected("argument uid (the job's owner) is needed")
+        pids = slurm.job_pids(job_id).get(job_id, frozenset())
+        owned = [(pid, ticks) for pid in sorted(pids) if (ticks := _owned_by(pid, uid)) is not None]
+        if not owned:
+            raise Rejected(f"job {job_id} of uid {uid} has no process on this node")
+        chosen = signal.Signals[name]
+        told = [pid for pid, ticks in owned if handles(pid, chosen) and send_signal(pid, chosen, ticks)]
+        return Done(bool(told), f"sent {name} to {len(told)} processes of job {job_id} that handle it", {"pids": told})
+
+    return verb
+
+
+def _owned_by(pid: int, uid: int) -> int | None:
+    """Start time of the process if all of it is the user's and it is no slurmstepd."""
+    try:
+        process = psutil.Process(pid)
+        mine = set(process.uids()) == {uid} and process.name() != "slurmstepd"
+    except psutil.Error:
+        return None
+    return start_ticks(pid) if mine else None
