@@ -19,6 +19,7 @@ from holdfast.config.sections import (
     LogSection,
     ModeSection,
     NotifySection,
+    RunSection,
     ServerSection,
     SparesSection,
     StoreSection,
@@ -46,6 +47,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "provider": (Ec2Settings, frozenset({"cluster"})),
     "spares": (SparesSection, frozenset()),
     "notify": (NotifySection, frozenset()),
+    "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
 }
 """Section → the class that it fills, and fields of it that are set elsewhere. ``provider`` has ``kind`` besides."""
@@ -65,6 +67,7 @@ class Settings:
     ec2: Ec2Settings | None = None
     """Set when the provider is ``ec2``."""
     notify: NotifySection = field(default_factory=NotifySection)
+    run: RunSection = field(default_factory=RunSection)
     log: LogSection = field(default_factory=LogSection)
     profile: str | None = None
     profile_changes: Mapping[str, Any] = field(default_factory=dict)
@@ -115,6 +118,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         provider=kind,
         ec2=ec2,
         notify=section("notify", NotifySection),
+        run=section("run", RunSection),
         log=section("log", LogSection),
         profile=profile,
         profile_changes={f"{name}.{key}": value for name, keys in changes.items() for key, value in keys.items()},
@@ -211,6 +215,7 @@ def _resolved(settings: Settings) -> Settings:
     server = settings.server
     return replace(
         settings,
+        run=replace(settings.run, dir=base / settings.run.dir),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
     )

@@ -53,6 +53,13 @@ class NotifySection:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSection:
+    dir: Path = option(Path("/run/holdfast"), "Folder of the sockets by which controller and actor wake each other.")
+    holder: str = option("", "Name of this controller in the leader's lease; empty: the host name.")
+    cold_start_s: float = option(30.0, "After a start nothing is concluded from an agent's silence for so long.", low=0)
+
+
+@dataclass(frozen=True, slots=True)
 class LogSection:
     format: str = option("text", "Shape of a log line: text (key=value) or json.")
     level: str = option("info", "debug, info, warning or error.")

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+from holdfast.controller.adopt import adopt
 from holdfast.controller.correlate import correlate
 from holdfast.controller.decide import decide
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
+from holdfast.controller.identity import follow_identity
 from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
@@ -23,6 +25,8 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
     """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents."""
     total = Change()
     for stage in (
+        adopt,
+        follow_identity,
         lambda w: correlate(w, new_id),
         lambda w: watch_silence(w, new_id),
         follow_jobs,

@@ -116,19 +116,20 @@ class Machine:
         self.power_off()
         nvml.reboot(self.host.nvml_state)
         self.host.boot()
-        self._forget_old_run()
+        self.forget_old_run()
         self.power_on(rebooted=rebooted)
 
     def replace(self, instance_id: str | None = None) -> None:
         """Other hardware under the same name: new GPU UUIDs, instance id and boot id; slurmd and agent start on it."""
         self.power_off()
         self.host.replace_hardware(instance_id)
-        self._forget_old_run()
+        self.forget_old_run()
         shutil.rmtree(self.host.folder / "agent", ignore_errors=True)
         (self.host.folder / "agent").mkdir()
         self.power_on(rebooted=True)
 
-    def _forget_old_run(self) -> None:
+    def forget_old_run(self) -> None:
+        """Empty slurmd's spool, as a boot empties /run."""
         # slurmd's spool holds the sockets of dead slurmstepd; a machine's /run is empty after a boot.
         shutil.rmtree(self._spool, ignore_errors=True)
 
@@ -137,6 +138,11 @@ class Machine:
         write_atomically(self._agent_file, json.dumps({"argv": list(argv), "env": dict(env or {})}, indent=1) + "\n")
         if self._processes.alive(self.slurmd):
             self.start_agent()
+
+    def forget_agent(self) -> None:
+        """End the agent and start none any more."""
+        self._processes.kill(self.agent)
+        self._agent_file.unlink(missing_ok=True)
 
     def start_agent(self, extra_env: Mapping[str, str] | None = None) -> None:
         """Start the agent unless none is set or it runs."""

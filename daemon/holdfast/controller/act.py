@@ -1,0 +1,289 @@
+"""Carry out one intent: look at the facts again, do it, say what came of it. The only place that changes the world outside.
+
+Every step is written so that it may be repeated after a crash: what has happened already is found outside and not done again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from holdfast.model.action import (
+    Action,
+    AdoptSpare,
+    Assign,
+    CheckInstance,
+    Drain,
+    DropHold,
+    HoldJob,
+    HoldNodes,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    PromoteSpare,
+    Release,
+    Requeue,
+    SendOrder,
+    SetDown,
+    TellOwner,
+    Terminate,
+    Undrain,
+)
+from holdfast.model.book import NodeMark
+from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
+from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
+from holdfast.model.ids import incident_of_reason
+from holdfast.ports import Clock, Instance, Notifier, Outcome, Provider, Scheduler
+
+log = logging.getLogger(__name__)
+
+RELEASE_PATIENCE_S = 3.0
+"""A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
+POWER_OFF_PATIENCE_S = 30.0
+"""How long one attempt waits for a terminated machine to be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Everything that the actor may touch."""
+
+    scheduler: Scheduler
+    provider: Provider
+    notifier: Notifier
+    clock: Clock
+    sleep: Callable[[float], None]
+    marks: Callable[[], dict[str, NodeMark]]
+    """The drains that are ours, from the store."""
+    spare_reservation: str = "holdfast-spares"
+
+
+class Refused(HoldfastError):
+    """The facts have changed since the decision: the step is rightly not done."""
+
+
+def carry_out(intent: Intent, outside: Outside) -> Outcome:
+    """Do it, or find that it is done. Never raises for anything that the outside may answer."""
+    try:
+        return _perform(intent.action, intent.incident_id, outside)
+    except Refused as refusal:
+        return Outcome(IntentState.REFUSED, str(refusal))
+    except (Unavailable, NotPermitted) as error:
+        return Outcome(IntentState.FAILED, str(error), retryable=True)
+    except OutsideError as error:
+        return Outcome(IntentState.FAILED, str(error))
+
+
+def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step
+    match action:
+        case Drain():
+            return _drain(action, outside)
+        case SetDown():
+            return _set_down(action, outside)
+        case Undrain():
+            return _undrain(action, outside)
+        case HoldNodes():
+            return _hold_nodes(action, outside)
+        case PromoteSpare():
+            return _promote(action, outside)
+        case Requeue():
+            return _requeue(action, outside)
+        case Release():
+            return _release(action, outside)
+        case DropHold():
+            outside.scheduler.delete_reservation(action.reservation)
+            return _done(f"reservation {action.reservation} is gone")
+        case HoldJob():
+            return _hold_job(action, outside)
+        case TellOwner():
+            outside.scheduler.tell_owner(_job(action.job, outside).key.job_id, action.text)
+            return _done("told")
+        case Launch():
+            return _launch(action, incident, outside)
+        case Terminate():
+            return _terminate(action, outside)
+        case Assign():
+            outside.provider.assign(action.instance_id, action.node)
+            return _done(f"{action.instance_id} serves {action.node}")
+        case CheckInstance():
+            return _check(action, outside)
+        case AdoptSpare():
+            return _adopt(action, outside)
+        case Notify():
+            outside.notifier.notify(action.subject, action.body)
+            return _done("told")
+        case SendOrder():
+            raise Rejected("orders are handed out by the API, not by the actor")
+
+
+def _done(text: str, **result: object) -> Outcome:
+    return Outcome(IntentState.DONE, text, result=result)
+
+
+def _mark(node: Node, fallback: str = "") -> NodeMark:
+    incident = incident_of_reason(node.reason) or fallback
+    return NodeMark(node.name, incident, node.reason, node.reason_user, node.reason_time)
+
+
+def _foreign(node: Node) -> bool:
+    return node.out_of_service and bool(node.reason) and incident_of_reason(node.reason) is None
+
+
+def _drain(action: Drain, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    if _foreign(node):
+        raise Refused(f"{node.reason_user or 'somebody'} has taken the node out already: {node.reason!r} stays")
+    if not node.draining:
+        outside.scheduler.drain(action.node, action.reason)
+        node = outside.scheduler.node(action.node)
+    if not node.draining:
+        raise Unavailable(f"Slurm accepted the drain of {action.node} but does not show it")
+    return Outcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+
+
+def _set_down(action: SetDown, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    if _foreign(node) and not node.down:
+        raise Refused(f"{node.reason_user or 'somebody'} has drained the node: {node.reason!r} stays")
+    if not (node.down and node.draining):
+        outside.scheduler.set_down(action.node, action.reason)
+        node = outside.scheduler.node(action.node)
+    return Outcome(IntentState.DONE, f"DOWN and DRAIN: {node.reason}", mark=_mark(node))
+
+
+def _undrain(action: Undrain, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    mark = outside.marks().get(action.node)
+    if not node.out_of_service:
+        return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
+    if mark is None or mark.reason != action.mark:
+        raise Refused("the store knows no drain of ours on this node")
+    if (node.reason, node.reason_user, node.reason_time) != (mark.reason, mark.user, mark.time):
+        raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
+    outside.scheduler.undrain(action.node)
+    return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
+
+
+def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
+    outside.scheduler.create_reservation(
+        action.reservation, action.nodes, users=(action.user,), duration_s=action.duration_s, hold_for_job=True
+    )
+    return _done(f"{len(action.nodes)} nodes kept for job {action.job}")
+
+
+def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
+    """The hold already names the spare (reservations may overlap), so it leaves the pool without a moment in the open."""
+    pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+    left = tuple(n for n in pool if n != action.node)
+    if left != pool:
+        outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
+    return _done(f"{action.node} left the spare pool, {len(left)} spares left")
+
+
+def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
+    try:
+        pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+    except NotFound:
+        outside.scheduler.create_reservation(
+            outside.spare_reservation, (action.node,), users=("root",), duration_s=None
+        )
+        return _done(f"{action.node} is the first of the spare pool")
+    if action.node not in pool:
+        outside.scheduler.set_reservation_nodes(outside.spare_reservation, tuple(sorted({*pool, action.node})))
+    return _done(f"{action.node} is in the spare pool")
+
+
+def _job(key: JobKey, outside: Outside) -> Job:
+    job = outside.scheduler.job(key.job_id)
+    if job.key.submit_time != key.submit_time:
+        raise Refused(f"job id {key.job_id} belongs to another job now")
+    return job
+
+
+def _requeue(action: Requeue, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.restarts > action.restarts:
+        return _done("it was requeued already", restarts=job.restarts)
+    if job.state in ("COMPLETED", "CANCELLED", "TIMEOUT"):
+        raise Refused(f"the job ended by itself: {job.state}")
+    if job.state in ("PENDING", "REQUEUED"):
+        return _done(f"it is {job.state} already")
+    outside.scheduler.requeue(action.job.job_id)
+    return _done("requeued")
+
+
+def _release(action: Release, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.restarts > action.restarts or (
+        job.restarts == action.restarts and job.state in HOLDING_STATES - {"COMPLETING"}
+    ):
+        return _done(f"it is {job.state} already")
+    if job.restarts < action.restarts:
+        raise Unavailable("the run that was stopped is not over yet")
+    if set(action.exclude) != set(job.excluded_nodes):
+        outside.scheduler.set_excluded_nodes(action.job.job_id, action.exclude)
+    patience = Retrying(
+        stop=stop_after_delay(RELEASE_PATIENCE_S),
+        wait=wait_fixed(0.1),
+        retry=retry_if_exception_type(Rejected),
+        sleep=outside.sleep,
+    )
+    try:
+        patience(outside.scheduler.release, action.job.job_id, reservation=action.reservation)
+    except RetryError as late:
+        raise Unavailable(f"the job is still COMPLETING: {late.last_attempt.exception()}") from late
+    return _done("released")
+
+
+def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
+    _job(action.job, outside)
+    outside.scheduler.hold(action.job.job_id, action.reason)
+    outside.scheduler.tell_owner(action.job.job_id, action.reason)
+    return _done("held")
+
+
+def _launch(action: Launch, incident: str, outside: Outside) -> Outcome:
+    found = outside.provider.find_launched(action.token)
+    made = found or outside.provider.launch(action.node, incident=incident, token=action.token)
+    return _done(f"{'found' if found else 'launched'} {made.instance_id}", instance_id=made.instance_id)
+
+
+def _terminate(action: Terminate, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    serving = outside.provider.instance_of(action.node)
+    if not action.fence and serving is not None and serving.instance_id == action.instance_id:
+        if not node.out_of_service:
+            raise Refused(f"{action.node} is in service in Slurm")
+        if node.completing or outside.scheduler.view().jobs_on(action.node):
+            raise Unavailable(f"{action.node} still holds a job")
+    outside.provider.terminate(action.instance_id)
+    state = _wait_until_off(action.instance_id, outside)
+    if action.fence and state != "terminated":
+        raise Unavailable(f"{action.instance_id} is {state}, not confirmed off")
+    started = node.slurmd_start_time
+    return _done(
+        f"{action.instance_id} is {state}", state=state, slurmd_start_time=started.isoformat() if started else None
+    )
+
+
+def _wait_until_off(instance_id: str, outside: Outside) -> str:
+    until_s = outside.clock.monotonic_s() + POWER_OFF_PATIENCE_S
+    while True:
+        state = _state(instance_id, outside)
+        if state == "terminated" or outside.clock.monotonic_s() >= until_s:
+            return state
+        outside.sleep(0.25)
+
+
+def _state(instance_id: str, outside: Outside) -> str:
+    try:
+        return outside.provider.instance(instance_id).state
+    except NotFound:
+        return "terminated"
+
+
+def _check(action: CheckInstance, outside: Outside) -> Outcome:
+    instance: Instance = outside.provider.instance(action.instance_id)
+    return _done(f"{instance.instance_id} is {instance.state}", state=instance.state, healthy=instance.healthy)

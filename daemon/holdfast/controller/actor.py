@@ -1,0 +1,140 @@
+"""The actor: a small process without a listener, and the only one with rights in Slurm and at the provider.
+
+It takes typed intents from the store, looks at the brakes once more, writes "started", acts, writes the outcome. Steps of one incident
+go in their order within a lane (Slurm, provider, people); incidents do not wait for each other, and a slow launch delays no release."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event as Stop
+
+from holdfast.controller.act import Outside, carry_out
+from holdfast.model.action import (
+    Action,
+    Assign,
+    CheckInstance,
+    Drain,
+    HoldJob,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    Requeue,
+    SetDown,
+    Terminate,
+)
+from holdfast.model.book import Book
+from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.ports import Lease, Outcome, Store
+
+log = logging.getLogger(__name__)
+
+STALE_S = 600.0
+"""A planned step that was not begun for so long is decided anew instead of done late."""
+LOOK_S = 0.5
+"""How often the store is looked at without a nudge."""
+_PROVIDER = (Launch, Terminate, Assign, CheckInstance)
+_BRAKED = (Drain, SetDown, Requeue, HoldJob)
+
+
+def lane(action: Action) -> str:
+    """Which queue of its incident a step waits in."""
+    if isinstance(action, _PROVIDER):
+        return "provider"
+    return "people" if isinstance(action, Notify) else "slurm"
+
+
+def holds_back(book: Book, intent: Intent) -> bool:
+    """The guard's second look, right before the step: a pause holds everything but telling; a brake, what it is for."""
+    if isinstance(intent.action, Notify | CheckInstance):
+        return False
+    if book.paused is not None:
+        return True
+    tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
+    return tripped is not None and isinstance(intent.action, _BRAKED) and intent.planned_at < tripped
+
+
+@dataclass
+class Actor:
+    """Runs until stopped. ``holder`` is the controller that it acts for: it stands by while another one leads."""
+
+    store: Store
+    outside: Outside
+    holder: str
+    wait: Callable[[float], object]
+    """Waits for a nudge, at most so many seconds."""
+    ring: Callable[[], None]
+    """Wakes the controller, and the actor itself: an outcome is in, the next step of the lane may begin."""
+    before_step: Callable[[Intent, str], None] = lambda _intent, _moment: None
+    """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
+    workers: int = 8
+    _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
+
+    def run(self, stop: Stop) -> None:
+        """The actor's loop: look, hand out, wait."""
+        with ThreadPoolExecutor(self.workers, thread_name_prefix="act") as pool:
+            while not stop.is_set():
+                try:
+                    self._hand_out(pool)
+                except OutsideError as error:
+                    log.warning("event=store_unavailable error=%r", str(error))
+                self.wait(LOOK_S)
+
+    def _hand_out(self, pool: ThreadPoolExecutor) -> None:
+        self._reap()
+        lease = self._lease()
+        if lease is None:
+            return
+        intents = self.store.due_intents()
+        if not intents:
+            return
+        book = self.store.load_book(self.outside.clock.now())
+        taken: set[tuple[str, str]] = set(self._busy)
+        for intent in intents:
+            queue = (intent.incident_id, lane(intent.action))
+            if queue in taken:
+                continue
+            taken.add(queue)
+            if not holds_back(book, intent):
+                self._busy[queue] = pool.submit(self.step, intent, lease.fence)
+
+    def _lease(self) -> Lease | None:
+        """The lease, if our controller holds it now."""
+        lease = self.store.lease()
+        if lease is None or lease.holder != self.holder or lease.expires_at <= self.outside.clock.now():
+            return None
+        return lease
+
+    def _reap(self) -> None:
+        for queue, future in list(self._busy.items()):
+            if future.done():
+                del self._busy[queue]
+                error = future.exception()
+                if error is not None:
+                    log.error("event=step_failed queue=%s error=%r", queue, error)
+
+    def step(self, intent: Intent, fence: int) -> None:
+        """One intent, from planned (or started, after a crash) to settled."""
+        now = self.outside.clock.now
+        try:
+            self.before_step(intent, "planned")
+            if intent.state is IntentState.PLANNED and now() - intent.planned_at > timedelta(seconds=STALE_S):
+                stale = Outcome(IntentState.FAILED, "planned too long ago; to be decided anew", retryable=True)
+                self.store.finish_intent(intent.key, fence, stale, now())
+                return
+            self.store.start_intent(intent.key, fence, now())
+            self.before_step(intent, "started")
+            outcome = carry_out(intent, self.outside)
+            self.before_step(intent, "acted")
+            self.store.finish_intent(intent.key, fence, outcome, now())
+            level = logging.INFO if outcome.state is IntentState.DONE else logging.WARNING
+            log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
+            self.before_step(intent, "finished")
+        except FencedOff as error:
+            log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
+        finally:
+            self.ring()

@@ -1,0 +1,34 @@
+"""``holdfast actor``: the process with rights and without a listener."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+
+from holdfast.config.controller import load
+from holdfast.controller import logs
+from holdfast.controller.main import announce
+from holdfast.controller.wiring import build_actor
+from holdfast.model.errors import HoldfastError
+
+
+def run(config: Path) -> int:
+    """Run the actor until SIGTERM; a step under way is ended first. Exit status as the controller's."""
+    try:
+        settings = load(config)
+        logs.set_up(settings.log.format, settings.log.level)
+        actor, bell = build_actor(settings)
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast actor: {error}\n")
+        return 2
+    announce(settings)
+    stop = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stop.set())
+    try:
+        actor.run(stop)
+    finally:
+        bell.close()
+    return 0

@@ -1,0 +1,50 @@
+"""With an empty or older store: find again in Slurm what is ours. Pure.
+
+A node whose reason names a Holdfast incident that the store does not know was drained by an earlier life of this controller. It gets
+a mark, so that it can be released, and an incident that waits for a human: nothing is concluded from a reason alone."""
+
+from __future__ import annotations
+
+from holdfast.controller import facts
+from holdfast.model.book import Change, NodeMark, World
+from holdfast.model.event import Event, EventKind
+from holdfast.model.ids import incident_of_reason
+from holdfast.model.incident import Incident, IncidentState
+from holdfast_checks.result import Remedy, Severity
+
+
+def adopt(world: World) -> Change:
+    """Marks and incidents for drains of ours that the book does not know."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return Change()
+    incidents: list[Incident] = []
+    marks: list[NodeMark] = []
+    events: list[Event] = []
+    for name, node in sorted(view.nodes.items()):
+        incident_id = incident_of_reason(node.reason) if node.out_of_service else None
+        if incident_id is None or name in world.book.marks or incident_id in world.book.incidents:
+            continue
+        marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
+        incidents.append(
+            Incident(
+                id=incident_id,
+                node=name,
+                instance_id="",
+                boot_id="",
+                state=IncidentState.AWAITING_HUMAN,
+                severity=Severity.DEGRADED,
+                remedy=Remedy.HUMAN,
+                check="store.adopted",
+                headline=node.reason,
+                fault_at=node.reason_time or world.now,
+                opened_at=world.now,
+                state_since=world.now,
+                note="drained by an earlier life of Holdfast of which the store knows nothing: look, then resume the node",
+            )
+        )
+        text = f"found in Slurm, unknown to the store: {node.reason}"
+        events.append(
+            Event(world.now, EventKind.INCIDENT_OPENED, incident_id, name, text=text, detail={"adopted": True})
+        )
+    return Change(incidents=tuple(incidents), marks=tuple(marks), events=tuple(events))

@@ -1,0 +1,41 @@
+"""Which machine serves a node: (node name, instance id, boot id, GPU UUIDs). Pure."""
+
+from __future__ import annotations
+
+from holdfast.controller import facts, replacement
+from holdfast.model.book import Change, NodeRecord, World
+from holdfast.model.incident import Incident
+
+
+def follow_identity(world: World) -> Change:
+    """Node records that have to change: a machine heard for the first time, a new boot, a name handed over."""
+    records: dict[str, NodeRecord] = {}
+    for node, agents in world.agents.items():
+        record = world.book.nodes.get(node)
+        heard = facts.agent_of(world, node)
+        if heard is None or (record is not None and record.boot_id == heard.boot_id):
+            continue
+        alone = len([a for a in agents if not facts.is_silent(world, a)]) == 1
+        known = record is not None and record.instance_id == heard.instance_id
+        if record is None or known or (alone and not world.book.open_on(node)):
+            uuids = record.gpu_uuids if record is not None and known else frozenset[str]()
+            records[node] = NodeRecord(node, heard.instance_id, heard.boot_id, uuids)
+    for incident in world.book.open_incidents():
+        handed = _handed_over(world, incident)
+        if handed is not None:
+            records[incident.node] = handed
+    return Change(nodes=tuple(records.values()))
+
+
+def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
+    """The new machine has taken the name: it is the node from now on."""
+    new = replacement.new_instance(world, incident)
+    if new is None or facts.done(world.book.attempts(incident.id, f"Assign/{new}")) is None:
+        return None
+    record = world.book.nodes.get(incident.node)
+    if record is not None and record.instance_id == new:
+        return None
+    checked = replacement.validation(world, incident)
+    agent = facts.agent_of(world, incident.node, new)
+    uuids = frozenset(map(str, checked.result.get("gpu_uuids", ()))) if checked is not None else frozenset[str]()
+    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", uuids)

@@ -1,0 +1,154 @@
+"""The control loop: observe, turn, commit, wake the actor. A report wakes it at once; a tick feeds it otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast.api.hub import OrderHub
+from holdfast.controller.cycle import turn
+from holdfast.controller.observe import Observer
+from holdfast.model.action import Intent, IntentState, SendOrder
+from holdfast.model.book import Change, World
+from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.event import Event, EventKind
+from holdfast.ports import Lease, Outcome, Store
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+BUSY_POLL_S = 0.25
+"""How often Slurm is read while something is on its way; every tick otherwise."""
+LEASE_TTL_S = 15.0
+ORDER_SLACK_S = 10.0
+"""An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
+
+
+@dataclass
+class ControlLoop:
+    """The controller's heart. One asyncio task; everything that may block runs in a thread."""
+
+    observer: Observer
+    store: Store
+    hub: OrderHub
+    holder: str
+    ring: Callable[[], None]
+    """Wakes the actor."""
+    new_id: Callable[[datetime], str]
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    world: World | None = None
+    turned_at_s: float | None = None
+    lease: Lease | None = None
+    stopping: bool = False
+
+    async def run(self) -> None:
+        """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
+        watcher = asyncio.create_task(self._watch_slurm())
+        try:
+            while not self.stopping:
+                self.wake.clear()
+                try:
+                    if await asyncio.to_thread(self._lead):
+                        await self._cycle()
+                except FencedOff as error:
+                    log.warning("event=fenced_off error=%r", str(error))
+                except OutsideError as error:
+                    log.warning("event=cycle_failed error=%r", str(error))
+                self.turned_at_s = self.observer.clock.monotonic_s()
+                await self._wait(TICK_S)
+        finally:
+            watcher.cancel()
+
+    async def _cycle(self) -> None:
+        lease = self.lease
+        assert lease is not None  # noqa: S101 - _lead() said so
+        world = await asyncio.to_thread(self.observer.world)
+        change = turn(world, self.new_id, lease.fence)
+        self.world = world
+        if not change.empty:
+            await asyncio.to_thread(self.store.commit, change, lease.fence)
+            self._announce(change)
+        await asyncio.to_thread(self._expire_orders, world, lease.fence)
+        if change.incidents or change.recoveries:
+            self.wake.set()  # what moved may allow the next step at once
+
+    def _announce(self, change: Change) -> None:
+        for event in change.events:
+            log_event(event)
+        for intent in change.intents:
+            if isinstance(intent.action, SendOrder) and intent.state is IntentState.PLANNED:
+                self.hub.notify(intent.action.node)
+        if any(not isinstance(i.action, SendOrder) for i in change.intents):
+            self.ring()
+
+    def _lead(self) -> bool:
+        """Take or renew the lease; False: another controller leads."""
+        lease = self.store.take_lease(self.holder, self.observer.clock.now(), LEASE_TTL_S)
+        if lease is not None and (self.lease is None or lease.fence != self.lease.fence):
+            log.info("event=leader holder=%s fence=%d", lease.holder, lease.fence)
+        if lease is None and self.lease is not None:
+            log.warning("event=leader_lost holder=%s", self.holder)
+        self.lease = lease
+        return lease is not None
+
+    @property
+    def leads(self) -> bool:
+        return self.lease is not None
+
+    def _expire_orders(self, world: World, fence: int) -> None:
+        for intent in world.book.intents.values():
+            if _expired(world.now, intent):
+                late = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
+                self.store.finish_intent(intent.key, fence, late, world.now)
+                self.wake.set()
+
+    async def _watch_slurm(self) -> None:
+        while True:
+            before = self.observer.slurm.view
+            await asyncio.to_thread(self.observer.slurm.refresh)
+            after = self.observer.slurm.view
+            if before is None or (after is not None and _differs(before, after)):
+                self.wake.set()
+            await asyncio.sleep(BUSY_POLL_S if self._busy() else TICK_S)
+
+    def _busy(self) -> bool:
+        if self.world is None:
+            return True
+        book = self.world.book
+        return any(not r.final for r in book.recoveries.values()) or any(not i.settled for i in book.intents.values())
+
+    async def _wait(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wake.wait()
+        except TimeoutError:
+            return
+
+
+def _differs(before: object, after: object) -> bool:
+    """Whether Slurm shows something new; the time of reading is not news."""
+    fields = ("nodes", "jobs", "reservations")
+    return any(getattr(before, f) != getattr(after, f) for f in fields)
+
+
+def _expired(now: datetime, intent: Intent) -> bool:
+    if not isinstance(intent.action, SendOrder) or intent.settled:
+        return False
+    return now - intent.planned_at > timedelta(seconds=intent.action.expires_s + ORDER_SLACK_S)
+
+
+def log_event(event: Event) -> None:
+    """One line per state change, key=value, node, incident and job always there."""
+    level = logging.WARNING if event.kind in (EventKind.BRAKE_TRIPPED, EventKind.ACTION_WITHHELD) else logging.INFO
+    log.log(
+        level,
+        "event=%s incident=%s node=%s job=%s text=%r",
+        event.kind.value,
+        event.incident_id or "-",
+        event.node or "-",
+        event.job or "-",
+        event.text,
+    )

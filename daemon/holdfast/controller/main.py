@@ -1,0 +1,72 @@
+"""``holdfast controller``: one process, one asyncio loop for the API and the control loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from uvicorn import Server
+
+from holdfast.config.controller import Settings, load
+from holdfast.controller import logs
+from holdfast.controller.wiring import Controller, build_controller
+from holdfast.model.errors import HoldfastError
+
+log = logging.getLogger(__name__)
+
+
+def run(config: Path) -> int:
+    """Run the controller until SIGTERM. Exit status: 0 stopped in good order, 2 wrong configuration, 1 anything else expected."""
+    try:
+        settings = load(config)
+        logs.set_up(settings.log.format, settings.log.level)
+        controller = build_controller(settings)
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast controller: {error}\n")
+        return 2
+    announce(settings)
+    try:
+        asyncio.run(_serve(controller))
+    finally:
+        controller.bell.close()
+        controller.store.close()
+    return 0
+
+
+def announce(settings: Settings) -> None:
+    """What this process was told, as far as it differs from what is shipped."""
+    log.info("event=start mode=%s provider=%s config=%s", settings.policy.mode.value, settings.provider, settings.path)
+    for key, value in settings.profile_changes.items():
+        log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
+
+
+async def _serve(controller: Controller) -> None:
+    loop = asyncio.get_running_loop()
+    server = controller.server()
+    loop.add_reader(controller.bell.fileno(), _rung, controller)
+    control = asyncio.create_task(controller.loop.run())
+    control.add_done_callback(lambda _task: setattr(server, "should_exit", True))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    with_signals_ours = server.serve()
+    closer = asyncio.create_task(_close_polls(controller, server))
+    await with_signals_ours
+    closer.cancel()
+    controller.loop.stopping = True
+    controller.loop.wake.set()
+    await control
+
+
+async def _close_polls(controller: Controller, server: Server) -> None:
+    """Answer the waiting long polls as soon as a stop is asked for, so that it does not take their whole time."""
+    while not server.should_exit:
+        await asyncio.sleep(0.2)
+    controller.hub.close()
+
+
+def _rung(controller: Controller) -> None:
+    controller.bell.drain()
+    controller.loop.wake.set()

@@ -1,0 +1,39 @@
+"""Telling humans: always the log, and Apprise where URLs are configured."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.model.errors import ConfigError, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+class LogNotifier:
+    """Implements :class:`holdfast.ports.Notifier` by one warning line."""
+
+    def notify(self, subject: str, body: str) -> None:
+        log.warning("event=notify subject=%r body=%r", subject, body)
+
+
+class AppriseNotifier:
+    """Sends through Apprise (mail, chat, paging), and to the log besides."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        try:
+            apprise: Any = importlib.import_module("apprise")
+        except ImportError as error:
+            raise ConfigError("notify.urls needs the package apprise: pip install apprise") from error
+        self._sender = apprise.Apprise()
+        for url in urls:
+            if not self._sender.add(url):
+                raise ConfigError(f"notify.urls: apprise does not understand {url.split(':', 1)[0]}://…")
+        self._log = LogNotifier()
+
+    def notify(self, subject: str, body: str) -> None:
+        self._log.notify(subject, body)
+        if not self._sender.notify(title=subject, body=body):
+            raise Unavailable("apprise could not deliver the message to every address")

@@ -1,0 +1,77 @@
+"""One immutable view of the world per cycle: the book from the store, Slurm's view, the agents' words. The loop's only input."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast.controller.agents import AgentRegistry
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.errors import OutsideError
+from holdfast.model.policy import Policy
+from holdfast.ports import Clock, ProviderCan, Scheduler, Store
+
+log = logging.getLogger(__name__)
+
+COLD_START_S = 30.0
+"""After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
+
+
+@dataclass
+class SlurmWatch:
+    """Slurm's latest view. Refreshed by a thread of its own, so that a hanging ``scontrol`` delays nobody."""
+
+    scheduler: Scheduler
+    view: ClusterView | None = None
+    error: str | None = None
+
+    def refresh(self) -> None:
+        """Read Slurm once. A failure keeps the old view, which ages until decisions freeze."""
+        try:
+            self.view = self.scheduler.view()
+        except OutsideError as error:
+            if self.error is None:
+                log.warning("event=slurm_unavailable error=%r", str(error))
+            self.error = str(error)
+            return
+        if self.error is not None:
+            log.info("event=slurm_back")
+        self.error = None
+
+
+@dataclass
+class Observer:
+    """Puts the world together."""
+
+    store: Store
+    slurm: SlurmWatch
+    agents: AgentRegistry
+    clock: Clock
+    policy: Policy
+    provider: str
+    can: ProviderCan
+    cold_start_s: float = COLD_START_S
+    listening_since: datetime | None = field(default=None)
+
+    def world(self) -> World:
+        """The world as of now. Raises Unavailable when the store does not answer."""
+        now = self.clock.now()
+        if self.listening_since is None:
+            self.listening_since = now
+        cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)
+        return World(
+            now=now,
+            policy=self.policy,
+            book=self.store.load_book(now),
+            view=self.slurm.view,
+            agents=self.agents.views(),
+            provider=self.provider,
+            provider_can_replace=self.can.replace,
+            provider_launch_first=self.can.launch_first,
+            provider_can_status=self.can.status,
+            provider_can_power_off=self.can.replace and self.can.power_off_confirmed,
+            listening_since=self.listening_since,
+            frozen="the controller has just started and still waits for its agents" if cold else None,
+        )

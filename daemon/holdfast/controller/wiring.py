@@ -1,0 +1,140 @@
+"""Where adapters meet the core: the only place, beside the command line, that knows which ones there are."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from uvicorn import Server
+
+from holdfast.api.app import create_app
+from holdfast.api.deps import ApiDeps
+from holdfast.api.hub import OrderHub
+from holdfast.api.server import build_server
+from holdfast.clock import SystemClock
+from holdfast.config.controller import Settings
+from holdfast.controller.act import Outside
+from holdfast.controller.actor import Actor
+from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.loop import ControlLoop
+from holdfast.controller.notify import AppriseNotifier, LogNotifier
+from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.poke import Bell, Ringer
+from holdfast.model.ids import incident_id
+from holdfast.ports import Clock, Notifier, Scheduler
+from holdfast.providers import open_provider
+from holdfast.slurm import open_scheduler
+from holdfast.store import SqlStore, open_store
+
+
+@dataclass
+class Controller:
+    """The parts of one controller process, ready to run."""
+
+    loop: ControlLoop
+    store: SqlStore
+    bell: Bell
+    hub: OrderHub
+    deps: ApiDeps
+    settings: Settings
+
+    def server(self) -> Server:
+        """The HTTP server around the API, to be served in the caller's event loop."""
+        section = self.settings.server
+        return build_server(
+            create_app(self.deps),
+            host=section.host,
+            port=section.port,
+            tls_cert=str(section.tls_cert) if section.tls_cert else None,
+            tls_key=str(section.tls_key) if section.tls_key else None,
+        )
+
+
+def holder_of(settings: Settings) -> str:
+    """Name under which this controller takes the lease; its actor acts for the same name."""
+    return settings.run.holder or socket.gethostname()
+
+
+def scheduler_of(settings: Settings) -> Scheduler:
+    env = dict(os.environ)
+    if settings.cluster.slurm_conf is not None:
+        env["SLURM_CONF"] = str(settings.cluster.slurm_conf)
+    return open_scheduler(settings.cluster.slurm_client, env=env)
+
+
+def notifier_of(settings: Settings) -> Notifier:
+    return AppriseNotifier(settings.notify.urls) if settings.notify.urls else LogNotifier()
+
+
+def new_ids() -> Callable[[datetime], str]:
+    """Incident ids from the time and fresh randomness."""
+    return lambda at: incident_id(at, secrets.randbits(15))
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
+    clock: Clock = SystemClock()
+    store = open_store(settings.store.url)
+    agents = AgentRegistry()
+    hub = OrderHub(clock.monotonic_s)
+    provider = open_provider(settings.provider, ec2=settings.ec2)
+    observer = Observer(
+        store=store,
+        slurm=SlurmWatch(scheduler_of(settings)),
+        agents=agents,
+        clock=clock,
+        policy=settings.policy,
+        provider=provider.name,
+        can=provider.can,
+        cold_start_s=settings.run.cold_start_s,
+    )
+    ringer = Ringer(actor_socket(settings))
+    loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids())
+    deps = ApiDeps(
+        store=store,
+        agents=agents,
+        clock=clock,
+        wake=loop.wake.set,
+        world=lambda: loop.world,
+        orders=hub,
+        loop_turned_at=lambda: loop.turned_at_s,
+        leader=lambda: loop.leads,
+    )
+    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings)
+
+
+def build_actor(settings: Settings) -> tuple[Actor, Bell]:
+    """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
+    clock: Clock = SystemClock()
+    store = open_store(settings.store.url)
+    outside = Outside(
+        scheduler=scheduler_of(settings),
+        provider=open_provider(settings.provider, ec2=settings.ec2),
+        notifier=notifier_of(settings),
+        clock=clock,
+        sleep=time.sleep,
+        marks=lambda: dict(store.load_book(clock.now()).marks),
+        spare_reservation=settings.policy.spare_reservation,
+    )
+    bell = Bell(actor_socket(settings))
+    controller, own = Ringer(controller_socket(settings)), Ringer(actor_socket(settings))
+
+    def ring() -> None:
+        controller.ring()
+        own.ring()
+
+    return Actor(store, outside, holder_of(settings), bell.wait, ring), bell
+
+
+def actor_socket(settings: Settings) -> Path:
+    return settings.run.dir / "actor.sock"
+
+
+def controller_socket(settings: Settings) -> Path:
+    return settings.run.dir / "controller.sock"

@@ -1,0 +1,164 @@
+"""The practice's data centre: EC2 instances become emulated hosts. Run as ``python -m holdfast.practice.hosting FOLDER``.
+
+Each machine has a folder ``machines/INSTANCE``; ``nodes/nK`` is a link to the one that serves the node now. A replacement boots beside
+the old machine: its agent runs and can be validated, its slurmd starts when the old machine is off, as the name is free only then."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import tomli_w
+
+from holdfast.practice.aws.cloud import CloudWatcher
+from holdfast.practice.cluster import Practice
+from holdfast.practice.host import Host, write_atomically
+from holdfast.practice.nvml.build import build, environment
+
+log = logging.getLogger("holdfast.practice.hosting")
+
+
+def agent_argv(machine: Path) -> list[str]:
+    return [sys.executable, "-m", "holdfast.agent", "--config", str(machine / "agent.toml")]
+
+
+def write_agent(practice: Practice, node: str, *, heartbeat_s: float) -> None:
+    """Install the agent on the node's machine and start it."""
+    folder = (practice.folder / "nodes" / node).resolve()
+    write_agent_config(practice, node, folder, heartbeat_s=heartbeat_s, url=practice.relay_url(node))
+    practice.machine(node).set_agent(agent_argv(folder))
+
+
+def write_agent_config(practice: Practice, node: str, folder: Path, *, heartbeat_s: float, url: str) -> None:
+    library = build(Path.home() / ".cache" / "holdfast" / "nvml")
+    for name in ("run", "agent"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "run").chmod(0o755)
+    host = Host(folder, node, practice.spec.gpus)
+    table = {
+        "node": node,
+        "controllers": [url],
+        "token_file": str(practice.folder / "etc" / f"token.{node}"),
+        "state_dir": str(folder / "agent"),
+        "run_dir": str(folder / "run"),
+        "kmsg_path": str(host.kmsg),
+        "boot_id_path": str(host.boot_id_file),
+        "instance_id_path": str(folder / "instance_id"),
+        "sysfs_path": str(host.sysfs),
+        "pstore_path": str(folder / "pstore"),
+        "nvml_library": str(library),
+        "gpu_count": practice.spec.gpus,
+        "heartbeat_s": heartbeat_s,
+        "slurmd_pid_file": str(practice.folder / "run" / f"slurmd.{node}.pid"),
+        "slurm_conf": str(practice.slurm_conf),
+        "disk_paths": [str(practice.folder)],
+        "nvml_env": environment(library, host.nvml_state),
+    }
+    write_atomically(folder / "agent.toml", tomli_w.dumps(table))
+
+
+class Hosting:
+    """Implements :class:`holdfast.practice.aws.cloud.Hosts`."""
+
+    def __init__(self, practice: Practice) -> None:
+        self._practice = practice
+        self._machines = practice.folder / "machines"
+        self._machines.mkdir(exist_ok=True)
+        self._machines.chmod(0o755)
+
+    def name_machines(self, instances: Mapping[str, str]) -> None:
+        """Give the first hardware of every node its instance id (before anything is started)."""
+        for node, instance_id in instances.items():
+            link = self._link(node)
+            link.rename(self._machines / instance_id)
+            write_atomically(self._machines / instance_id / "instance_id", f"{instance_id}\n")
+            link.symlink_to(self._machines / instance_id)
+
+    def boot(self, instance_id: str, node: str) -> None:
+        folder = self._machines / instance_id
+        if not folder.exists():
+            serving = self._host(self._serving(node), node)
+            fresh = self._host(folder, node)
+            fresh.create()
+            write_atomically(folder / "generation", f"{serving.generation}\n")
+            fresh.replace_hardware(instance_id)
+        if self._off(self._serving(node)):
+            self._take_over(instance_id, node)
+            return
+        write_agent_config(
+            self._practice, node, folder, heartbeat_s=self._heartbeat_s, url=self._practice.controller_url
+        )
+        self._practice.processes.start(self._candidate(instance_id), agent_argv(folder), cwd=folder, reaper=True)
+
+    def power_off(self, instance_id: str, node: str) -> None:
+        folder = self._machines / instance_id
+        self._practice.processes.kill(self._candidate(instance_id))
+        (folder / "off").touch()
+        if self._serving(node) != folder:
+            return
+        self._practice.machine(node).power_off()
+        for other in sorted(self._machines.iterdir()):
+            if self._practice.processes.alive(self._candidate(other.name)) and self._host(other, node).name == node:
+                if (other / "agent.toml").read_text().startswith(f'node = "{node}"\n'):
+                    self._take_over(other.name, node)
+                    return
+
+    def reboot(self, instance_id: str, node: str) -> None:
+        if self._serving(node) == self._machines / instance_id:
+            self._practice.machine(node).reboot()
+
+    def _take_over(self, instance_id: str, node: str) -> None:
+        """The name is free: the new machine's slurmd starts under it."""
+        folder = self._machines / instance_id
+        self._practice.processes.stop(self._candidate(instance_id))
+        fresh = self._link(node).with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(folder)
+        fresh.replace(self._link(node))
+        write_agent_config(
+            self._practice, node, folder, heartbeat_s=self._heartbeat_s, url=self._practice.relay_url(node)
+        )
+        machine = self._practice.machine(node)
+        machine.forget_old_run()
+        write_atomically(folder / "agent.json", json.dumps({"argv": agent_argv(folder), "env": {}}) + "\n")
+        machine.power_on(rebooted=True)
+        log.info("take_over node=%s instance=%s", node, instance_id)
+
+    @property
+    def _heartbeat_s(self) -> float:
+        return float((self._practice.folder / "etc" / "heartbeat_s").read_text())
+
+    def _link(self, node: str) -> Path:
+        return self._practice.folder / "nodes" / node
+
+    def _serving(self, node: str) -> Path:
+        return self._link(node).resolve()
+
+    def _off(self, folder: Path) -> bool:
+        return (folder / "off").exists()
+
+    def _host(self, folder: Path, node: str) -> Host:
+        return Host(folder, node, self._practice.spec.gpus)
+
+    def _candidate(self, instance_id: str) -> str:
+        return f"agent.{instance_id}"
+
+
+def main(folder: Path) -> int:
+    """Watch EC2 until SIGTERM."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    practice = Practice.load(folder)
+    endpoint = (folder / "aws" / "endpoint").read_text().strip()
+    CloudWatcher(endpoint, practice.spec.name, Hosting(practice), folder / "aws" / "cloud.json").run(stop, 0.2)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

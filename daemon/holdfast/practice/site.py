@@ -1,0 +1,209 @@
+"""Holdfast itself on a practice cluster: controller, actor, agents, the AWS emulator with one instance per node, and a spare pool.
+
+Everything is installed as an operator would: configuration files, tokens, daemons. Only the addresses and windows are the practice's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.practice import aws
+from holdfast.practice.aws.client import EmulatorControl
+from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.practice.cluster import Practice
+from holdfast.practice.hosting import Hosting, write_agent
+from holdfast.slurm.commands import SlurmCommands
+from holdfast.store import SqlStore, open_store
+
+_READY_S = 30.0
+SPARES = "holdfast-spares"
+
+
+class Site:
+    """A practice cluster with Holdfast on it. Everything that it knows is in the cluster's folder."""
+
+    def __init__(self, practice: Practice) -> None:
+        self.practice = practice
+        self.folder = practice.folder
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path | str,
+        *,
+        nodes: int = 5,
+        spares: int = 1,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        store_url: str | None = None,
+        heartbeat_s: float = 10.0,
+        **practice: Any,
+    ) -> Site:
+        """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``)."""
+        folder = Path(folder).absolute()
+        made = Practice.create(
+            folder, nodes=nodes, extra_slurm_conf=f"TaskProlog={folder}/bin/task_prolog\n", **practice
+        )
+        site = cls(made)
+        (folder / "aws").mkdir(exist_ok=True)
+        prolog = folder / "bin" / "task_prolog"
+        prolog.write_text(
+            f'#!/bin/sh\necho "export HOLDFAST_AGENT_SOCKET={folder}/nodes/$SLURMD_NODENAME/run/agent.sock"\n'
+        )
+        prolog.chmod(0o755)
+        site._write_settings(settings or {}, store_url, spares, heartbeat_s)
+        return site
+
+    @property
+    def controller_toml(self) -> Path:
+        return self.folder / "etc" / "controller.toml"
+
+    @property
+    def spare_names(self) -> tuple[str, ...]:
+        return self.practice.nodes[len(self.practice.nodes) - self._number("spares") :]
+
+    @property
+    def endpoint(self) -> str:
+        """Of the AWS emulator."""
+        return f"http://127.0.0.1:{self.practice.spec.aws_port}"
+
+    @property
+    def emulator(self) -> EmulatorControl:
+        return EmulatorControl(self.endpoint)
+
+    @property
+    def scheduler(self) -> SlurmCommands:
+        return SlurmCommands(env={**os.environ, **self.practice.command_env()})
+
+    def client_env(self) -> dict[str, str]:
+        """Environment in which every ``holdfast`` command works on this site, as an operator."""
+        return {
+            **self.practice.command_env(),
+            "HOLDFAST_URL": self.practice.controller_url,
+            "HOLDFAST_TOKEN_FILE": str(self.folder / "etc" / "token.operator"),
+            "HOLDFAST_CONFIG": str(self.controller_toml),
+        }
+
+    def up(self) -> None:
+        """Start everything and wait until every agent is heard. Idempotent. Raises Unavailable."""
+        self._start_aws()
+        self.practice.up()
+        self._make_spare_pool()
+        self._make_tokens()
+        self.start_controller()
+        self.start_actor()
+        for node in self.practice.nodes:
+            write_agent(self.practice, node, heartbeat_s=self._number("heartbeat_s"))
+        argv = [sys.executable, "-m", "holdfast.practice.hosting", str(self.folder)]
+        self.practice.start_daemon("cloud", argv, aws.practice_env(self.endpoint))
+        self.wait_for_agents()
+
+    def down(self) -> None:
+        self.practice.down()
+
+    def start_controller(self) -> None:
+        """Start ``holdfast controller`` and wait until it answers."""
+        argv = [sys.executable, "-m", "holdfast.controller", "controller", "--config", str(self.controller_toml)]
+        self.practice.start_daemon("controller", argv)
+
+    def start_actor(self, env: Mapping[str, str] | None = None) -> None:
+        argv = [sys.executable, "-m", "holdfast.controller", "actor", "--config", str(self.controller_toml)]
+        self.practice.start_daemon("actor", argv, {**aws.practice_env(self.endpoint), **(env or {})})
+
+    def wait_for_agents(self, nodes: Sequence[str] = ()) -> None:
+        """Until the kernel-log reader of every node's agent has been heard by the controller."""
+        wanted = set(nodes or self.practice.nodes)
+        self._wait("agents", lambda: wanted <= self._heard())
+
+    def _heard(self) -> set[str]:
+        from holdfast.practice.client import get  # noqa: PLC0415 - the client needs a running controller
+
+        try:
+            answer = get(self, "/v1/nodes")
+        except OutsideError:
+            return set()
+        return {node["name"] for node in answer["nodes"] if node.get("agent", {}).get("state") == "heard"}
+
+    def _write_settings(
+        self, settings: Mapping[str, Mapping[str, Any]], store_url: str | None, spares: int, heartbeat_s: float
+    ) -> None:
+        spec = self.practice.spec
+        table: dict[str, Any] = {
+            "profile": "practice",
+            "cluster": {"name": spec.name, "slurm_client": "commands", "slurm_conf": str(self.practice.slurm_conf)},
+            "server": {"port": spec.controller_port},
+            "store": {"url": store_url or f"sqlite:///{self.folder}/holdfast.db"},
+            "mode": {"mode": "act"},
+            "provider": {
+                "kind": "ec2",
+                "region": aws.REGION,
+                "launch_template": TEMPLATE,
+                "endpoint_url": self.endpoint,
+            },
+            "spares": {"reservation": SPARES},
+            "run": {"dir": str(self.folder / "run"), "cold_start_s": 3.0},
+        }
+        for section, keys in settings.items():
+            table[section] = {**table.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
+        self.controller_toml.write_bytes(tomli_w.dumps(table).encode())
+        self._note("spares", spares)
+        self._note("heartbeat_s", heartbeat_s)
+
+    def _note(self, name: str, value: float) -> None:
+        (self.folder / "etc" / name).write_text(f"{value}\n")
+
+    def _number(self, name: str) -> Any:
+        text = (self.folder / "etc" / name).read_text().strip()
+        return float(text) if "." in text else int(text)
+
+    def _start_aws(self) -> None:
+        folder = self.folder / "aws"
+        argv = [sys.executable, "-m", "holdfast.practice.aws", "--port", str(self.practice.spec.aws_port)]
+        argv += ["--state", str(folder / "state.json"), "--endpoint-file", str(folder / "endpoint")]
+        self.practice.start_daemon("aws", argv, {"PYTHONHASHSEED": "0"})
+        self._wait("AWS emulator", lambda: self.emulator.ready())
+        if not (folder / "seeded").exists():
+            Hosting(self.practice).name_machines(seed(self.endpoint, self.practice.spec.name, self.practice.nodes))
+            (folder / "seeded").touch()
+
+    def _make_spare_pool(self) -> None:
+        if self.spare_names:
+            self.scheduler.create_reservation(SPARES, self.spare_names, users=("root",), duration_s=None)
+
+    def _make_tokens(self) -> None:
+        """One token per agent, one for the operator; only their hashes are in the store."""
+        if (self.folder / "etc" / "token.operator").exists():
+            return
+        import tomllib  # noqa: PLC0415
+
+        store = open_store(tomllib.loads(self.controller_toml.read_text())["store"]["url"])
+        try:
+            for node in self.practice.nodes:
+                self._make_token(store, f"token.{node}", "agent", node)
+            self._make_token(store, "token.operator", "operator", "practice")
+        finally:
+            store.close()
+
+    def _make_token(self, store: SqlStore, name: str, role: str, subject: str) -> None:
+        token = secrets.token_urlsafe(32)
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        store.add_token(role, subject, digest, datetime.now(UTC), None)
+        path = self.folder / "etc" / name
+        path.touch(mode=0o600)
+        path.write_text(token + "\n")
+
+    def _wait(self, what: str, ready: Any) -> None:
+        deadline = time.monotonic() + _READY_S
+        while not ready():
+            if time.monotonic() > deadline:
+                raise Unavailable(f"{what} not ready after {_READY_S:.0f} s, see {self.folder}/log")
+            time.sleep(0.05)
