@@ -47,7 +47,7 @@ def test_run_on_a_healthy_node(node: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("break_it", "check", "code", "word"),
     [
-        (lambda path: nvml_state.lose_gpu(path, 1), "gpu.count", 2, "GPU is lost"),
+        (lambda path: nvml_state.lose_gpu(path, 1), "gpu.count", 2, "1 GPUs at work, 2 expected"),
         (lambda path: nvml_state.set_ecc(path, 0, uncorrected=2), "gpu.ecc", 1, "2 uncorrectable"),
         (lambda path: nvml_state.set_fail(path, "nvmlDeviceGetRemappedRows", 999), "gpu.row_remap", 3, "UNKNOWN"),
         (lambda path: nvml_state.set_fail(path, "nvmlDeviceGetRemappedRows", 3), "gpu.row_remap", 0, "0 findings"),

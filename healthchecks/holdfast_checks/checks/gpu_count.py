@@ -32,8 +32,9 @@ def gather(context: Context) -> Facts:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """A finding for each GPU lost or missing; one for the node when only their number is known."""
+    """A finding for each GPU lost or missing; one for the node where nobody can say which GPU it is."""
     lost = _lost(facts)
+    named = [(ref, enumerated) for ref, enumerated in lost if ref.uuid is not None]
     at_work = [gpu for gpu in facts.snapshot.gpus if not gpu.lost]
     results = [ok(CHECK_ID, gpu.ref) for gpu in at_work]
     results += [
@@ -43,12 +44,12 @@ def judge(facts: Facts) -> tuple[Result, ...]:
             "lost",
             Severity.FATAL,
             Remedy.REBOOT,
-            "GPU is lost" if known_to_nvml else "GPU is missing",
+            "GPU is lost" if enumerated else "GPU is missing",
             enumerated=facts.snapshot.count,
         )
-        for ref, known_to_nvml in lost
+        for ref, enumerated in named
     ]
-    results.append(_of_node(facts, len(at_work), named=len(lost)))
+    results.append(_of_node(facts, len(at_work), named=len(named), nameless=len(lost) - len(named)))
     return tuple(results)
 
 
@@ -74,8 +75,10 @@ def _name(ref: GpuRef, missing: list[GpuRef]) -> GpuRef:
     return (by_index or missing or [ref])[0]
 
 
-def _of_node(facts: Facts, at_work: int, named: int) -> Result:
-    if facts.expected is None or at_work + named >= facts.expected:
+def _of_node(facts: Facts, at_work: int, named: int, nameless: int) -> Result:
+    """Under a component of its own name a nameless GPU could never be cleared again: the node stands for it."""
+    expected = facts.expected if facts.expected is not None else at_work + named + nameless
+    if not nameless and at_work + named >= expected:
         return Result(CHECK_ID, Verdict.OK, summary=f"{at_work} GPUs at work", sticky=True)
     return Result(
         CHECK_ID,
@@ -83,8 +86,13 @@ def _of_node(facts: Facts, at_work: int, named: int) -> Result:
         code="count",
         severity=Severity.FATAL,
         remedy=Remedy.REBOOT,
-        summary=f"{at_work} GPUs at work, {facts.expected} expected",
-        evidence={"at_work": at_work, "expected": facts.expected, "enumerated": facts.snapshot.count},
+        summary=f"{at_work} GPUs at work, {expected} expected",
+        evidence={
+            "at_work": at_work,
+            "lost_nameless": nameless,
+            "expected": expected,
+            "enumerated": facts.snapshot.count,
+        },
         sticky=True,
     )
 
