@@ -241,7 +241,8 @@ class Store(Protocol):
     def load_book(self, now: datetime) -> Book: ...
 
     def commit(self, change: Change, fence: int) -> None:
-        """All or nothing. Raises FencedOff when the lease has a higher fence."""
+        """All or nothing. Raises FencedOff when the lease has another fence, Stale (an Unavailable) when an operator changed
+        one of its incidents since the book was loaded: the next cycle's book shows it."""
         ...
 
     def due_intents(self) -> tuple[Intent, ...]:

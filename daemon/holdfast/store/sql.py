@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, select, text
 
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import Inventory, Report
@@ -40,7 +40,11 @@ class SqlStore:
     def __init__(self, url: URL) -> None:
         self._url = url
         engine = writer_engine(url)
-        upgrade(engine)
+        try:
+            upgrade(engine)
+        except HoldfastError:
+            engine.dispose()
+            raise
         self._writer = Writer(engine)
         self._readers = reader_engine(url)
         self._cache = books.BookCache()
