@@ -201,7 +201,7 @@ TABLE = [
     ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
     ("agents.clock_skew", Level.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
     ("agents.versions", Level.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
-    ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4"), "nfs4"),
+    ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4", store_on_network=True), "nfs4"),
     ("site.store_in_memory", Level.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
     ("site.provider_unreachable", Level.ERROR, site(provider_problem="no credentials"), "no credentials"),
     ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),

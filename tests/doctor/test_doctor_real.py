@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from holdfast.doctor import Level, Site, run
-from holdfast.doctor.gather import may_change
+from holdfast.doctor.edge import may_change
 from holdfast.model.errors import Rejected
 from holdfast.ports import Scheduler
 from holdfast.practice.cluster import Practice

@@ -2,7 +2,7 @@
 
 from holdfast.doctor.advice import Advice, Level, exit_code
 from holdfast.doctor.diagnose import diagnose
+from holdfast.doctor.edge import Site, gather, run, site_of
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts
-from holdfast.doctor.gather import Site, gather, run
 
-__all__ = ["Advice", "DoctorFacts", "Level", "Site", "SlurmFacts", "diagnose", "exit_code", "gather", "run"]
+__all__ = ["Advice", "DoctorFacts", "Level", "Site", "SlurmFacts", "diagnose", "exit_code", "gather", "run", "site_of"]

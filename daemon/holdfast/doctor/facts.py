@@ -74,6 +74,7 @@ class DoctorFacts:
     """File of an SQLite store; empty: another database, or not known."""
     store_filesystem: str = ""
     """Type of the file system that holds it, as the kernel names it; empty: not known."""
+    store_on_network: bool = False
     provider_problem: str = ""
     """Why the provider does not answer; empty: it does, or was not asked."""
 

@@ -8,11 +8,6 @@ from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts
 from holdfast.model.policy import Mode
 
-NETWORK_FILESYSTEMS = frozenset(
-    {"nfs", "nfs4", "lustre", "cifs", "smb3", "smbfs", "ceph", "fuse.ceph", "gpfs", "beegfs", "afs", "9p", "glusterfs"}
-    | {"fuse.glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.mount-s3", "wekafs", "orangefs", "pvfs2"}
-)
-"""SQLite's locks and shared memory do not hold across machines there (sqlite.org/wal.html, "not over a network")."""
 MEMORY_FILESYSTEMS = frozenset({"tmpfs", "ramfs"})
 
 
@@ -28,8 +23,8 @@ def slurm_answers(facts: DoctorFacts) -> Iterator[Advice]:
 
 
 def store_place(facts: DoctorFacts) -> Iterator[Advice]:
-    kind = facts.store_filesystem.lower()
-    if kind in NETWORK_FILESYSTEMS:
+    kind = facts.store_filesystem
+    if facts.store_on_network:
         yield Advice(
             "site.store_on_network",
             Level.ERROR,

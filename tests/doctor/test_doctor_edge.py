@@ -8,10 +8,12 @@ from typing import cast
 
 import pytest
 
-from holdfast.doctor import Level, Site, gather, run
-from holdfast.doctor.gather import NO_SUCH_NODE, filesystem_of, may_change
+from holdfast.config.controller import load
+from holdfast.doctor import Level, Site, gather, run, site_of
+from holdfast.doctor.edge import NO_SUCH_NODE, may_change
 from holdfast.model.cluster import ClusterView
 from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejected, Unavailable
+from holdfast.model.policy import Mode
 from holdfast.ports import Scheduler
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -86,34 +88,21 @@ def test_run_says_what_it_found() -> None:
     assert advice[0].level is Level.ERROR
 
 
-MOUNTS = """\
-/dev/vda1 / ext4 rw 0 0
-head:/export /home nfs4 rw 0 0
-tmpfs /home/local tmpfs rw 0 0
-/dev/vdb /data\\040two xfs rw 0 0
-short line
-"""
+def test_site_of_the_settings(tmp_path: Path) -> None:
+    file = tmp_path / "controller.toml"
+    file.write_text('[store]\nurl = "sqlite:////var/lib/holdfast/holdfast.db"\n[mode]\nmode = "act"\n')
+    site = site_of(load(file))
+    assert site.store_path == Path("/var/lib/holdfast/holdfast.db")
+    assert site.policy.mode is Mode.ACT
+    file.write_text('[store]\nurl = "postgresql://holdfast@db/holdfast"\n')
+    assert site_of(load(file)).store_path is None
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/var/lib/holdfast/holdfast.db", "ext4"),
-        ("/home/ops/holdfast.db", "nfs4"),
-        ("/home/local/holdfast.db", "tmpfs"),
-        ("/home/localhost/holdfast.db", "nfs4"),
-        ("/data two/holdfast.db", "xfs"),
-    ],
+    ("mounts", "told"), [("head:/x / nfs4 rw", "site.store_on_network"), ("none / tmpfs rw", "site.store_in_memory")]
 )
-def test_filesystem_of_a_path(tmp_path: Path, path: str, kind: str) -> None:
-    (tmp_path / "mounts").write_text(MOUNTS)
-    assert filesystem_of(Path(path), tmp_path / "mounts") == kind
-
-
-def test_later_mount_on_the_same_point_wins(tmp_path: Path) -> None:
-    (tmp_path / "mounts").write_text("/dev/a / ext4 rw 0 0\n/dev/b /data ext4 rw 0 0\nnas:/x /data nfs rw 0 0\n")
-    assert filesystem_of(Path("/data/x.db"), tmp_path / "mounts") == "nfs"
-
-
-def test_no_mount_table_is_no_news(tmp_path: Path) -> None:
-    assert filesystem_of(Path("/x"), tmp_path / "missing") == ""
+def test_where_the_store_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mounts: str, told: str) -> None:
+    monkeypatch.setattr("holdfast.doctor.edge._mounts", lambda: mounts)
+    advice = run(scheduler(FewWords(NotFound("x"))), Site(store_path=tmp_path / "holdfast.db"))
+    assert told in {one.id for one in advice}
+    assert "site.store_on_network" not in {one.id for one in run(scheduler(FewWords(NotFound("x"))), Site())}

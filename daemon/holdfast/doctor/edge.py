@@ -6,8 +6,9 @@ import getpass
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from holdfast.config.controller import Settings
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts
@@ -15,6 +16,7 @@ from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
 from holdfast.ports import Scheduler
+from holdfast.store.mounts import mount_type, network_type
 
 NO_SUCH_NODE = "holdfast-doctor-no-such-node"
 """Slurm checks the caller's right before it looks the node up: changing this one shows the right and changes nothing."""
@@ -29,6 +31,15 @@ class Site:
     """File of an SQLite store; None: another database."""
     ask_provider: Callable[[], object] | None = None
     """Any cheap, reading call on the provider; it raises an OutsideError when the provider does not answer."""
+
+
+_SQLITE = "sqlite:///"
+
+
+def site_of(settings: Settings, ask_provider: Callable[[], object] | None = None) -> Site:
+    """The site as ``controller.toml`` tells it."""
+    url = settings.store.url
+    return Site(settings.policy, Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None, ask_provider)
 
 
 def run(
@@ -46,6 +57,8 @@ def gather(
 ) -> DoctorFacts:
     """Read everything once. Raises nothing for an outside that does not answer: that is a fact too."""
     slurm, problem = _slurm(scheduler)
+    store = PurePosixPath(site.store_path.resolve()) if site.store_path is not None else None
+    mounts = _mounts()
     return DoctorFacts(
         now=now,
         policy=site.policy,
@@ -53,8 +66,9 @@ def gather(
         slurm=slurm,
         slurm_problem=problem,
         agents=agents,
-        store_path=str(site.store_path or ""),
-        store_filesystem=filesystem_of(site.store_path) if site.store_path is not None else "",
+        store_path=str(store or ""),
+        store_filesystem=(mount_type(store, mounts) or "") if store else "",
+        store_on_network=store is not None and network_type(store, mounts) is not None,
         provider_problem=_provider_problem(site.ask_provider),
     )
 
@@ -99,24 +113,9 @@ def _provider_problem(ask: Callable[[], object] | None) -> str:
     return ""
 
 
-def filesystem_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Type of the file system that holds a path (which need not exist yet); empty when the kernel's table cannot be read."""
+def _mounts() -> str:
+    """The kernel's table; empty when it cannot be read."""
     try:
-        lines = mounts.read_bytes().splitlines()
+        return Path("/proc/self/mounts").read_text(errors="surrogateescape")
     except OSError:
         return ""
-    real = path.resolve()
-    best, kind = -1, ""
-    for line in lines:
-        fields = line.split(b" ")
-        if len(fields) < 3:
-            continue
-        point = Path(_unescaped(fields[1]))
-        if real.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), fields[2].decode()
-    return kind
-
-
-def _unescaped(field_bytes: bytes) -> str:
-    """A field of fstab(5) with its octal escapes (``\\040`` for a space) undone."""
-    return field_bytes.decode("unicode_escape").encode("latin-1").decode(errors="surrogateescape")
