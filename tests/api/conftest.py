@@ -159,3 +159,16 @@ def served(empty_store: Path, tmp_path: Path) -> Iterator[Served]:
     served = Served(f"sqlite:///{path}")
     yield served
     served.store.close()
+
+
+@pytest.fixture(scope="session")
+def untouched(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One application for all tests whose requests are refused: none of them may leave a trace."""
+    path = tmp_path_factory.mktemp("untouched") / "holdfast.db"
+    shutil.copy(empty_store, path)
+    served = Served(f"sqlite:///{path}")
+    yield served
+    assert served.store.reports == []
+    assert served.agents.views() == {}
+    assert served.store.events() == ()
+    served.store.close()

@@ -176,14 +176,14 @@ BAD_REPORTS: list[tuple[str, Any, int, str, str | None]] = [
 @pytest.mark.parametrize(
     ("body", "status", "code", "field"), [b[1:] for b in BAD_REPORTS], ids=[b[0] for b in BAD_REPORTS]
 )
-def test_bad_reports_get_one_clear_line(served: Any, body: Any, status: int, code: str, field: str | None) -> None:
+def test_bad_reports_get_one_clear_line(untouched: Any, body: Any, status: int, code: str, field: str | None) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    answer = served.call("POST", "/v1/reports", "n1", content=content)
+    answer = untouched.call("POST", "/v1/reports", "n1", content=content)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["field"]) == (status, code, field)
     assert error["message"]
     assert "\n" not in error["message"]
-    assert served.store.reports == []
+    assert untouched.store.reports == []
 
 
 def test_hostile_values_are_made_harmless(served: Any) -> None:
@@ -234,11 +234,11 @@ AUTH: list[tuple[str, dict[str, str], int, str]] = [
 
 @pytest.mark.parametrize("path", ["/v1/reports", "/v1/heartbeats"])
 @pytest.mark.parametrize(("headers", "status", "code"), [a[1:] for a in AUTH], ids=[a[0] for a in AUTH])
-def test_who_may_report(served: Any, path: str, headers: dict[str, str], status: int, code: str) -> None:
-    answer = served.call("POST", path, None, json=report(FINDING), headers=headers)
+def test_who_may_report(untouched: Any, path: str, headers: dict[str, str], status: int, code: str) -> None:
+    answer = untouched.call("POST", path, None, json=report(FINDING), headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-    assert served.store.reports == []
-    assert served.agents.views() == {}
+    assert untouched.store.reports == []
+    assert untouched.agents.views() == {}
 
 
 class TestHeartbeats:
@@ -283,10 +283,10 @@ class TestHeartbeats:
             (heartbeat(version=9), 422, "unsupported_version"),
         ],
     )
-    def test_bad(self, served: Any, body: dict[str, Any], status: int, code: str) -> None:
-        answer = served.call("POST", "/v1/heartbeats", "n1", json=body)
+    def test_bad(self, untouched: Any, body: dict[str, Any], status: int, code: str) -> None:
+        answer = untouched.call("POST", "/v1/heartbeats", "n1", json=body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
-        assert served.agents.views() == {}
+        assert untouched.agents.views() == {}
 
     def test_an_unreadable_clock_is_no_reason_to_refuse(self, served: Any) -> None:
         assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(wall_time="yesterday")).status_code == 200
@@ -371,6 +371,6 @@ class TestOrders:
             ("node=n1&boot_id=b&wait_s=nan", 422, "invalid"),
         ],
     )
-    def test_bad(self, served: Any, query: str, status: int, code: str) -> None:
-        answer = served.call("GET", f"/v1/orders?{query}", "n1")
+    def test_bad(self, untouched: Any, query: str, status: int, code: str) -> None:
+        answer = untouched.call("GET", f"/v1/orders?{query}", "n1")
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)

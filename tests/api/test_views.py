@@ -303,8 +303,8 @@ BAD = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "code"), BAD)
-def test_one_error_shape(served: Any, method: str, path: str, body: bytes | None, status: int, code: str) -> None:
-    answer = served.call(method, path, content=body, headers={"content-type": "application/json"})
+def test_one_error_shape(untouched: Any, method: str, path: str, body: bytes | None, status: int, code: str) -> None:
+    answer = untouched.call(method, path, content=body, headers={"content-type": "application/json"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], set(error)) == (status, code, {"code", "message", "field"})
     assert "\n" not in error["message"]
