@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.practice import eventually
 
 from holdfast.model.cluster import Job
-from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
+from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.ports import Scheduler
 from holdfast.practice import Injector, Practice
+from support.practice import eventually
 
 OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
 STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
@@ -79,7 +79,9 @@ class SchedulerContract:
 
     def test_job_with_the_gpus_that_it_holds(self, slurm: Scheduler, practice: Practice) -> None:
         first = self.running(slurm, practice, "-N1", "-w", "n1", "--gres=gpu:2")
-        second = self.running(slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:3", "--job-name=it is", "--comment=a b=c")
+        second = self.running(
+            slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:3", "--job-name=it is", "--comment=a b=c"
+        )
         assert first.gpu_minors == {"n1": frozenset({0, 1})}
         assert set(second.nodes) == {"n1", "n2"}
         assert {node: len(held) for node, held in second.gpu_minors.items()} == {"n1": 3, "n2": 3}

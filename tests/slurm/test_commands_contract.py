@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from slurm.contract import OWNER, ROOT, SchedulerContract
 
 from holdfast.model.errors import NotPermitted, Unavailable
 from holdfast.ports import Scheduler
 from holdfast.practice import Practice
 from holdfast.slurm.commands import SlurmCommands
+from slurm.contract import OWNER, ROOT, SchedulerContract
+
 
 @pytest.mark.slurm
 class TestCommands(SchedulerContract):

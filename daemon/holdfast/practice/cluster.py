@@ -289,6 +289,8 @@ class Practice:
         )
 
     def _slurm_states(self) -> dict[str, str]:
+        if not self.processes.alive("slurmctld"):
+            return {}  # sinfo would try for some seconds
         try:
             lines = self.command("sinfo", "-h", "-N", "-o", "%N %T").splitlines()
         except (Rejected, subprocess.TimeoutExpired):
