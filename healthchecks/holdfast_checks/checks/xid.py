@@ -41,7 +41,6 @@ _RECOVERY = re.compile(
 )
 _NVLINK5 = re.compile(r"\b[A-Z][A-Z0-9_]{3,40} (?P<fatal>Fatal|Non-?fatal) XC\d+ i-?\d+ Link -?\d+ \(0x")
 _CAUSE = re.compile(r"(?:caused by previous|previous) Xid (?P<cause>\d{1,5})\b", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 
 FALLEN_OFF_BUS = 79
 
@@ -183,4 +182,6 @@ def _details(line: Line) -> dict[str, Scalar]:
 
 def _clean(text: str) -> str:
     """One line without control characters, cut to its bound."""
-    return _CONTROL.sub(" ", text).strip()[:MAX_EVIDENCE_CHARS]
+    return "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_EVIDENCE_CHARS]).strip()[
+        :MAX_EVIDENCE_CHARS
+    ]
