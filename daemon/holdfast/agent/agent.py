@@ -12,7 +12,7 @@ from holdfast.agent import verbs, wire
 from holdfast.agent.checks import HostChecks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.evidence import collect_evidence
-from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
+from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.inspect import Inspector
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
@@ -81,7 +81,13 @@ class Agent:
         """Everything that an order can ask of this agent."""
         config = self.config
         return {
-            "validate": verbs.validate(inspector.run_checks, lambda: inspector.checks, inspector.gpu_uuids, self.slurm),
+            "validate": verbs.validate(
+                inspector.run_checks,
+                inspector.checks,
+                inspector.gpu_uuids,
+                lambda: len(pci_gpus(config.sysfs_path)),
+                self.slurm,
+            ),
             "collect_evidence": collect_evidence(
                 config.state_dir / "evidence", config.kmsg_path, config.pstore_path, inspector.gpu_evidence
             ),

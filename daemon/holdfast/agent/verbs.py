@@ -45,13 +45,18 @@ def job_id_of(args: Mapping[str, Any]) -> int:
 
 
 def validate(
-    checks: CheckRun, known: Callable[[], Mapping[str, Check]], gpus: Callable[[], list[str]], slurm: SlurmNode
+    checks: CheckRun,
+    known: Mapping[str, Check],
+    gpus: Callable[[], list[str]],
+    on_bus: Callable[[], int],
+    slurm: SlurmNode,
 ) -> Verb:
-    """All checks afresh; ok only if nothing is bad and every check that applies has answered."""
+    """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
+    (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one."""
 
     def verb(order: Order) -> Done:
         wanted = [str(name) for name in order.args.get("checks") or ()]
-        unknown = [name for name in wanted if name not in known()]
+        unknown = [name for name in wanted if name not in known]
         if unknown:
             raise Rejected(f"unknown checks: {', '.join(unknown)}")
         if order.args.get("expect_no_job"):
@@ -60,9 +65,12 @@ def validate(
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
         results = checks(wanted)
         problems = [problem for found in results.values() for result in found if (problem := _problem(result))]
-        silent = sorted(set(wanted or known()) - set(results))
+        silent = sorted(set(wanted or known) - set(results))
         problems += [f"{name} did not answer" for name in silent]
         uuids = gpus()
+        expected = max(on_bus(), int(number(order.args, "expect_gpus", 0, 64)))
+        if not wanted and len(uuids) < expected:
+            problems.append(f"{len(uuids)} GPUs at work, {expected} expected")
         detail = {"results": [_plain(r) for found in results.values() for r in found], "gpu_uuids": uuids}
         summary = "; ".join(problems) if problems else f"{len(results)} checks OK, {len(uuids)} GPUs"
         return Done(not problems, summary[:500], detail)

@@ -1,0 +1,153 @@
+"""What of a result is worth saying: changes, reminders, clears; hysteresis; events told twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.agent.schedule import Hysteresis, Schedule
+from holdfast.agent.standing import Events, Standing
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+
+def result(verdict: str, code: str = "", component: str = "GPU-1", severity: Severity | None = None) -> Result:
+    bad = verdict in ("failed", "degraded")
+    return Result(
+        "gpu.ecc",
+        Verdict(verdict),
+        component=component,
+        code=code or ("volatile" if bad else ""),
+        severity=severity or (Severity.FATAL if bad else None),
+        remedy=Remedy.RESET_GPU if bad else Remedy.NONE,
+        sticky=True,
+    )
+
+
+def say(standing: Standing, now_s: float, *results: Result) -> tuple[list[str], list[str]]:
+    news = standing.judge(results, now_s)
+    return [found.code for found in news.findings], [component for _check, component in news.clears]
+
+
+def test_a_finding_is_said_once_then_as_a_reminder() -> None:
+    standing = Standing(reminder_s=600)
+    assert say(standing, 0, result("failed")) == (["volatile"], [])
+    assert say(standing, 599, result("failed")) == ([], [])
+    assert say(standing, 600, result("failed")) == (["volatile"], [])
+    assert standing.failing == ("gpu.ecc",)
+
+
+def test_a_worse_severity_or_another_code_is_news() -> None:
+    standing = Standing()
+    assert say(standing, 0, result("degraded", severity=Severity.DEGRADED)) == (["volatile"], [])
+    assert say(standing, 1, result("failed")) == (["volatile"], [])
+    assert say(standing, 2, result("failed", "other")) == (["other"], [])
+
+
+@pytest.mark.parametrize("verdict", ["unknown", "skipped"])
+def test_neither_unknown_nor_skipped_clears_or_faults(verdict: str) -> None:
+    standing = Standing()
+    assert say(standing, 0, result(verdict)) == ([], [])
+    say(standing, 1, result("failed"))
+    assert say(standing, 2, result(verdict)) == ([], [])
+    assert standing.failing == ("gpu.ecc",)
+
+
+def test_ok_clears_once_and_only_its_own_component() -> None:
+    standing = Standing()
+    assert say(standing, 0, result("ok")) == ([], [])
+    say(standing, 1, result("failed"), result("failed", component="GPU-2"))
+    assert say(standing, 2, result("ok"), result("failed", component="GPU-2")) == ([], ["GPU-1"])
+    assert say(standing, 3, result("ok")) == ([], [])
+    assert standing.failing == ("gpu.ecc",)
+
+
+def test_ok_and_bad_of_one_component_in_one_run_is_not_a_clean_bill() -> None:
+    standing = Standing()
+    assert say(standing, 0, result("failed"), result("ok")) == (["volatile"], [])
+    assert say(standing, 1, result("ok"), result("failed")) == ([], [])
+
+
+def test_what_stands_survives_a_restart_and_is_cleared_by_the_first_ok() -> None:
+    before = Standing()
+    say(before, 0, result("failed"))
+    after = Standing()
+    after.load(before.dump())
+    assert after.failing == ("gpu.ecc",)
+    assert say(after, 0, result("ok")) == ([], ["GPU-1"])
+    again = Standing()
+    again.load(before.dump())
+    assert say(again, 0, result("failed")) == (["volatile"], [])
+
+
+def test_all_ok_needs_an_answer_of_every_expected_check() -> None:
+    standing = Standing(expected=frozenset({"gpu.ecc", "host.disk"}))
+    say(standing, 0, result("ok"))
+    assert not standing.all_ok
+    say(standing, 1, Result("host.disk", Verdict.SKIPPED))
+    assert standing.all_ok
+    say(standing, 2, result("unknown"))
+    assert not standing.all_ok
+
+
+def test_k_of_n_before_it_counts_and_k_good_in_a_row_before_it_clears() -> None:
+    standing = Standing()
+    said = []
+    for at_s, verdict in enumerate(["failed", "ok", "failed", "failed", "ok", "ok", "failed", "ok", "ok", "ok"]):
+        news = standing.judge([result(verdict)], at_s, (3, 5))
+        said.append("f" if news.findings else "c" if news.clears else ".")
+    assert "".join(said) == "...f.....c"
+
+
+@pytest.mark.parametrize(
+    ("readings", "outcome"),
+    [("b", None), ("bb", True), ("bgb", True), ("bggb", None), ("bbg", None), ("bbgg", False), ("bgbgb", True)],
+)
+def test_hysteresis_two_of_three(readings: str, outcome: bool | None) -> None:
+    hysteresis = Hysteresis(2, 3)
+    assert [hysteresis.add(each == "b") for each in readings][-1] is outcome
+
+
+def test_hysteresis_refuses_nonsense() -> None:
+    with pytest.raises(ValueError, match="k of n"):
+        Hysteresis(3, 2)
+
+
+def test_one_event_told_by_two_sources_is_one_and_a_later_one_is_another() -> None:
+    events = Events()
+    assert events.fresh(result("failed", "79"), 100.0)
+    assert not events.fresh(result("failed", "79"), 100.4)
+    assert not events.fresh(result("failed", "79"), 98.0)
+    assert events.fresh(result("failed", "48"), 100.4)
+    assert events.fresh(result("failed", "79", component="GPU-2"), 100.4)
+    assert events.fresh(result("failed", "79"), 105.1)
+
+
+def test_a_flood_of_different_events_does_not_grow_memory() -> None:
+    events = Events()
+    for number in range(3000):
+        events.fresh(result("failed", str(number)), float(number))
+    assert len(events._seen_s) <= 1001
+
+
+def test_everything_is_due_at_the_start_then_after_its_interval_less_its_jitter() -> None:
+    schedule = Schedule({"a": 10.0, "b": 60.0}, 100.0, phase=0.5)
+    assert schedule.due(100.0) == ("a", "b")
+    assert schedule.due(109.4) == ()
+    assert schedule.next_s() == pytest.approx(109.5)
+    assert schedule.due(109.5) == ("a",)
+
+
+def test_a_late_loop_or_a_jump_ahead_never_bunches_runs() -> None:
+    schedule = Schedule({"a": 10.0}, 0.0)
+    schedule.due(0.0)
+    assert schedule.due(1000.0) == ("a",)
+    assert schedule.due(1000.0) == ()
+    assert schedule.next_s() == 1010.0
+
+
+def test_a_due_time_can_be_set_and_an_unknown_name_is_left_alone() -> None:
+    schedule = Schedule({"a": float("inf")}, 0.0)
+    schedule.due(0.0)
+    assert schedule.next_s() == float("inf")
+    schedule.set("a", 5.0)
+    schedule.set("b", 1.0)
+    assert schedule.due(5.0) == ("a",)

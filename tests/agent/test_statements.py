@@ -1,0 +1,219 @@
+"""What jobs say: bound to the kernel's word on who speaks, bounded, never believed beyond that."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent import jobsocket
+from holdfast.agent.jobsocket import JobSocket
+from holdfast.agent.outbox import Item
+from holdfast.agent.processes import SlurmNode, parse_listpids
+from holdfast.agent.statements import Ledger, Malformed, Rate, parse
+from holdfast.model.errors import Unavailable
+
+SAVED = {
+    "v": 1,
+    "kind": "checkpoint.saved",
+    "job_id": 7,
+    "restarts": 1,
+    "run": "7r1",
+    "step": 5,
+    "path": "/c/5",
+    "bytes": 9,
+}
+
+
+class Slurm(SlurmNode):
+    """A node whose slurmd knows the given jobs."""
+
+    def __init__(self, jobs: Mapping[int, frozenset[int]] | None) -> None:
+        self._jobs = jobs
+        self.asked = 0
+
+    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
+        self.asked += 1
+        if self._jobs is None:
+            raise Unavailable("scontrol did not answer")
+        return self._jobs
+
+
+class Desk:
+    """A running socket and what came through it."""
+
+    def __init__(self, folder: Path, jobs: Mapping[int, frozenset[int]] | None) -> None:
+        self.items: list[Item] = []
+        self.slurm = Slurm(jobs)
+        self.socket = JobSocket(folder, self.slurm, self.items.append)
+        self.socket.start()
+
+    def connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(3)
+        connection.connect(str(self.socket.path))
+        return connection
+
+    def say(self, *lines: object) -> str:
+        """Say lines, end, and return what was answered."""
+        with self.connect() as connection:
+            for line in lines:
+                data = line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n"
+                connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while chunk := connection.recv(65536):
+                answer += chunk
+        return answer.decode()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
+    yield desk
+    desk.socket.stop()
+
+
+def test_a_jobs_word_reaches_the_outbox_with_the_kernels_uid(desk: Desk) -> None:
+    register = {
+        "v": 1,
+        "kind": "checkpoint.register",
+        "job_id": 7,
+        "restarts": 0,
+        "dir": "/ckpt",
+        "layout": "auto",
+        "uid": 4242,
+    }
+    assert desk.say(register, SAVED) == ""
+    first, second = (item.body for item in desk.items)
+    assert (first["statement"], first["path"], first["uid"]) == ("checkpoint.register", "/ckpt", os.getuid())
+    assert first["detail"] == {"layout": "auto"}
+    assert (second["step"], second["restarts"], second["detail"]) == (5, 1, {"bytes": 9, "run": "7r1"})
+
+
+def test_another_users_job_or_one_that_is_not_here_is_refused(desk: Desk) -> None:
+    with subprocess.Popen(["sleep", "30"], user=65534 if os.getuid() == 0 else None) as other:
+        if os.getuid() == 0:
+            desk.slurm._jobs = {7: frozenset({other.pid})}
+            assert "not a job of this user" in desk.say(SAVED)
+        assert "not a job of this user" in desk.say({**SAVED, "job_id": 8})
+        other.kill()
+    assert desk.items == []
+    assert desk.socket.refused["not a job of this user on this node"] >= 1
+
+
+def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: 7)
+    desk = Desk(tmp_path, None)
+    assert desk.say(SAVED) == ""
+    assert "not this process's job" in desk.say({**SAVED, "job_id": 8})
+    assert desk.slurm.asked == 0
+    desk.socket.stop()
+
+
+def test_without_slurmds_word_nothing_is_believed(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, None)
+    assert "cannot be looked up" in desk.say(SAVED)
+    assert desk.items == []
+    desk.socket.stop()
+
+
+def test_claims_of_many_jobs_ask_slurmd_at_most_twice_a_second(desk: Desk) -> None:
+    desk.say(*({**SAVED, "job_id": 100 + n} for n in range(50)))
+    assert desk.slurm.asked <= 2
+
+
+def test_progress_is_kept_once_a_second_and_replaces_itself(desk: Desk) -> None:
+    desk.say(*({"kind": "progress", "job_id": 7, "restarts": 0, "step": n} for n in range(5)))
+    assert [(item.body["step"], item.key) for item in desk.items] == [(0, "progress/7/0")]
+
+
+def test_an_older_runs_word_is_dropped(desk: Desk) -> None:
+    answer = desk.say({**SAVED, "restarts": 2}, {**SAVED, "restarts": 1}, {**SAVED, "restarts": 2, "step": 6})
+    assert "a later run" in answer
+    assert [item.body["step"] for item in desk.items] == [5, 6]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"\xff\xfe\n", "not JSON"),
+        (b"[" * 5000 + b"\n", "not JSON"),
+        (b"[1]\n", "not an object"),
+        ({**SAVED, "kind": "shell"}, "unknown kind"),
+        ({**SAVED, "job_id": True}, "job_id"),
+        ({**SAVED, "job_id": 10**30}, "job_id"),
+        ({**SAVED, "restarts": -1}, "restarts"),
+        ({**SAVED, "step": "5"}, "step"),
+        ({**SAVED, "step": None}, "step is missing"),
+        ({**SAVED, "path": "../x"}, "absolute"),
+        ({**SAVED, "path": "/a\nb"}, "control characters"),
+        ({"kind": "checkpoint.register", "job_id": 7}, "dir is missing"),
+        (b"x" * 9000 + b"\n", "line too long"),
+        (b"x" * 9000, "line too long"),
+    ],
+)
+def test_a_malformed_line_is_answered_counted_and_harms_nobody(desk: Desk, line: object, why: str) -> None:
+    assert why in desk.say(line)
+    assert sum(desk.socket.refused.values()) == 1
+    assert desk.say(SAVED) == ""
+    assert len(desk.items) == 1
+
+
+def test_whoever_floods_is_slowed_down_and_whoever_opens_many_connections_is_turned_away(desk: Desk) -> None:
+    assert "too many statements" in desk.say(*([SAVED] * 100))
+    connections = [desk.connect() for _ in range(70)]
+    deadline_s = time.monotonic() + 3
+    while not desk.socket.refused["too many connections"] and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert desk.socket.refused["too many connections"] > 0
+    for connection in connections:
+        connection.close()
+
+
+def test_who_says_nothing_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobsocket, "_FIRST_WORD_S", 0.05)
+    desk = Desk(tmp_path, {})
+    with desk.connect() as connection:
+        assert connection.recv(1) == b""
+    desk.socket.stop()
+
+
+def test_a_socket_that_a_dead_agent_left_is_replaced_and_open_to_all(tmp_path: Path) -> None:
+    (tmp_path / "agent.sock").write_text("left over")
+    desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
+    assert (tmp_path / "agent.sock").stat().st_mode & 0o777 == 0o666
+    assert desk.say(SAVED) == ""
+    desk.socket.stop()
+    assert not (tmp_path / "agent.sock").exists()
+
+
+def test_the_rate_refills_and_is_each_users_own() -> None:
+    rate = Rate(per_s=1, burst=2)
+    assert [rate.allow(1, 0.0) for _ in range(3)] == [True, True, False]
+    assert rate.allow(2, 0.0)
+    assert rate.allow(1, 1.0)
+
+
+def test_the_ledger_is_bounded() -> None:
+    ledger = Ledger()
+    for job in range(1, 3000):
+        said = parse(json.dumps({**SAVED, "job_id": job}).encode())
+        assert ledger.take(said, 0.0) is None
+    assert len(ledger._runs) == 1000
+
+
+def test_a_statement_needs_its_fields() -> None:
+    with pytest.raises(Malformed):
+        parse(b"{}")
+
+
+def test_listpids_text_is_read_by_columns() -> None:
+    text = "PID      JOBID    STEPID   LOCALID GLOBALID\n101      7        batch    0       0\n-1  7 0 1 1\n102 7 0 0 0\n103 9 0 - -\n"
+    assert parse_listpids(text) == {7: frozenset({101, 102}), 9: frozenset({103})}
