@@ -1,0 +1,294 @@
+"""Orders: remembered before they are carried out, at most once, only where and when they are meant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent import verbs
+from holdfast.agent.client import Client, Controllers
+from holdfast.agent.memory import Memory
+from holdfast.agent.orders import Done, Order, OrderBook, Orders, refusal
+from holdfast.agent.outbox import Item
+from holdfast.agent.processes import SlurmNode, handles, start_ticks
+from holdfast.agent.sender import Identity
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast_checks.registry import all_checks
+from holdfast_checks.result import Result, Severity, Verdict
+from support.agent_bench import FakeController
+
+ME = Identity("n1", "i-0abc", "boot-1")
+
+
+def raw(order_id: str = "o1", verb: str = "note", **more: object) -> dict[str, Any]:
+    return {
+        "id": order_id,
+        "verb": verb,
+        "args": {},
+        "boot_id": "boot-1",
+        "instance_id": "i-0abc",
+        "expires_s": 30,
+        **more,
+    }
+
+
+def order(verb: str, **args: object) -> Order:
+    return Order("o1", verb, args, "", "", time.monotonic() + 60)
+
+
+class Desk:
+    """Orders with one verb that takes notes."""
+
+    def __init__(self, folder: Path, url: str = "http://127.0.0.1:1") -> None:
+        self.done: list[str] = []
+        self.items: list[Item] = []
+        self.changed = threading.Condition()
+        self.memory = Memory(folder)
+        self.orders = Orders(
+            Client(Controllers((url,)), None, None), self.memory, ME, {"note": self._note}, self._report
+        )
+
+    def _note(self, order: Order) -> Done:
+        if order.args.get("fail"):
+            raise Unavailable("scontrol did not answer")
+        self.done.append(order.id)
+        return Done(True, "noted", {"n": len(self.done)})
+
+    def _report(self, item: Item) -> None:
+        with self.changed:
+            self.items.append(item)
+            self.changed.notify_all()
+
+    def outcomes(self, count: int) -> list[tuple[str, bool, str]]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.items) >= count, 3)
+        return [(item.body["order_id"], item.body["ok"], item.body["summary"]) for item in self.items]
+
+
+def test_an_order_is_carried_out_once_however_often_it_comes(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    assert [desk.orders.take(raw()) for _ in range(3)] == [True, False, False]
+    assert desk.outcomes(1) == [("o1", True, "noted")]
+    again = Desk(tmp_path)
+    assert not again.orders.take(raw())
+    assert (desk.done, again.done) == (["o1"], [])
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"boot_id": "boot-0"}, "meant for boot boot-0"),
+        ({"instance_id": "i-old"}, "meant for instance i-old"),
+        ({"expires_s": 0}, "expired"),
+        ({"verb": "reset_gpu"}, "unsupported verb 'reset_gpu'; this agent knows note"),
+    ],
+)
+def test_an_order_for_another_boot_machine_or_time_is_refused_and_said(tmp_path: Path, more: Any, why: str) -> None:
+    desk = Desk(tmp_path)
+    desk.orders.take(raw(**more))
+    ((_id, ok, summary),) = desk.outcomes(1)
+    assert not ok
+    assert summary.startswith("refused: ")
+    assert why in summary
+    assert desk.done == []
+
+
+def test_an_empty_boot_id_means_any_boot(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.orders.take(raw(boot_id="", instance_id=""))
+    assert desk.outcomes(1) == [("o1", True, "noted")]
+
+
+def test_a_failing_verb_is_an_outcome(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.orders.take(raw(args={"fail": True}))
+    assert desk.outcomes(1) == [("o1", False, "Unavailable: scontrol did not answer")]
+
+
+def test_an_order_cut_short_by_the_agents_death_is_reported_and_not_repeated(tmp_path: Path) -> None:
+    code = (
+        "import os, sys, signal; from pathlib import Path; from holdfast.agent.memory import Memory;"
+        "from holdfast.agent.orders import OrderBook; OrderBook(Memory(Path(sys.argv[1]))).remember('o1');"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert died.returncode == -signal.SIGKILL
+    desk = Desk(tmp_path)
+    desk.orders.start()
+    ((order_id, ok, summary),) = desk.outcomes(1)
+    assert (order_id, ok) == ("o1", False)
+    assert "not tried again" in summary
+    assert not desk.orders.take(raw())
+    assert desk.done == []
+    desk.orders.stop()
+
+
+def test_nothing_is_done_that_cannot_be_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path)
+
+    def refuse(**_options: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(desk.memory, "transaction", refuse)
+    assert not desk.orders.take(raw())
+    assert (desk.done, desk.items) == ([], [])
+
+
+@pytest.mark.parametrize("bad", [{}, {"id": "x"}, raw(args=[1]), raw(expires_s="soon"), raw(order_id="")])
+def test_what_is_no_order_is_passed_over(tmp_path: Path, bad: dict[str, Any]) -> None:
+    assert not Desk(tmp_path).orders.take(bad)
+
+
+def test_an_outcome_asked_for_again_much_later_is_sent_again(tmp_path: Path) -> None:
+    book = OrderBook(Memory(tmp_path))
+    book.remember("o1")
+    book.settle("o1", Done(True, "noted"))
+    assert book.asked_again("o1") is None
+    book._answered_s["o1"] -= 31
+    item = book.asked_again("o1")
+    assert item is not None
+    assert item.body["summary"] == "noted"
+    assert book.asked_again("o1") is None
+
+
+def test_orders_come_over_the_long_poll_and_a_repeated_one_is_not_asked_for_in_a_circle(
+    tmp_path: Path, controller: FakeController
+) -> None:
+    desk = Desk(tmp_path, controller.url)
+    desk.orders.start()
+    controller.give(raw("o1"), raw("o2"))
+    assert sorted(desk.outcomes(2)) == [("o1", True, "noted"), ("o2", True, "noted")]
+    time.sleep(0.3)
+    assert len(desk.items) == 2
+    desk.orders.stop()
+
+
+def test_refusal_names_nothing_for_an_order_that_is_meant(tmp_path: Path) -> None:
+    known: Mapping[str, Any] = {"note": None}
+    assert refusal(Order.from_wire(raw(), 0.0), ME, known, 29.9) is None
+    assert refusal(Order.from_wire(raw(), 0.0), ME, known, 30.0) is not None
+
+
+def test_probe_peer_tells_an_open_port_from_a_closed_one_and_a_silent_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert verbs.probe_peer(order("probe_peer", address="127.0.0.1", port=port)).ok
+    closed = verbs.probe_peer(order("probe_peer", address="127.0.0.1", port=port))
+    assert (closed.ok, closed.detail["errno"]) == (False, 111)
+    with socket.socket() as full:  # a backlog that is full answers nobody
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        with socket.create_connection(full.getsockname()):
+            silent = verbs.probe_peer(
+                order("probe_peer", address="127.0.0.1", port=full.getsockname()[1], timeout_s=0.1)
+            )
+    assert not silent.ok
+    assert "timed out" in silent.summary
+
+
+@pytest.mark.parametrize(
+    "args", [{}, {"address": "a"}, {"address": "a", "port": 0}, {"address": "a", "port": 1, "timeout_s": 99}]
+)
+def test_probe_peer_refuses_bad_arguments(args: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        verbs.probe_peer(order("probe_peer", **args))
+
+
+class FakeSlurm(SlurmNode):
+    def __init__(self, pids: frozenset[int] = frozenset()) -> None:
+        self._pids = pids
+
+    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
+        return {7: self._pids}
+
+
+@pytest.fixture
+def trapping() -> Iterator[subprocess.Popen[bytes]]:
+    code = (
+        "import signal, time; signal.signal(signal.SIGUSR1, lambda *_: None); print('up', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.stdout.close()
+    process.wait()
+
+
+def test_a_job_is_asked_to_save_only_where_it_listens_and_only_by_its_owner(trapping: subprocess.Popen[bytes]) -> None:
+    with subprocess.Popen(["sleep", "60"]) as deaf:
+        ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid, deaf.pid})))
+        done = ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR1"))
+        assert (done.ok, done.detail["pids"]) == (True, [trapping.pid])
+        assert deaf.poll() is None
+        deaf.kill()
+    with pytest.raises(Rejected, match="no process"):
+        ask(order("ask_job_to_save", job_id=7, uid=os.getuid() + 1, signal="USR1"))
+    with pytest.raises(Rejected, match="SIGKILL"):
+        ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="KILL"))
+    with pytest.raises(Rejected, match="uid"):
+        ask(order("ask_job_to_save", job_id=7, signal="USR1"))
+    assert trapping.poll() is None
+    assert handles(trapping.pid, signal.SIGUSR1)
+    assert not handles(trapping.pid, signal.SIGUSR2)
+
+
+def outcome_of(results: dict[str, tuple[Result, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> Done:
+    known = {name: all_checks()[name] for name in ("gpu.count", "host.disk")}
+    names = [f"GPU-{n}" for n in range(uuids)]
+    slurm = FakeSlurm()
+    return verbs.validate(lambda _wanted: results, known, lambda: names, lambda: on_bus, slurm)(
+        order("validate", **args)
+    )
+
+
+OK: dict[str, tuple[Result, ...]] = {
+    "gpu.count": (Result("gpu.count", Verdict.OK),),
+    "host.disk": (Result("host.disk", Verdict.SKIPPED),),
+}
+
+
+def bad(severity: Severity) -> dict[str, tuple[Result, ...]]:
+    return {**OK, "host.disk": (Result("host.disk", Verdict.DEGRADED, code="full", severity=severity),)}
+
+
+@pytest.mark.parametrize(
+    ("done", "ok", "text"),
+    [
+        (lambda: outcome_of(OK), True, "2 checks OK, 2 GPUs"),
+        (lambda: outcome_of(bad(Severity.WARNING)), True, "2 checks OK"),
+        (lambda: outcome_of(bad(Severity.DEGRADED)), False, "host.disk node full"),
+        (lambda: outcome_of({**OK, "gpu.count": (Result("gpu.count", Verdict.UNKNOWN),)}), False, "unknown"),
+        (lambda: outcome_of({"gpu.count": OK["gpu.count"]}), False, "host.disk did not answer"),
+        (lambda: outcome_of(OK, on_bus=8), False, "2 GPUs at work, 8 expected"),
+        (lambda: outcome_of(OK, expect_gpus=3), False, "2 GPUs at work, 3 expected"),
+        (lambda: outcome_of(OK, uuids=0, on_bus=0), True, "0 GPUs"),
+    ],
+)
+def test_a_node_is_valid_only_if_everything_answered_and_nothing_is_bad(done: Any, ok: bool, text: str) -> None:
+    found = done()
+    assert found.ok is ok
+    assert text in found.summary
+
+
+def test_validate_refuses_a_check_it_does_not_know() -> None:
+    with pytest.raises(Rejected, match=r"gpu\.magic"):
+        outcome_of(OK, checks=["gpu.magic"])
+
+
+def test_a_process_is_named_by_pid_and_start_time() -> None:
+    mine = start_ticks(os.getpid())
+    assert mine is not None
+    assert start_ticks(2**22 + 1) is None
