@@ -148,7 +148,12 @@ def test_an_outcome_settles_its_order_with_an_event(store: SqlStore, ok: bool, s
     assert (settled.state, settled.outcome, settled.result) == (state, "all checks OK", {"checks": 9})
     (said,) = store.events()
     assert (said.kind.value, said.at, said.node) == (f"action.{state.value}", later(4), "n1")
-    assert said.detail == {"key": order().key, "action": "SendOrder", "verb": "validate"}
+    assert said.detail == {
+        "key": order().key,
+        "kind": "SendOrder",
+        "target": order().key.split("/", 2)[2].rsplit("/", 1)[0],
+        "verb": "validate",
+    }
 
 
 @pytest.mark.parametrize("changed", [{"node": "n2"}, {"instance_id": "i-9"}])

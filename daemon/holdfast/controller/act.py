@@ -197,7 +197,7 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 
 def _job(key: JobKey, outside: Outside) -> Job:
     job = outside.scheduler.job(key.job_id)
-    if job.key.submit_time != key.submit_time:
+    if not job.continues(key):
         raise Refused(f"job id {key.job_id} belongs to another job now")
     return job
 

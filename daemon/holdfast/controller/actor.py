@@ -100,7 +100,9 @@ class Actor:
                 continue
             taken.add(queue)
             if not holds_back(book, intent):
-                self._busy[queue] = pool.submit(self.step, intent, lease.fence)
+                future = pool.submit(self.step, intent, lease.fence)
+                self._busy[queue] = future
+                future.add_done_callback(lambda _done: self.ring())
 
     def _lease(self) -> Lease | None:
         """The lease, if our controller holds it now."""
@@ -136,5 +138,3 @@ class Actor:
             self.before_step(intent, "finished")
         except FencedOff as error:
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
-        finally:
-            self.ring()

@@ -19,7 +19,7 @@ def run(config: Path) -> int:
     try:
         settings = load(config)
         logs.set_up(settings.log.format, settings.log.level)
-        actor, bell = build_actor(settings)
+        actor, bell, _alone = build_actor(settings)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast actor: {error}\n")
         return 2

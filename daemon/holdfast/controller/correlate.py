@@ -76,8 +76,9 @@ def acts(severity: Severity, remedy: Remedy) -> bool:
 
 def headline(finding: Finding) -> str:
     """``gpu.xid 79 GPU-…: fell off the bus``."""
-    parts = [finding.check, finding.code, finding.component if finding.component != "node" else ""]
-    return f"{' '.join(p for p in parts if p)}: {finding.summary}"
+    component = finding.component if finding.component not in ("node", finding.code) else ""
+    summary = finding.summary.removeprefix(f"Xid {finding.code} ")
+    return f"{' '.join(p for p in (finding.check, finding.code, component) if p)}: {summary}"
 
 
 def _open(finding: Finding, world: World, new_id: NewId) -> Incident:

@@ -41,7 +41,7 @@ def follow_jobs(world: World) -> Change:
 
 def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recovery, list[Event]]:
     job = view.jobs.get(recovery.job.job_id)
-    if job is None or job.key.submit_time != recovery.job.submit_time:
+    if job is None or not job.continues(recovery.job) or job.uid != recovery.uid:
         return replace(recovery, phase=RecoveryPhase.GONE, note="Slurm no longer knows the job"), []
     if job.restarts > recovery.restarts_before + 1 and recovery.phase is not RecoveryPhase.STOPPING:
         return _next_run_started(recovery)

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from holdfast.controller import facts
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -113,9 +114,23 @@ def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
 
 
 def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
-    """Distinct nodes drained in the window, together with those that this cycle would drain and every other suspect."""
+    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts."""
     if not any(isinstance(p.action, Drain | SetDown) for p in proposals):
         return ""
+    released = _released(world, DRAINS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        drained = {
+            i.action.node
+            for i in world.book.intents.values()
+            if isinstance(i.action, Drain | SetDown) and i.state in _COUNTS and i.planned_at > since
+        }
+        nodes = drained | {i.node for i in world.book.open_incidents() if facts.acting(i) and i.opened_at > since}
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return ""
 
 
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:

@@ -5,9 +5,26 @@ It carries no content, so it needs no trust; a lost one costs half a second, bec
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import select
 import socket
 from pathlib import Path
+
+from holdfast.model.errors import ConfigError
+
+
+class Alone:
+    """A lock that one process of a kind holds on this machine: two of them under one name in the lease would both lead."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises ConfigError when another process holds it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("w")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._file.close()
+            raise ConfigError(f"{path} is locked: another process of this kind runs here; stop it first") from error
 
 
 class Bell:

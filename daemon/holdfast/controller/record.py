@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.controller.decide import Decision
 from holdfast.controller.guard import Guarded
-from holdfast.model.action import HoldJob, Intent, IntentState, Proposal
+from holdfast.model.action import HoldJob, Intent, IntentState, Proposal, action_event
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
@@ -117,26 +117,11 @@ def _notes(world: World, guarded: Guarded) -> tuple[Incident, ...]:
 
 
 def _planned(intent: Intent) -> Event:
-    return _action_event(EventKind.ACTION_PLANNED, intent, intent.reason)
+    return action_event(intent, EventKind.ACTION_PLANNED, intent.planned_at, intent.reason)
 
 
 def _withheld_event(intent: Intent) -> Event:
-    return _action_event(EventKind.ACTION_WITHHELD, intent, intent.outcome)
-
-
-def _action_event(kind: EventKind, intent: Intent, text: str) -> Event:
-    node = getattr(intent.action, "node", None)
-    job = getattr(intent.action, "job", None)
-    target = intent.key.split("/", 2)[2].rsplit("/", 1)[0]
-    return Event(
-        intent.planned_at,
-        kind,
-        intent.incident_id,
-        node,
-        job.text if job is not None else None,
-        text=f"{intent.kind} {target}: {text}",
-        detail={"key": intent.key, "kind": intent.kind, "target": target},
-    )
+    return action_event(intent, EventKind.ACTION_WITHHELD, intent.planned_at, intent.outcome)
 
 
 def _tripped(brake: Brake) -> Event:

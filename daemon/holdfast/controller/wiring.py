@@ -25,7 +25,7 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.notify import AppriseNotifier, LogNotifier
 from holdfast.controller.observe import Observer, SlurmWatch
-from holdfast.controller.poke import Bell, Ringer
+from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.model.ids import incident_id
 from holdfast.ports import Clock, Notifier, Scheduler
 from holdfast.providers import open_provider
@@ -43,6 +43,8 @@ class Controller:
     hub: OrderHub
     deps: ApiDeps
     settings: Settings
+    alone: Alone
+    """Held for the life of the process."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -80,6 +82,7 @@ def new_ids() -> Callable[[datetime], str]:
 def build_controller(settings: Settings) -> Controller:
     """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
     clock: Clock = SystemClock()
+    alone = Alone(settings.run.dir / "controller.lock")
     store = open_store(settings.store.url)
     agents = AgentRegistry()
     hub = OrderHub(clock.monotonic_s)
@@ -106,11 +109,12 @@ def build_controller(settings: Settings) -> Controller:
         loop_turned_at=lambda: loop.turned_at_s,
         leader=lambda: loop.leads,
     )
-    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings)
+    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)
 
 
-def build_actor(settings: Settings) -> tuple[Actor, Bell]:
+def build_actor(settings: Settings) -> tuple[Actor, Bell, Alone]:
     """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
+    alone = Alone(settings.run.dir / "actor.lock")
     clock: Clock = SystemClock()
     store = open_store(settings.store.url)
     outside = Outside(
@@ -129,7 +133,7 @@ def build_actor(settings: Settings) -> tuple[Actor, Bell]:
         controller.ring()
         own.ring()
 
-    return Actor(store, outside, holder_of(settings), bell.wait, ring), bell
+    return Actor(store, outside, holder_of(settings), bell.wait, ring), bell, alone
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.model.cluster import JobKey
+from holdfast.model.event import Event, EventKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,3 +274,14 @@ class Proposal:
     group: str = ""
     """Proposals of one group are allowed or withheld together (hold, spare and requeue of one recovery)."""
     order: int = 0
+
+
+def action_event(intent: Intent, kind: EventKind, at: datetime, text: str) -> Event:
+    """The event of one step of an intent; its detail names the key, the action's kind, its target, and an order's verb."""
+    action = intent.action
+    job = getattr(action, "job", None)
+    detail = {"key": intent.key, "kind": intent.kind, "target": intent.key.split("/", 2)[2].rsplit("/", 1)[0]}
+    if isinstance(action, SendOrder):
+        detail["verb"] = action.verb.value
+    node = getattr(action, "node", None)
+    return Event(at, kind, intent.incident_id, node, job.text if isinstance(job, JobKey) else None, text, detail)

@@ -108,9 +108,7 @@ class Book:
     def attempts(self, incident_id: str, step: str) -> tuple[Intent, ...]:
         """All attempts of one step, oldest first. What was withheld (attempt 0) is no attempt."""
         prefix = f"{incident_id}/{step}/"
-        mine = [
-            i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD
-        ]
+        mine = [i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD]
         return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:

@@ -9,7 +9,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """A job for good: Slurm reuses job ids, so the submit time belongs to the name (design, section 3)."""
+    """A job's run for good: Slurm reuses job ids, so the submit time belongs to the name (design, section 3).
+
+    Slurm sets the submit time anew at every requeue (tried on 22.05), so it names a run; :meth:`Job.continues` tells whether a later
+    run is of the same job (``docs/decisions/0001-job-identity.md``)."""
 
     cluster: str
     job_id: int
@@ -67,6 +70,14 @@ class Job:
     array_task_id: int | None = None
     work_dir: str = ""
     stdout: str = ""
+
+    def continues(self, key: JobKey) -> bool:
+        """Whether this is the run that ``key`` names, or a later run of the same job.
+
+        A requeue sets SubmitTime anew and counts Restarts up; a new job under a reused id has no restarts."""
+        if (self.key.cluster, self.key.job_id) != (key.cluster, key.job_id):
+            return False
+        return self.key.submit_time == key.submit_time or (self.restarts > 0 and self.key.submit_time > key.submit_time)
 
     @property
     def requeueable(self) -> bool:

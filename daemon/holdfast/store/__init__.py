@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from holdfast.store.queries import SeenFinding
-from holdfast.store.rows import action_event
 from holdfast.store.sql import SqlStore, open_store
 from holdfast.store.tokens import TokenRow
 
-__all__ = ["SeenFinding", "SqlStore", "TokenRow", "action_event", "open_store"]
+__all__ = ["SeenFinding", "SqlStore", "TokenRow", "open_store"]

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.action import Intent, IntentState, SendOrder
+from holdfast.model.action import Intent, IntentState, SendOrder, action_event
 from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.report import OrderOutcome, Report
@@ -108,7 +108,7 @@ def _meant_for(intent: Intent, instance_id: str, boot_id: str, now: datetime) ->
 def _mark_started(connection: Connection, intent: Intent, at: datetime) -> Intent:
     started = replace(intent, state=IntentState.STARTED, started_at=at)
     _write(connection, started)
-    rows.append(connection, [rows.action_event(started, EventKind.ACTION_STARTED, at, intent.reason)])
+    rows.append(connection, [action_event(started, EventKind.ACTION_STARTED, at, intent.reason)])
     return started
 
 
@@ -122,7 +122,7 @@ def _settle(connection: Connection, intent: Intent, outcome: Outcome, at: dateti
         result=dict(outcome.result),
     )
     _write(connection, settled)
-    rows.append(connection, [rows.action_event(settled, _EVENT_OF[outcome.state], at, outcome.text)])
+    rows.append(connection, [action_event(settled, _EVENT_OF[outcome.state], at, outcome.text)])
     if outcome.mark is not None:
         rows.upsert(connection, t.marks, [{"node": outcome.mark.node, "document": encode(outcome.mark)}])
     if outcome.drop_mark is not None:

@@ -11,7 +11,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from holdfast.model.action import SETTLED, Intent
-from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import Finding
@@ -117,21 +116,3 @@ def append(connection: Connection, events: list[Event]) -> None:
     """Append to the record; ids grow in this order."""
     if events:
         connection.execute(t.events.insert(), [event_row(e) for e in events])
-
-
-def action_event(intent: Intent, kind: EventKind, at: datetime, text: str) -> Event:
-    """The event of a step of an intent: ``detail`` has its key, the action's type and, for an order, the verb."""
-    action = intent.action
-    job = getattr(action, "job", None)
-    detail = {"key": intent.key, "action": intent.kind}
-    if hasattr(action, "verb"):
-        detail["verb"] = action.verb.value
-    return Event(
-        at=at,
-        kind=kind,
-        incident_id=intent.incident_id,
-        node=getattr(action, "node", None),
-        job=job.text if isinstance(job, JobKey) else None,
-        text=text,
-        detail=detail,
-    )

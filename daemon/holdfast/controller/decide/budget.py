@@ -27,7 +27,7 @@ def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | N
         (
             r
             for r in world.book.recoveries.values()
-            if r.job == recovery.job
+            if (r.job.cluster, r.job.job_id, r.uid) == (recovery.job.cluster, recovery.job.job_id, recovery.uid)
             and r.restarts_before < recovery.restarts_before
             and r.phase not in (RecoveryPhase.LEFT_ALONE, RecoveryPhase.AWAITING_CONSENT)
         ),
