@@ -1,0 +1,87 @@
+"""The systemd units keep rights apart, and name what exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
+NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor")
+
+HIDES_THE_NODE = {
+    "ProtectSystem",
+    "ProtectHome",
+    "PrivateTmp",
+    "PrivateDevices",
+    "ReadOnlyPaths",
+    "ProtectKernelLogs",
+    "RootDirectory",
+}
+"""In such a view the agent would judge another machine than the one that jobs see."""
+
+
+def unit(name: str) -> dict[str, list[str]]:
+    """Key → values of a unit, all sections together."""
+    found: dict[str, list[str]] = {}
+    for line in (UNITS / f"{name}.service").read_text().splitlines():
+        key, mark, value = line.partition("=")
+        if mark and not line.startswith(("#", "[")):
+            found.setdefault(key, []).append(value)
+    return found
+
+
+def test_the_agent_sees_the_node_as_jobs_do() -> None:
+    assert HIDES_THE_NODE & set(unit("holdfast-agent")) == set()
+    assert unit("holdfast-agent")["Type"] == ["notify"]
+
+
+def test_who_listens_holds_no_rights() -> None:
+    controller, actor = unit("holdfast-controller"), unit("holdfast-actor")
+    assert controller["User"] != actor["User"]
+    assert "root" not in controller["User"] + actor["User"]
+    assert controller["CapabilityBoundingSet"] == actor["CapabilityBoundingSet"] == [""]
+    assert "169.254.169.254/32" in controller["IPAddressDeny"][0]
+    assert "EnvironmentFile" not in controller
+    assert "/etc/holdfast/actor" in controller["InaccessiblePaths"][0]
+
+
+def test_who_has_rights_does_not_listen() -> None:
+    assert unit("holdfast-actor")["SocketBindDeny"] == ["any"]
+    assert "IPAddressDeny" not in unit("holdfast-actor")
+
+
+def test_controller_and_actor_share_the_store_by_their_group() -> None:
+    entries = {
+        words[1]: words
+        for line in (UNITS / "holdfast-tmpfiles.conf").read_text().splitlines()
+        if (words := line.split())
+    }
+    for name in ("holdfast-controller", "holdfast-actor"):
+        assert unit(name)["UMask"] == ["0007"]
+        assert unit(name)["ReadWritePaths"] == ["/var/lib/holdfast /run/holdfast"]
+    assert entries["/var/lib/holdfast/holdfast.db"][:3] == ["f", "/var/lib/holdfast/holdfast.db", "0660"]
+    assert entries["/var/lib/holdfast"][2] == "2770"
+    assert entries["/etc/holdfast/actor"][2:] == ["0700", "root", "root"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_started_modules_exist(name: str) -> None:
+    (command,) = unit(name)["ExecStart"]
+    words = command.split()
+    assert words[0] == "/opt/holdfast/bin/python"
+    assert importlib.util.find_spec(f"{words[2]}.__main__") is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here; ./dev setup does not install it")
+def test_systemd_understands_every_line(name: str, tmp_path: Path) -> None:
+    text = (UNITS / f"{name}.service").read_text().replace("/opt/holdfast/bin/python", "/bin/true")
+    copy = tmp_path / f"{name}.service"
+    copy.write_text(text)
+    done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=30, check=False)
+    about_ours = [line for line in done.stderr.splitlines() if copy.name in line]
+    assert about_ours == []
