@@ -104,7 +104,9 @@ class SchedulerContract:
         victim = self.running(slurm, practice, "-N1", "-w", "n1")
         record = practice.command("scontrol", "show", "job", "-d", "-o", str(victim.key.job_id)).strip()
         forged = record.replace("n1", "n5").partition(" Command=")[0]
-        forger = practice.sbatch("sleep 60", "-N1", "-w", "n2", f"--job-name=x\n{forged}\n", f"--comment={forged}")
+        forger = practice.sbatch(
+            "sleep 60", "-N1", "-w", "n2", f"--job-name=x\n{forged}\n", f"--comment=y\n{forged}\nz"
+        )
         eventually(lambda: slurm.job(forger).state == "RUNNING")
         view = slurm.view()
         assert view.jobs[victim.key.job_id].nodes == ("n1",)

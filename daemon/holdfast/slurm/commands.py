@@ -175,24 +175,29 @@ class SlurmCommands:
 
     def _jobs(self, job_id: int | None = None) -> dict[int, Job]:
         cluster, _ = self._constants()
-        sure, doubtful, texts = self._read_jobs(job_id)
-        if doubtful:  # a job that came between the two listings, or a user who plays with names
-            sure, doubtful, texts = self._read_jobs(job_id)
-        if doubtful:
-            _LOG.warning("jobs=%s ignored: their records cannot be told apart", sorted(doubtful))
-        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(sure.items())}
-
-    def _read_jobs(
-        self, job_id: int | None
-    ) -> tuple[Mapping[int, str], frozenset[int], Mapping[int, records.OwnTexts]]:
         mark = secrets.token_hex(8)
         which = [] if job_id is None else ["-j", str(job_id)]
         listing = self._commands.run("squeue", "-h", "-a", "-t", "all", *which, "-o", records.own_texts_format(mark))
         texts = records.own_texts(listing, mark)
-        one = [] if job_id is None else [str(job_id)]
-        text = self._scontrol("show", "job", *one, "-d", "-o")
+        text = self._scontrol("show", "job", *which[1:], "-d", "-o")
         split = records.split_jobs(records.without_texts(text, texts.values()), texts)
-        return split.sure, split.doubtful, texts
+        found = {**split.sure, **self._one_by_one(split.doubtful & set(texts), texts)}
+        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(found.items())}
+
+    def _one_by_one(self, doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, str]:
+        """Records that somebody's text made doubtful, each read alone; a job that is gone meanwhile is left out."""
+        found: dict[int, str] = {}
+        for job_id in sorted(doubtful):
+            try:
+                text = self._scontrol("show", "job", str(job_id), "-d", "-o")
+            except NotFound:
+                continue
+            record = records.first_record(records.without_texts(text, texts.values()), job_id)
+            if record is None:
+                _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
+            else:
+                found[job_id] = record
+        return found
 
     def _await_next_second(self, job: Job) -> None:
         """Until the second after the job's last end has come on every node's clock.

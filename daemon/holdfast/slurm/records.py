@@ -88,6 +88,19 @@ def split_jobs(text: str, known: Collection[int]) -> SplitJobs:
     return SplitJobs({job_id: record for job_id, record in sure.items() if job_id not in doubtful}, frozenset(doubtful))
 
 
+def first_record(text: str, job_id: int) -> str | None:
+    """The job's own record from ``scontrol show job -d -o ID``; None when it is not there or still leaves doubt.
+
+    Nobody else's text stands in that output (elements of one array belong to one user)."""
+    starts = list(_JOB_START.finditer(text))
+    for number, start in enumerate(starts):
+        if int(start[1]) == job_id:
+            end = starts[number + 1].start() if number + 1 < len(starts) else len(text)
+            record = text[start.start() : end].strip()
+            return record if _unmistakable(record) else None
+    return None
+
+
 def _unmistakable(record: str) -> bool:
     found = _KEY.findall(record.partition(" Command=")[0])
     return all(found.count(key) == 1 for key in _ONCE)

@@ -17,6 +17,7 @@ _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("connection refused", Unavailable),
     ("connect failure", Unavailable),
     ("zero bytes were transmitted", Unavailable),
+    ("unexpected message received", Unavailable),  # what requeue and hold say of a slurmctld that is away
     ("transport endpoint is not connected", Unavailable),
     ("protocol authentication error", Unavailable),
     ("slurm backup controller", Unavailable),
