@@ -1,0 +1,23 @@
+"""``holdfast``: one command with subcommands that explain themselves (``docs/reference/cli.md``)."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point. The agent's verb takes a short cut: a node has neither typer nor rich, and its memory is counted."""
+    if sys.argv[1:2] == ["agent"]:
+        from holdfast.agent.main import main as agent_main  # noqa: PLC0415
+
+        sys.exit(agent_main(sys.argv[2:]))
+    try:
+        from holdfast.cli.app import run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.stderr.write(
+            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent` works without)\n"
+        )
+        sys.exit(2)
+    sys.exit(run(sys.argv[1:]))

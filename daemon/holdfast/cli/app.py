@@ -1,0 +1,92 @@
+"""The tree of verbs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from holdfast import __version__
+from holdfast.cli import checkpoints, local, operating, practice, reading
+from holdfast.cli.problems import Exit, status_of
+from holdfast.model.errors import HoldfastError
+
+HELP = "Holdfast: a Slurm GPU cluster that heals itself."
+EPILOG = (
+    "Exit status: 0 done; 1 a problem was found or it was refused; 2 wrong use, configuration or rights; "
+    "3 the controller, the database or Slurm does not answer."
+)
+
+app = typer.Typer(
+    name="holdfast", help=HELP, epilog=EPILOG, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=True
+)
+
+
+def _group(name: str, text: str) -> typer.Typer:
+    group = typer.Typer(help=text, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.add_typer(group, name=name)
+    return group
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for look in (reading.nodes, reading.incidents, reading.jobs, reading.metrics):
+    app.command(rich_help_panel="Look")(look)
+_incident = _group("incident", "One incident: its timeline, and what to do with it.")
+_incident.command()(reading.show)
+for word in (operating.ack, operating.close, operating.retry):
+    _incident.command()(word)
+for order in (operating.pause, operating.resume):
+    app.command(rich_help_panel="Operate")(order)
+app.command(rich_help_panel="Operate")(operating.release)
+for daemon in (local.controller, local.actor, local.agent):
+    app.command(rich_help_panel="Daemons")(daemon)
+for chore in (local.doctor, local.backup):
+    app.command(rich_help_panel="Set up")(chore)
+_config = _group("config", "The controller's settings.")
+_config.command()(local.check)
+_config.command()(local.example)
+_token = _group("token", "Bearer tokens of the API.")
+_token.command("create")(local.token_create)
+_token.command("list")(local.token_list)
+_token.command("revoke")(local.token_revoke)
+_checkpoint = _group("checkpoint", "Checkpoints of a job; works without the controller.")
+_checkpoint.command()(checkpoints.latest)
+_checkpoint.command("list")(checkpoints.listing)
+_checkpoint.command()(checkpoints.verify)
+_checkpoint.command()(checkpoints.register)
+_practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.")
+for part in (practice.up, practice.down, practice.inject, practice.status):
+    _practice.command()(part)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one verb; the exit status. An expected error is one line on standard error."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    try:
+        status = app(args=list(argv), prog_name="holdfast", standalone_mode=True)
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast: {error}\n")
+        return status_of(error)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return Exit.OK
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else Exit.USAGE
+    return status if isinstance(status, int) else Exit.OK

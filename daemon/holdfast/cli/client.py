@@ -1,0 +1,89 @@
+"""The API as the command line sees it. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.problems import Usage
+from holdfast.model.errors import HoldfastError, Rejected, Unavailable
+
+DEFAULT_URL = "http://127.0.0.1:8460"
+TIMEOUT_S = 30.0
+USER_TOKEN = Path("~/.config/holdfast/token")
+
+
+class Client:
+    """Calls one controller. Every error is ours, in one line."""
+
+    def __init__(self, url: str | None = None, env: Mapping[str, str] = os.environ) -> None:
+        """``url`` goes before HOLDFAST_URL. Raises Usage without a token or for what is no URL."""
+        self._url = (url or env.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
+        if not self._url.startswith(("http://", "https://")):
+            raise Usage(f"{self._url!r} is not a URL such as {DEFAULT_URL}: set --url or HOLDFAST_URL")
+        self._token = _token(env)
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        if env.get("HOLDFAST_CA_FILE"):
+            handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Parsed JSON. Raises Unavailable, Rejected, Usage."""
+        given = {k: v for k, v in query.items() if v is not None}
+        return self._call("GET", f"{path}?{urllib.parse.urlencode(given)}" if given else path, None)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """As :meth:`get`."""
+        return self._call("POST", path, json.dumps(body).encode())
+
+    def _call(self, method: str, path: str, body: bytes | None) -> Any:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self._url + path, data=body, headers=headers, method=method)  # noqa: S310 - scheme checked
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            raise _refusal(error.code, error.read()) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", error)
+            raise Unavailable(
+                f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?"
+            ) from None
+
+
+def _token(env: Mapping[str, str]) -> str:
+    if env.get("HOLDFAST_TOKEN"):
+        return env["HOLDFAST_TOKEN"].strip()
+    named = env.get("HOLDFAST_TOKEN_FILE")
+    path = Path(named) if named else USER_TOKEN.expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        if named:
+            raise Usage(f"HOLDFAST_TOKEN_FILE: {path}: {error.strerror}") from None
+        hint = f"set HOLDFAST_TOKEN or HOLDFAST_TOKEN_FILE, or write it to {USER_TOKEN}"
+        raise Usage(f"no token: {hint}; `holdfast token create` makes one") from None
+
+
+def _trust(path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise Usage(f"HOLDFAST_CA_FILE: {path}: {error.strerror or error}") from None
+
+
+def _refusal(status: int, body: bytes) -> HoldfastError:
+    try:
+        text = str(json.loads(body)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        text = f"the server answered with status {status}; is this a Holdfast controller?"
+    if status in (401, 403, 422):
+        return Usage(text)
+    return Unavailable(text) if status >= 500 else Rejected(text)

@@ -1,0 +1,206 @@
+"""Verbs that work on this machine, without the API: daemons, configuration, tokens, backup, doctor."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import DEFAULT_PATH, Config, Json
+from holdfast.cli.problems import Usage
+from holdfast.cli.show import as_json, line, moment, table
+from holdfast.model.errors import OutsideError
+
+if TYPE_CHECKING:
+    from holdfast.config.controller import Settings
+    from holdfast.doctor import Advice
+    from holdfast.model.report import AgentView
+    from holdfast.store import SqlStore
+
+ROLES = ("agent", "user", "viewer", "operator")
+
+
+def controller(config: Config = DEFAULT_PATH) -> None:
+    """Run the controller: API, control loop, decisions. It holds no Slurm, AWS or root rights."""
+    from holdfast.controller.main import run  # noqa: PLC0415
+
+    raise typer.Exit(run(config))
+
+
+def actor(config: Config = DEFAULT_PATH) -> None:
+    """Run the actor: carries out what was decided. It listens to nobody."""
+    from holdfast.controller.actor_main import run  # noqa: PLC0415
+
+    raise typer.Exit(run(config))
+
+
+def agent() -> None:
+    """Run the agent of this node. `holdfast agent --help` has its options."""
+    raise Usage("run it as `holdfast agent`")
+
+
+def check(path: Annotated[Path, typer.Argument(help="The file.", dir_okay=False)] = DEFAULT_PATH) -> None:
+    """Read controller.toml and say what is wrong with it, or what it changes."""
+    from holdfast.config.controller import load  # noqa: PLC0415
+    from holdfast.store.engines import parse_url  # noqa: PLC0415
+
+    settings = load(path)
+    parse_url(settings.store.url)
+    line(
+        f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {settings.store.url.split('@')[-1]}"
+    )
+    for key, value in settings.profile_changes.items():
+        line(f"  profile {settings.profile}: {key} = {value}")
+
+
+def example(what: Annotated[str, typer.Argument(help="controller or agent.")] = "controller") -> None:
+    """Print a commented file with every setting at its default."""
+    from holdfast.config import agent as agent_config  # noqa: PLC0415
+    from holdfast.config.example import example as controller_example  # noqa: PLC0415
+
+    makers = {"controller": controller_example, "agent": agent_config.example}
+    if what not in makers:
+        raise Usage(f"there is an example for: {', '.join(makers)}; not for {what!r}")
+    typer.echo(makers[what](), nl=False)
+
+
+def token_create(
+    role: Annotated[str, typer.Argument(help="agent, user, viewer or operator.")],
+    subject: Annotated[str, typer.Argument(help="Its node, its numeric uid, or a name for the record.")],
+    config: Config = DEFAULT_PATH,
+    days: Annotated[
+        float | None, typer.Option(min=0.001, help="Valid for so long; else for ever.", show_default=False)
+    ] = None,
+) -> None:
+    """Make a token and print it, once. Only its hash is kept."""
+    from holdfast.api.auth import hash_token  # noqa: PLC0415
+
+    if role not in ROLES:
+        raise Usage(f"{role!r} is none of {', '.join(ROLES)}")
+    if role == "user" and not subject.isdigit():
+        raise Usage(f"a user's token is bound to a numeric uid, not to {subject!r}; `id -u NAME` tells it")
+    now = datetime.now(UTC)
+    token = secrets.token_urlsafe(32)
+    with _Store(config) as store:
+        store.add_token(role, subject, hash_token(token), now, now + timedelta(days=days) if days else None)
+    typer.echo(token)
+
+
+def token_list(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
+    """Tokens by the beginning of their hash."""
+    with _Store(config) as store:
+        rows = store.tokens()
+    if as_data:
+        as_json(
+            [{k: str(v) if isinstance(v, datetime) else v for k, v in dataclasses.asdict(row).items()} for row in rows]
+        )
+        return
+    now = datetime.now(UTC)
+    shown = [
+        (r.hash[:12], r.role, r.subject, moment(r.created_at.isoformat()), "valid" if r.valid(now) else "void")
+        for r in rows
+    ]
+    table("", ("HASH", "ROLE", "SUBJECT", "MADE (UTC)", "STATE"), shown, "no tokens; `holdfast token create` makes one")
+
+
+def token_revoke(
+    beginning: Annotated[str, typer.Argument(help="The beginning of its hash, as `token list` shows it.")],
+    config: Config = DEFAULT_PATH,
+) -> None:
+    """Make a token void. A running controller notices within a minute."""
+    with _Store(config) as store:
+        found = [r for r in store.tokens() if r.hash.startswith(beginning)] if len(beginning) >= 6 else []
+        if len(found) != 1:
+            raise Usage(
+                f"{len(found)} tokens begin with {beginning!r}; give at least 6 digits of one in `holdfast token list`"
+            )
+        store.revoke_token(found[0].hash)
+    line(f"revoked the {found[0].role} token of {found[0].subject}")
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(help="File to be written; it must not exist.")],
+    config: Config = DEFAULT_PATH,
+) -> None:
+    """Copy the SQLite database while the controller runs. For PostgreSQL use pg_dump."""
+    with _Store(config) as store:
+        store.backup(target)
+    line(f"wrote {target}")
+
+
+def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
+    """Say what would hurt recovery, and the line that fixes it. Exit status 1 when something is an error."""
+    from holdfast.config.controller import load  # noqa: PLC0415
+    from holdfast.doctor import exit_code  # noqa: PLC0415
+
+    advice = _diagnosis(load(config))
+    if as_data:
+        as_json([dataclasses.asdict(a) for a in advice])
+    else:
+        table(
+            "",
+            ("", "WHAT", "WHY", "FIX"),
+            [(a.level, a.what, a.why, a.fix_line) for a in advice],
+            "nothing to say: all well",
+        )
+    raise typer.Exit(exit_code(advice))
+
+
+def _diagnosis(settings: Settings) -> list[Advice]:
+    from holdfast.controller.wiring import scheduler_of  # noqa: PLC0415
+    from holdfast.doctor import run, site_of  # noqa: PLC0415
+    from holdfast.providers import open_provider  # noqa: PLC0415
+
+    provider = open_provider(settings.provider, ec2=settings.ec2)
+    ask = (lambda: provider.instance_of("holdfast-doctor")) if settings.provider != "none" else None
+    return run(scheduler_of(settings), site_of(settings, ask), _agents())
+
+
+def _agents() -> dict[str, tuple[AgentView, ...]] | None:
+    """Agents as the controller hears them; None when it was not asked or did not answer."""
+    from holdfast.cli.client import Client  # noqa: PLC0415
+
+    try:
+        nodes = Client().get("/v1/nodes")["nodes"]
+    except (Usage, OutsideError):
+        return None
+    return {n["name"]: tuple(_view(n["name"], a) for a in n["agents"] if a["last_heard"]) for n in nodes}
+
+
+def _view(node: str, shown: dict[str, object]) -> AgentView:
+    from holdfast.model.report import AgentView  # noqa: PLC0415
+
+    heard = datetime.fromisoformat(str(shown["last_heard"]))
+    return AgentView(
+        node=node,
+        instance_id=str(shown["instance_id"]),
+        boot_id=str(shown["boot_id"]),
+        last_heard=heard,
+        first_heard=heard,
+        agent_version=str(shown["version"]),
+        clock_offset_s=float(str(shown["clock_offset_s"])),
+        all_ok=bool(shown["all_ok"]),
+    )
+
+
+class _Store:
+    """The site's store for the time of one verb."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self._store: SqlStore | None = None
+
+    def __enter__(self) -> SqlStore:
+        from holdfast.config.controller import load  # noqa: PLC0415
+        from holdfast.store import open_store  # noqa: PLC0415
+
+        self._store = open_store(load(self._config).store.url)
+        return self._store
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()

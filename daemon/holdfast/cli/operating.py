@@ -1,0 +1,53 @@
+"""Verbs by which operators give Holdfast orders."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli.client import Client
+from holdfast.cli.options import Reason, Url
+from holdfast.cli.show import line
+
+
+def pause(reason: Reason = "", url: Url = None) -> None:
+    """Do nothing outside until resumed; faults are still recorded."""
+    Client(url).post("/v1/pause", {"reason": reason})
+    line("paused; `holdfast resume` ends it")
+
+
+def resume(reason: Reason = "", url: Url = None) -> None:
+    """End a pause."""
+    Client(url).post("/v1/resume", {"reason": reason})
+    line("resumed")
+
+
+def release(
+    kind: Annotated[str, typer.Argument(help="drains or job_stops.")], reason: Reason = "", url: Url = None
+) -> None:
+    """Let a tripped brake go."""
+    Client(url).post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
+    line(f"the brake {kind} is released")
+
+
+def ack(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+    """Take an incident over: recorded, never acted upon by Holdfast."""
+    _incident("acknowledge", incident_id, reason, url)
+
+
+def close(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+    """Close an incident by hand."""
+    _incident("close", incident_id, reason, url)
+
+
+def retry(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+    """Go on with the repair of an incident that awaits a human."""
+    _incident("retry", incident_id, reason, url)
+
+
+def _incident(verb: str, incident_id: str, reason: str, url: str | None) -> None:
+    got = Client(url).post(f"/v1/incidents/{quote(incident_id, safe='')}/{verb}", {"reason": reason})
+    after = got["incident"]
+    line(f"{after['id']} is {after['state']}: {after['note']}")

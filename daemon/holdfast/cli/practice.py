@@ -1,0 +1,131 @@
+"""``holdfast practice``: a real Slurm with emulated GPUs on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.options import Json
+from holdfast.cli.problems import Usage
+from holdfast.cli.show import as_json, line, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.practice.inject import Injector
+
+Folder = Annotated[Path, typer.Option("--dir", "-d", envvar="HOLDFAST_PRACTICE", help="The cluster's own folder.")]
+DEFAULT_FOLDER = Path("/tmp/holdfast-practice")  # noqa: S108 - short, since Unix socket paths are
+
+
+def up(
+    folder: Folder = DEFAULT_FOLDER,
+    nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
+    spares: Annotated[int, typer.Option(min=0, max=16)] = 1,
+) -> None:
+    """Start it: Slurm, Holdfast, an agent per node, the AWS emulator."""
+    from holdfast.practice import Practice  # noqa: PLC0415
+    from holdfast.practice.site import Site  # noqa: PLC0415
+
+    known = (folder / "etc" / "controller.toml").exists()
+    site = Site(Practice.load(folder)) if known else Site.create(folder, nodes=nodes, spares=spares)
+    site.up()
+    line(f"up in {folder}; to use it in this shell:")
+    for key, value in site.client_env().items():
+        typer.echo(f"export {key}={value}")
+
+
+def down(
+    folder: Folder = DEFAULT_FOLDER,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder and its logs.")] = False,
+) -> None:
+    """Stop everything and leave nothing behind."""
+    from holdfast.practice import Practice  # noqa: PLC0415
+
+    practice = Practice.load(folder)
+    if keep:
+        practice.down()
+    else:
+        practice.remove()
+    line("down")
+
+
+def status(folder: Folder = DEFAULT_FOLDER, as_data: Json = False) -> None:
+    """What runs, node by node. Exit status 1 when something does not."""
+    from holdfast.practice import Practice  # noqa: PLC0415
+
+    got = Practice.load(folder).status()
+    if as_data:
+        as_json({**dataclasses.asdict(got), "folder": str(got.folder)})
+    else:
+        rows = [(n.name, n.slurm_state, _alive(n.slurmd), _alive(n.agent), n.instance_id) for n in got.nodes]
+        table(str(got.folder), ("NODE", "SLURM", "SLURMD", "AGENT", "INSTANCE"), rows, "no nodes")
+    dead = [name for name, alive in got.processes.items() if not alive]
+    if dead:
+        line(f"not running: {', '.join(dead)}")
+    raise typer.Exit(1 if dead or not got.slurmctld else 0)
+
+
+def _alive(alive: bool) -> str:
+    return "up" if alive else "down"
+
+
+def inject(
+    node: Annotated[str, typer.Argument(help="The node; `-` for faults of none.")],
+    fault: Annotated[str, typer.Argument(help="What happens; see below.")],
+    value: Annotated[
+        str | None, typer.Argument(help="Xid code, seconds, scope, text or count.", show_default=False)
+    ] = None,
+    folder: Folder = DEFAULT_FOLDER,
+    gpu: Annotated[int, typer.Option(help="Device minor of the GPU.")] = 0,
+) -> None:
+    """Throw a fault: xid CODE, power_loss, cut_off [controller|all], hang_nvml, stuck_task, stuck_epilog, clock_skew SECONDS,
+    kernel_message TEXT, kill_agent, fill_queue COUNT, stop_slurmctld, start_slurmctld, heal."""
+    from holdfast.practice import Practice  # noqa: PLC0415
+    from holdfast.practice.inject import Injector  # noqa: PLC0415
+
+    _fault(fault, value)(Injector(Practice.load(folder)), node, value or "", gpu)
+    line(f"{node}: {fault} {value or ''}".rstrip())
+
+
+_PLAIN = ("power_loss", "hang_nvml", "stuck_task", "stuck_epilog", "kill_agent", "heal")
+_CLUSTER = ("stop_slurmctld", "start_slurmctld")
+_VALUED = ("xid", "clock_skew", "kernel_message", "fill_queue")
+
+
+def _fault(fault: str, value: str | None) -> Callable[[Injector, str, str, int], object]:
+    fault = fault.replace("-", "_")
+    if fault in _VALUED and value is None:
+        raise Usage(f"{fault} needs a value, such as: holdfast practice inject n2 xid 79 --gpu 3")
+    if fault in _PLAIN:
+        return lambda injector, node, _value, _gpu: getattr(injector, fault)(node)
+    if fault in _CLUSTER:
+        return lambda injector, _node, _value, _gpu: getattr(injector, fault)()
+    if fault not in _WITH_VALUE:
+        raise Usage(f"{fault!r} is none of {', '.join((*_PLAIN, *_WITH_VALUE, *_CLUSTER))}")
+    return _WITH_VALUE[fault]
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Usage(f"{text!r} is not a number") from None
+
+
+def _cut_off(injector: Injector, node: str, value: str, _gpu: int) -> None:
+    if value not in ("", "controller", "all"):
+        raise Usage(f"cut_off: {value!r} is neither controller nor all")
+    injector.cut_off(node, "all" if value == "all" else "controller")
+
+
+_WITH_VALUE: dict[str, Callable[[Injector, str, str, int], object]] = {
+    "xid": lambda i, node, value, gpu: i.xid(node, int(_number(value)), gpu),
+    "cut_off": _cut_off,
+    "clock_skew": lambda i, node, value, _gpu: i.clock_skew(node, _number(value)),
+    "kernel_message": lambda i, node, value, _gpu: i.kernel_message(node, value),
+    "fill_queue": lambda i, _node, value, _gpu: i.fill_queue(int(_number(value))),
+}

@@ -1,0 +1,169 @@
+"""Verbs that look: nodes, incidents, jobs, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.show import as_json, line, moment, seconds, table
+
+INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
+
+
+def nodes(url: Url = None, as_data: Json = False) -> None:
+    """Every node: Slurm's state, its agent, open incidents, and what holds Holdfast back."""
+    got = Client(url).get("/v1/nodes")
+    if as_data:
+        as_json(got)
+        return
+    for sentence in cluster_lines(got):
+        line(sentence)
+    rows = [node_row(n) for n in got["nodes"]]
+    table("", ("NODE", "SLURM", "AGENT", "GPUS", "SPARE", "JOBS", "INCIDENT", "WHY"), rows, "no nodes are known yet")
+
+
+def cluster_lines(got: dict[str, Any]) -> list[str]:
+    lines = [f"cluster {got['cluster'] or '?'}, mode {got['mode'] or '?'}"]
+    if not got["leader"]:
+        lines.append("this controller is a standby: another one leads")
+    if got["slurm_read_at"] is None:
+        lines.append("Slurm does not answer: decisions that depend on it wait")
+    if got["paused"]:
+        lines.append(f"paused by {got['paused']}; `holdfast resume` ends it")
+    if got["frozen"]:
+        lines.append(f"frozen: {got['frozen']}")
+    return lines + [
+        f"brake {b['kind']} holds: {b['reason']}; `holdfast release {b['kind']}` lets it go" for b in got["brakes"]
+    ]
+
+
+def node_row(node: dict[str, Any]) -> list[object]:
+    return [
+        node["name"],
+        node["state"] or "?",
+        ", ".join(a["status"] for a in node["agents"]),
+        node["gpus"] or "",
+        "yes" if node["spare"] else "",
+        ", ".join(str(j) for j in node["jobs"]),
+        ", ".join(i["id"] for i in node["incidents"]),
+        node["why"] or node["reason"],
+    ]
+
+
+def incidents(
+    url: Url = None,
+    as_data: Json = False,
+    only_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
+    node: Annotated[str | None, typer.Option(help="Only of this node.")] = None,
+    since: Annotated[str | None, typer.Option(help="Not before this time (ISO 8601).")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
+) -> None:
+    """Incidents, newest first."""
+    got = Client(url).get("/v1/incidents", open="true" if only_open else None, node=node, since=since, limit=limit)
+    if as_data:
+        as_json(got)
+        return
+    table("", INCIDENT_COLUMNS, [incident_row(i) for i in got["incidents"]], "no incidents")
+
+
+def incident_row(i: dict[str, Any]) -> list[object]:
+    return [i["id"], i["node"], i["state"], i["severity"], moment(i["fault_at"]), i["headline"], i["note"]]
+
+
+def show(incident_id: str, url: Url = None, as_data: Json = False) -> None:
+    """One incident: what was found, everything that happened, how long it took, what was lost."""
+    got = Client(url).get(f"/v1/incidents/{quote(incident_id, safe='')}")
+    if as_data:
+        as_json(got)
+        return
+    incident = got["incident"]
+    line(f"{incident['id']}  {incident['node']}  {incident['state']}  {incident['severity']}: {incident['headline']}")
+    if incident["note"]:
+        line(f"  {incident['note']}")
+    start = incident["fault_at"]
+    table("timeline", ("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline_rows(start, got["timeline"]), "no events")
+    jobs = [
+        (r["job"]["job_id"], r["user"], r["phase"], r["gpus"], r["resumed_step"], r["note"]) for r in got["recoveries"]
+    ]
+    if jobs:
+        table("jobs", ("JOB", "USER", "PHASE", "GPUS", "RESUMED AT STEP", "NOTE"), jobs, "")
+    if got["timings"]:
+        table("timings", ("PHASE", "TIME"), timing_rows(got["timings"]), "nothing is timed yet")
+
+
+def timeline_rows(start: str, events: Iterable[dict[str, Any]]) -> list[list[object]]:
+    zero = datetime.fromisoformat(start)
+    return [
+        [f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s", moment(e["at"]), e["kind"], e["text"]]
+        for e in events
+    ]
+
+
+def timing_rows(timings: dict[str, Any]) -> list[list[object]]:
+    rows: list[list[object]] = [[phase, seconds(value)] for phase, value in timings["phases"].items()]
+    for name, key in (("fault to running", "time_to_running_s"), ("fault to resumed", "time_to_resumed_s")):
+        if timings[key] is not None:
+            rows.append([name, seconds(timings[key])])
+    if timings["jobs"]:
+        rows += [
+            ["lost work", seconds(timings["lost_work_s"])],
+            ["lost steps", timings["lost_steps"]],
+            ["lost GPU-hours", f"{timings['lost_gpu_hours']:.3f}"],
+        ]
+    return rows
+
+
+def jobs(
+    url: Url = None, as_data: Json = False, job: Annotated[int | None, typer.Option(help="Only this job.")] = None
+) -> None:
+    """Jobs that were recovered or registered checkpoints."""
+    got = Client(url).get("/v1/jobs", job_id=job)
+    if as_data:
+        as_json(got)
+        return
+    columns = ("JOB", "USER", "SLURM", "NODES", "CHECKPOINT STEP", "LAST STEP", "RECOVERY", "INCIDENT", "NOTE")
+    table("", columns, [row for j in got["jobs"] for row in job_rows(j)], "no jobs on record")
+
+
+def job_rows(job: dict[str, Any]) -> list[list[object]]:
+    """One row per recovery; one for a job without any."""
+    checkpoint = job["checkpoint"] or {}
+    head = [job["job_id"], job["user"], job["state"], ",".join(job["nodes"])]
+    head += [checkpoint.get("saved_step"), checkpoint.get("progress_step")]
+    ways = [[r["phase"], r["incident_id"], r["note"]] for r in job["recoveries"]]
+    return [[*head, *way] for way in ways or [["", "", ""]]]
+
+
+def metrics(
+    url: Url = None,
+    as_data: Json = False,
+    days: Annotated[float, typer.Option(min=0.001, max=400, help="Length of the window, ending now.")] = 30.0,
+    each: Annotated[bool, typer.Option("--each", help="Also every incident (with --json).")] = False,
+) -> None:
+    """MTTD, MTTR, the phases and what was lost, from the record of events."""
+    got = Client(url).get("/v1/metrics", window_s=days * 86400, each="true" if each else None)
+    if as_data:
+        as_json(got)
+        return
+    line(f"{got['incidents']} incidents from {moment(got['since'])} to {moment(got['until'])} UTC")
+    named = (
+        ("MTTD", got["mttd"]),
+        ("MTTR (running again)", got["mttr"]),
+        ("MTTR (resumed)", got["mttr_resumed"]),
+        ("node back in service", got["time_to_return"]),
+    )
+    spreads = [*named, *((f"phase {name}", s) for name, s in got["phases"].items())]
+    columns = ("WHAT", "N", "MEAN", "P50", "P90", "P99", "MAX")
+    table("", columns, [spread_row(name, s) for name, s in spreads if s], "nothing is timed in this window")
+    line(f"lost work {seconds(got['lost_work_s'])}, {got['lost_steps']} steps, {got['lost_gpu_hours']:.3f} GPU-hours")
+
+
+def spread_row(name: str, spread: dict[str, Any]) -> list[object]:
+    keys = ("mean", "p50", "p90", "p99", "max")
+    return [name, spread["count"], *(seconds(spread[k]) for k in keys)]

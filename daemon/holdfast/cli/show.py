@@ -1,0 +1,81 @@
+"""Tables for people, JSON for programs. Rich is imported only when something is shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROW = 160
+"""Columns where standard output is not a terminal: wide enough that nothing is cut."""
+
+
+def console() -> Console:
+    from rich.console import Console  # noqa: PLC0415
+
+    return Console(width=None if sys.stdout.isatty() else NARROW, highlight=False, soft_wrap=False)
+
+
+def as_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def line(text: str) -> None:
+    console().print(text, markup=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
+    """A table, or the sentence ``empty`` when there are no rows."""
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = [[Text("" if cell is None else str(cell), style=_style(cell)) for cell in row] for row in rows]
+    if not shown:
+        line(empty)
+        return
+    view = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    for row in shown:
+        view.add_row(*row)
+    console().print(view)
+
+
+_STYLES = {
+    "fatal": "bold red",
+    "silent": "red",
+    "heard": "green",
+    "failed": "red",
+    "awaiting_human": "bold red",
+    "closed": "dim",
+    "resumed": "green",
+    "error": "bold red",
+    "warning": "yellow",
+    "degraded": "yellow",
+}
+
+
+def _style(cell: object) -> str:
+    return _STYLES.get(str(cell), "")
+
+
+def moment(text: str | None) -> str:
+    """``2026-01-31 12:00:00.123`` UTC."""
+    if not text:
+        return ""
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def seconds(value: float | None) -> str:
+    """A duration with the digits that matter."""
+    if value is None:
+        return "-"
+    if value < 60:
+        return f"{value:.2f} s"
+    minutes, rest = divmod(value, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02.0f} s"

@@ -1,0 +1,239 @@
+"""The command line: what it shows, its exit statuses, and one clear line for every error."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_checkpoint import Checkpointer
+
+ID = "0h3k5d2m8x1q"
+READ = [("nodes",), ("incidents",), ("incident", "show", ID), ("jobs",), ("metrics",)]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "controller.toml"
+    path.write_text(f'[store]\nurl = "sqlite:///{tmp_path}/holdfast.db"\n', encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", READ)
+def test_every_read_verb_has_json(holdfast: Any, site: dict[str, str], verb: tuple[str, ...]) -> None:
+    got = holdfast(*verb, "--json", **site)
+    assert (got.status, got.err) == (0, "")
+    assert json.loads(got.out)
+
+
+SHOWN = [
+    (
+        ("nodes",),
+        ["n1", "IDLE+DRAIN", "heard", "unknown", ID, "brake drains holds: 4 drains in 10 minutes", "fell off the bus"],
+    ),
+    (("incidents",), [ID, "n1", "awaiting_human", "fatal", "no capacity"]),
+    (("incidents", "--open", "--node", "n2"), ["no incidents"]),
+    (
+        ("incident", "show", ID),
+        ["+0.250 s", "incident.opened", "GPU 3 fell off the bus", "detect", "0.25 s", "2.00 s", "ann"],
+    ),
+    (("jobs",), ["7", "ann", "running", ID]),
+    (("metrics",), ["1 incidents", "MTTD", "0.25 s", "MTTR (running again)", "3.00 s", "GPU-hours"]),
+    (("metrics", "--days", "0.001"), ["incidents from"]),
+]
+
+
+@pytest.mark.parametrize(("verb", "words"), SHOWN)
+def test_what_people_see(holdfast: Any, site: dict[str, str], verb: tuple[str, ...], words: list[str]) -> None:
+    got = holdfast(*verb, **site)
+    assert got.status == 0
+    for word in words:
+        assert word in got.out
+
+
+def test_operators_words(holdfast: Any, site: dict[str, str]) -> None:
+    for verb, said in (
+        (("pause", "-r", "storage"), "paused"),
+        (("resume",), "resumed"),
+        (("release", "drains"), "released"),
+        (("incident", "ack", ID, "-r", "mine"), "taken over by op: mine"),
+    ):
+        got = holdfast(*verb, **site)
+        assert got.status == 0, got.err
+        assert said in got.out
+
+
+ERRORS = [
+    (("nodes",), {"HOLDFAST_TOKEN": "wrong"}, 2, "not known here"),
+    (("nodes",), {"HOLDFAST_TOKEN": "token-user"}, 2, "needs the role viewer or operator"),
+    (("nodes",), {"HOLDFAST_URL": "http://127.0.0.1:1"}, 3, "does not answer"),
+    (("nodes",), {"HOLDFAST_URL": "localhost:8460"}, 2, "is not a URL"),
+    (("nodes",), {"HOLDFAST_CA_FILE": "/nowhere.pem"}, 2, "HOLDFAST_CA_FILE"),
+    (("nodes",), {"HOLDFAST_TOKEN": "", "HOLDFAST_TOKEN_FILE": "/nowhere"}, 2, "/nowhere: No such file"),
+    (("nodes",), {"HOLDFAST_TOKEN": ""}, 2, "no token"),
+    (("incident", "show", "0zzz"), {}, 1, "There is no incident 0zzz"),
+    (("incident", "show", "../nodes"), {}, 1, "Not Found"),
+    (("incidents", "--since", "yesterday"), {}, 2, "since"),
+    (("release", "job_stops"), {}, 1, "not tripped"),
+    (("incident", "retry", "0zzz"), {}, 1, "no incident"),
+]
+
+
+@pytest.mark.parametrize(("verb", "env", "status", "words"), ERRORS)
+def test_errors_are_one_line(
+    holdfast: Any, site: dict[str, str], verb: tuple[str, ...], env: dict[str, str], status: int, words: str
+) -> None:
+    got = holdfast(*verb, **{**site, **env})
+    assert got.status == status, got.err
+    assert words in got.err
+    assert got.err.startswith("holdfast: ")
+    assert got.err.count("\n") == 1
+    assert got.out == ""
+
+
+@pytest.mark.parametrize("argv", [("no-such-verb",), ("nodes", "--no-such-option"), ("incidents", "--limit", "0")])
+def test_wrong_use(holdfast: Any, argv: tuple[str, ...]) -> None:
+    assert holdfast(*argv).status == 2
+
+
+class TestConfig:
+    def test_check(self, holdfast: Any, config: str) -> None:
+        got = holdfast("config", "check", config)
+        assert got.status == 0
+        assert "mode observe" in got.out
+
+    def test_what_a_profile_changes_is_printed(self, holdfast: Any, config: str) -> None:
+        Path(config).write_text('profile = "practice"\n' + Path(config).read_text(), encoding="utf-8")
+        assert "profile practice: repair.quiet_s" in holdfast("config", "check", config).out
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [("[repair]\nquite_s = 1", "did you mean 'quiet_s'"), ('[store]\nurl = "mysql://x"', "sqlite or postgresql")],
+    )
+    def test_a_bad_file(self, holdfast: Any, tmp_path: Path, text: str, words: str) -> None:
+        path = tmp_path / "bad.toml"
+        path.write_text(text, encoding="utf-8")
+        got = holdfast("config", "check", str(path))
+        assert (got.status, got.err.count("\n")) == (2, 1)
+        assert words in got.err
+
+    @pytest.mark.parametrize("what", ["controller", "agent"])
+    def test_the_example_is_printed_as_it_is(self, holdfast: Any, tmp_path: Path, what: str) -> None:
+        path = tmp_path / "example.toml"
+        path.write_text(holdfast("config", "example", what).out, encoding="utf-8")
+        assert path.read_text(encoding="utf-8").startswith("# ")
+        if what == "controller":
+            text = path.read_text(encoding="utf-8").replace("/var/lib/holdfast", str(tmp_path))
+            path.write_text(text, encoding="utf-8")
+            assert holdfast("config", "check", str(path)).status == 0
+
+
+class TestTokens:
+    def test_from_cradle_to_grave(self, holdfast: Any, config: str) -> None:
+        token = holdfast("token", "create", "agent", "n1", "-c", config).out.strip()
+        assert len(token) >= 43
+        (row,) = json.loads(holdfast("token", "list", "-c", config, "--json").out)
+        assert (row["role"], row["subject"], row["revoked"]) == ("agent", "n1", False)
+        assert token not in json.dumps(row)
+        assert holdfast("token", "revoke", row["hash"][:12], "-c", config).status == 0
+        assert "void" in holdfast("token", "list", "-c", config).out
+
+    @pytest.mark.parametrize(
+        ("argv", "words"),
+        [
+            (("create", "root", "me"), "none of agent, user, viewer, operator"),
+            (("create", "user", "ann"), "numeric uid"),
+            (("revoke", "ab"), "at least 6 digits"),
+            (("revoke", "abcdefabcdef"), "0 tokens begin with"),
+        ],
+    )
+    def test_wrong_use(self, holdfast: Any, config: str, argv: tuple[str, ...], words: str) -> None:
+        got = holdfast("token", *argv, "-c", config)
+        assert got.status == 2
+        assert words in got.err
+
+
+def test_backup(holdfast: Any, config: str, tmp_path: Path) -> None:
+    target = tmp_path / "copy.db"
+    assert holdfast("backup", str(target), "-c", config).status == 0
+    assert target.stat().st_size > 0
+    assert holdfast("backup", str(target), "-c", config).status == 1
+
+
+class TestCheckpoint:
+    def test_none_is_status_one(self, holdfast: Any, tmp_path: Path) -> None:
+        assert holdfast("checkpoint", "latest", str(tmp_path / "none")).status == 1
+
+    def test_latest_and_verify(self, holdfast: Any, tmp_path: Path) -> None:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        checkpoints = Checkpointer(str(folder))
+        checkpoints.resume()
+        with checkpoints.save(5) as place:
+            (Path(place) / "state.json").write_text("{}", encoding="utf-8")
+        got = holdfast("checkpoint", "latest", str(folder))
+        assert got.status == 0, got.err
+        assert holdfast("checkpoint", "verify", got.out.strip()).status == 0
+
+
+class TestPractice:
+    @pytest.mark.parametrize(
+        ("argv", "words"),
+        [
+            (("n1", "earthquake"), "'earthquake' is none of"),
+            (("n1", "xid"), "needs a value"),
+            (("n1", "xid", "79"), "no practice cluster"),
+        ],
+    )
+    def test_wrong_use(self, holdfast: Any, tmp_path: Path, argv: tuple[str, ...], words: str) -> None:
+        got = holdfast("practice", "inject", *argv, "-d", str(tmp_path))
+        assert got.status == 2, got.err
+        assert words in got.err
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    """Best of three: another process may hold the machine."""
+    took_s = []
+    for _ in range(3):
+        before_s = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "holdfast.cli", "--help"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        took_s.append(time.monotonic() - before_s)
+    for heavy in ("fastapi", "sqlalchemy", "boto3", "uvicorn", "alembic", "pydantic"):
+        assert f"| {heavy}\n" not in done.stderr.replace(" ", "").replace("|", "| ")
+    assert min(took_s) < 0.5
+    for verb in (
+        "controller",
+        "agent",
+        "practice",
+        "nodes",
+        "incidents",
+        "jobs",
+        "metrics",
+        "checkpoint",
+        "config",
+        "doctor",
+    ):
+        assert verb in done.stdout
+
+
+def test_the_agents_verb_needs_no_typer() -> None:
+    code = "import sys; sys.modules['typer'] = None; sys.modules['rich'] = None; from holdfast.cli import main; main()"
+    env = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "agent", "--help"], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    other = subprocess.run([sys.executable, "-c", code, "nodes"], capture_output=True, text=True, check=False, env=env)
+    assert other.returncode == 2
+    assert "holdfast[cli]" in other.stderr
