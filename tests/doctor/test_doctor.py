@@ -196,6 +196,7 @@ TABLE = [
     ("pool.foreign_drain", Level.HINT, with_nodes(n2=node("n2", flags=DRAIN, reason="bad fan (bob)")), "n2"),
     ("agents.not_asked", Level.WARNING, site(agents=None), "which agents"),
     ("agents.missing", Level.ERROR, site(agents={"n1": AGENTS["n1"], "n3": AGENTS["n3"]}), "1 of 3 nodes: n2"),
+    ("agents.missing", Level.ERROR, agents({"n2": ()}), "1 of 3 nodes: n2"),
     ("agents.unknown_node", Level.WARNING, agents({"ip-10-0-0-1": (agent("ip-10-0-0-1"),)}), "ip-10-0-0-1"),
     ("agents.silent", Level.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
     ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),

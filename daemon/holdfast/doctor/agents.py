@@ -26,7 +26,7 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "systemctl status holdfast-controller   # on the head node; then run the doctor again",
         )
         return
-    missing = [node.name for node in slurm.computing if not node.out_of_service and node.name not in facts.agents]
+    missing = [node.name for node in slurm.computing if not node.out_of_service and not facts.agents.get(node.name)]
     if missing:
         yield Advice(
             "agents.missing",
@@ -35,7 +35,7 @@ def heard(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "Faults on these nodes are seen by nobody.",
             "systemctl enable --now holdfast-agent   # on each of them (docs/install.md)",
         )
-    unknown = [name for name in facts.agents if name not in slurm.nodes]
+    unknown = [name for name, agents in facts.agents.items() if agents and name not in slurm.nodes]
     if unknown:
         yield Advice(
             "agents.unknown_node",
