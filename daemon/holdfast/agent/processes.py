@@ -18,7 +18,10 @@ from holdfast.model.errors import Unavailable
 log = logging.getLogger(__name__)
 
 SCONTROL_TIMEOUT_S = 5.0
-_NO_STEPS = ("does not exist on node", "No job steps exist", "Invalid job id")
+_NO_STEPS = ("no steps for job", "No job steps exist")
+"""What scontrol says (22.05 and later) of a job that has nothing on the node."""
+_STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
+"""The executable; Debian installs it with the suffix."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
 _JOB_CGROUP = re.compile(r"/job_(\d+)(?:/|$)")
 _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
@@ -155,7 +158,7 @@ def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
     try:
         executable = os.readlink(f"/proc/{process.pid}/exe").removesuffix(" (deleted)")
         return (
-            os.path.basename(executable) == "slurmstepd"
+            os.path.basename(executable) in _STEPD_NAMES
             and process.ppid() in parents
             and process.uids().effective == uid
         )
