@@ -52,7 +52,7 @@ def test_a_training_run_as_the_agent_hears_it(agent: socket.socket, tmp_path: Pa
         (folder / "x").write_bytes(b"12345")
     checkpointer.close()
     heard = lines(agent.accept()[0])
-    common = {"v": 1, "job_id": "42", "restarts": 1, "run": str(RUN)}
+    common = {"v": 1, "job_id": 42, "restarts": 1, "run": str(RUN)}
     path = str(root / "step-0000010-j42-r1.0.0")
     assert heard == [
         {**common, "kind": "checkpoint.register", "dir": str(root), "layout": "holdfast", "fenced": True,

@@ -62,7 +62,7 @@ def encode(statement: Mapping[str, str | int | bool | None]) -> bytes:
 
 
 def _statement(kind: str, run: RunId, **fields: str | int | bool | None) -> Statement:
-    return {"v": VERSION, "kind": kind, "job_id": run.job_id, "restarts": run.restarts, "run": str(run), **fields}
+    return {"v": VERSION, "kind": kind, "job_id": _number(run.job_id), "restarts": run.restarts, "run": str(run), **fields}
 
 
 class Teller:
@@ -152,3 +152,8 @@ def send_once(statement: Statement, path: str | None = None, timeout_s: float = 
         except (OSError, ValueError):
             return False
     return True
+
+
+def _number(job_id: str) -> int | str:
+    """Slurm's job ids are numbers on the wire; ``local`` stays what it is, and the agent refuses it."""
+    return int(job_id) if job_id.isdigit() else job_id

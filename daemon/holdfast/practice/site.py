@@ -25,7 +25,7 @@ from holdfast.practice.hosting import Hosting, write_agent
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.store import SqlStore, open_store
 
-_READY_S = 6.0
+_READY_S = 30.0
 SPARES = "holdfast-spares"
 
 
@@ -131,7 +131,7 @@ class Site:
             answer = get(self, "/v1/nodes")
         except OutsideError:
             return set()
-        return {node["name"] for node in answer["nodes"] if node.get("agent", {}).get("state") == "heard"}
+        return {node["name"] for node in answer["nodes"] if any(a["status"] == "heard" for a in node["agents"])}
 
     def _write_settings(
         self, settings: Mapping[str, Mapping[str, Any]], store_url: str | None, spares: int, heartbeat_s: float
