@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -86,3 +87,52 @@ def test_after_kill_9_a_line_written_meanwhile_is_live_and_one_of_another_boot_i
     later = [item for item in controller.items("finding") if item["code"] == "95"]
     assert [item.get("history", False) for item in later] == [boot_id == "boot-2"]
     assert len([i for i in controller.items("finding") if i["code"] == "79"]) == (2 if boot_id == "boot-2" else 1)
+
+
+def test_a_controller_away_and_the_agent_killed_meanwhile_lose_nothing_and_double_nothing(
+    folder: Folder, controller: FakeController
+) -> None:
+    know_gpu(folder)
+    codes = ["48", "62", "74", "79", "95", "109", "119"]
+    controller.answer = lambda _report: (503, {"error": {"code": "unavailable", "message": "no database"}})
+    with running(folder):
+        controller.wait(lambda: len(controller.heartbeats) > 0)
+        for code in codes[:4]:
+            folder.log(XID.replace("79", code, 1))
+        controller.wait(lambda: any(report["items"] for report in controller.reports))
+    controller.lose_answers = 1
+    controller.answer = lambda _report: (200, {})
+    for code in codes[4:]:
+        folder.log(XID.replace("79", code, 1))
+    with running(folder):
+        controller.wait(lambda: len(controller.items("finding")) >= len(codes), 10)
+    found = [item["code"] for item in controller.items("finding")]
+    assert sorted(found) == sorted(codes)
+    assert not any(item.get("history") for item in controller.items("finding"))
+
+
+def test_a_second_agent_on_the_same_folder_and_bad_settings_end_with_one_line(
+    folder: Folder, controller: FakeController
+) -> None:
+    with running(folder):
+        controller.wait(lambda: len(controller.heartbeats) > 0)
+        second = folder.start()
+        assert second.wait(10) == 78
+    assert "holdfast agent: another agent uses state_dir" in folder.agent_log
+    folder.write_config('hartbeat_s = 1\ncontrollers = ["http://127.0.0.1:1"]')
+    assert folder.start().wait(10) == 78
+    assert "unknown key 'hartbeat_s'; did you mean 'heartbeat_s'?" in folder.agent_log
+    assert "Traceback" not in folder.agent_log
+
+
+def test_an_order_over_the_wire_is_answered_through_the_outbox(folder: Folder, controller: FakeController) -> None:
+    with running(folder):
+        controller.give(
+            {"id": "a/1", "verb": "collect_evidence", "args": {"max_s": 2}, "expires_s": 30, "incident": "0h3k"}
+        )
+        controller.wait(lambda: bool(controller.items("order_outcome")), 10)
+    (outcome,) = controller.items("order_outcome")
+    assert (outcome["order_id"], outcome["ok"]) == ("a/1", True)
+    with tarfile.open(outcome["detail"]["path"]) as bundle:
+        names = {name.removeprefix("0h3k/") for name in bundle.getnames()}
+    assert {"kernel.log", "pstore.json", "proc/meminfo", "nvml.json", "inventory.json", "missing.json"} <= names

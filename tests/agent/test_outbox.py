@@ -212,3 +212,14 @@ def test_facts_and_items_are_one_transaction(tmp_path: Path) -> None:
     assert box.next_batch() is None
     box.put([finding("1")], {"cursor": "5"})
     assert memory.get("cursor") == "5"
+
+
+def test_a_wall_clock_that_jumps_changes_no_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = outbox(tmp_path)
+    box.put([Item({"kind": "finding", "code": "79"}, time.monotonic() - 5)])
+    real_s = time.time()
+    for jump_s in (-86400.0, 86400.0):
+        monkeypatch.setattr("holdfast.agent.outbox.time.time", lambda jump_s=jump_s: real_s + jump_s)
+        batch = box.next_batch()
+        assert batch is not None
+        assert batch.items[0]["age_s"] == pytest.approx(5, abs=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import time
@@ -17,7 +18,7 @@ from holdfast.agent.inspect import Inspector
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.loop import Loop, Task
-from holdfast.agent.memory import Memory
+from holdfast.agent.memory import Memory, only_agent
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Orders, Verb
 from holdfast.agent.outbox import Item, Outbox
@@ -46,6 +47,7 @@ class Agent:
         self.config = config
         boot_id = read_id(config.boot_id_path, "boot id")
         self.identity = Identity(config.node, read_id(config.instance_id_path, "instance id"), boot_id)
+        self._lock_fd = only_agent(config.state_dir)
         self.memory = Memory(config.state_dir)
         self.outbox = Outbox(self.memory, boot_id, max_items=config.outbox_items, max_bytes=config.outbox_bytes)
         self.standing = Standing(config.reminder_s)
@@ -144,6 +146,7 @@ class Agent:
         self.kernel.close()
         self.loop.close()
         self.memory.close()
+        os.close(self._lock_fd)
         log.info("event=stopped")
 
     def read_kernel(self) -> None:

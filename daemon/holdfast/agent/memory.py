@@ -6,7 +6,9 @@ another name and a new one begun, with a new outbox id: a damaged memory must ne
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -15,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from holdfast.model.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +32,18 @@ CREATE TABLE IF NOT EXISTS items (
 CREATE INDEX IF NOT EXISTS items_by_key ON items (key);
 CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, received_s REAL NOT NULL, outcome TEXT) WITHOUT ROWID;
 """
+
+
+def only_agent(folder: Path) -> int:
+    """Be the only agent that uses this folder, until the process ends; the lock's descriptor. Raises ConfigError."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigError(f"another agent uses state_dir {folder}") from error
+    return descriptor
 
 
 class Memory:

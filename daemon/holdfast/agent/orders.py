@@ -181,7 +181,7 @@ class Orders:
             "wait_s": f"{WAIT_S:g}",
         }
         asked_s = time.monotonic()
-        answer = self._client.get("/v1/orders", query, WAIT_S + 10.0)
+        answer = self._client.get("/v1/orders", query, WAIT_S + 5.0)
         orders = answer.body.get("orders")
         if answer.status != 200 or not isinstance(orders, list):
             raise Unavailable(f"orders answered {answer.status} {answer.error}")

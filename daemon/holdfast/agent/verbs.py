@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -23,6 +24,10 @@ _PROBE_TIMEOUT_MAX_S = 10.0
 _NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
 SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
 """What a job may be sent as its own signal of choice: nothing that ends it without a chance to save."""
+
+_SAYS_SOMETHING_OF_THE_PEER = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ECONNREFUSED})
+"""Errors of a connection that are evidence about the other machine. Every other one (no route, no name, no descriptor left)
+is trouble of this node's own: its outcome carries no ``errno``, and it is no witness."""
 
 CheckRun = Callable[[list[str]], Mapping[str, tuple[Result, ...]]]
 """Ids of checks (empty: all) → their fresh results by check; raises Unavailable when they cannot be had in time."""
@@ -102,12 +107,11 @@ def probe_peer(order: Order) -> Done:
     try:
         socket.create_connection((address, port), max(0.05, timeout_s)).close()
     except OSError as error:
-        waited = {
-            "errno": error.errno or 0,
-            "error": str(error)[:200],
-            "waited_s": round(time.monotonic() - began_s, 3),
-        }
-        return Done(False, f"{address}:{port} not reached: {error}", waited)
+        detail: dict[str, Any] = {"error": str(error)[:200], "waited_s": round(time.monotonic() - began_s, 3)}
+        code = errno.ETIMEDOUT if isinstance(error, TimeoutError) else error.errno
+        if code in _SAYS_SOMETHING_OF_THE_PEER:
+            detail["errno"] = code
+        return Done(False, f"{address}:{port} not reached: {error}", detail)
     return Done(True, f"{address}:{port} answered", {"waited_s": round(time.monotonic() - began_s, 3)})
 
 
