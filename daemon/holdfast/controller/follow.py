@@ -97,7 +97,10 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
     record = _record(world, job)
     said = record is not None and record.resumed_restarts == recovery.restarts_before + 1
     if said and record is not None:
-        after = replace(recovery, phase=RecoveryPhase.RESUMED, resumed_step=record.resumed_step, note="")
+        reached = _reached(recovery, record)
+        after = replace(
+            recovery, phase=RecoveryPhase.RESUMED, resumed_step=record.resumed_step, stopped_step=reached, note=""
+        )
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job speaks of no checkpoint"), []
@@ -109,6 +112,12 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
     if waited:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="running, but never said from where it resumed"), []
     return recovery, []
+
+
+def _reached(recovery: Recovery, record: CheckpointRecord) -> int | None:
+    """The last step that the stopped run told of; its last word may come in after the stop was seen."""
+    late = record.progress_at is not None and record.resumed_at is not None and record.progress_at <= record.resumed_at
+    return record.progress_step if late else recovery.stopped_step
 
 
 def _stopped_event(world: World, recovery: Recovery, record: CheckpointRecord | None) -> Event:

@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -103,10 +104,9 @@ class Hosting:
             return
         self._practice.machine(node).power_off()
         for other in sorted(self._machines.iterdir()):
-            if self._practice.processes.alive(self._candidate(other.name)) and self._host(other, node).name == node:
-                if (other / "agent.toml").read_text().startswith(f'node = "{node}"\n'):
-                    self._take_over(other.name, node)
-                    return
+            if self._practice.processes.alive(self._candidate(other.name)) and self._node_of(other) == node:
+                self._take_over(other.name, node)
+                return
 
     def reboot(self, instance_id: str, node: str) -> None:
         if self._serving(node) == self._machines / instance_id:
@@ -141,6 +141,10 @@ class Hosting:
 
     def _off(self, folder: Path) -> bool:
         return (folder / "off").exists()
+
+    @staticmethod
+    def _node_of(machine: Path) -> str:
+        return str(tomllib.loads((machine / "agent.toml").read_text())["node"])
 
     def _host(self, folder: Path, node: str) -> Host:
         return Host(folder, node, self._practice.spec.gpus)

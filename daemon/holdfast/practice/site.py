@@ -170,7 +170,7 @@ class Site:
         argv = [sys.executable, "-m", "holdfast.practice.aws", "--port", str(self.practice.spec.aws_port)]
         argv += ["--state", str(folder / "state.json"), "--endpoint-file", str(folder / "endpoint")]
         self.practice.start_daemon("aws", argv, {"PYTHONHASHSEED": "0"})
-        self._wait("AWS emulator", lambda: self.emulator.ready())
+        self._wait("AWS emulator", self.emulator.ready)
         if not (folder / "seeded").exists():
             Hosting(self.practice).name_machines(seed(self.endpoint, self.practice.spec.name, self.practice.nodes))
             (folder / "seeded").touch()
