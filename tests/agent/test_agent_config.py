@@ -83,3 +83,8 @@ def test_the_example_is_valid_toml_and_means_the_defaults(tmp_path: Path) -> Non
     assert load_agent_config(path) == load_agent_config(write(tmp_path, ""))
     commented = {line.split()[1] for line in example().splitlines() if line.endswith(" =")}
     assert set(tomllib.loads(example())) | commented == set(AgentConfig.__dataclass_fields__)
+
+
+def test_every_key_is_in_the_documentation() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "agent.md").read_text()
+    assert [key for key in AgentConfig.__dataclass_fields__ if f"| `{key}` |" not in text] == []
