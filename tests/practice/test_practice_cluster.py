@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,15 +86,20 @@ def test_down_after_a_crash_of_whoever_started_it(make_practice: MakePractice) -
 def test_a_recorded_pid_of_another_process_is_left_alone(make_practice: MakePractice) -> None:
     practice = make_practice(nodes=1)
     record = practice.processes.start("extra", ["sleep", "600"])
-    with subprocess.Popen(["sleep", "600"]) as stranger:
+    time.sleep(0.05)  # start times are told in clock ticks
+    stranger = practice.processes.start("stranger", ["sleep", "600"])
+    (practice.folder / "run" / "stranger.json").unlink()
+    try:
         path = practice.folder / "run" / "extra.json"
         content = json.loads(path.read_text())
-        path.write_text(json.dumps({**content, "pid": stranger.pid, "main_pid": stranger.pid}))
+        path.write_text(json.dumps({**content, "pid": stranger.pid, "main_pid": stranger.main_pid}))
         assert not practice.processes.alive("extra")
+        practice.processes.stop("extra")
+        assert start_ticks(stranger.pid) is not None
+    finally:
         practice.down()
-        assert stranger.poll() is None
-        stranger.kill()
     assert start_ticks(record.pid) is None
+    assert start_ticks(stranger.pid) is None
 
 
 def test_what_create_and_load_refuse(make_practice: MakePractice, short_folder: Path) -> None:

@@ -197,6 +197,21 @@ def test_clock_skew_moves_the_agents_wall_clock_alone(practice: Practice, inject
         machine.forget_agent()
 
 
+def test_slurmd_killed_alone_leaves_its_job(practice: Practice, inject: Injector) -> None:
+    machine = practice.machine("n1")
+    job_id = running(practice, "exec sleep 300", "-w", "n1")
+    eventually(lambda: len(machine.tree()) > 3)
+    inject.kill_slurmd("n1")
+    assert answers(machine.address, machine.port) == "refused"
+    assert len(machine.tree()) >= 3
+    inject.heal("n1")
+    eventually(lambda: answers(machine.address, machine.port) == "open")
+    assert job_state(practice, job_id) == "RUNNING"
+    assert len(machine.tree()) >= 5
+    machine.power_off()
+    assert machine.tree() == []
+
+
 def test_fill_queue(practice: Practice, inject: Injector) -> None:
     jobs = inject.fill_queue(7)
     assert len(jobs) == 7

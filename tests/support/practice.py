@@ -62,10 +62,8 @@ def clean(practice: Practice) -> None:
     practice.up(wait=False)
     inject = Injector(practice)
     for name in practice.nodes:
-        machine = practice.machine(name)
-        stopped = machine.cut_file.exists() or practice.processes.alive(machine.ghost)
-        if stopped or not practice.processes.alive(machine.slurmd):
-            inject.heal(name)
+        inject.heal(name)
+        practice.machine(name).host.reset_gpus()
     jobs = practice.command("squeue", "-h", "-a", "-o", "%A").split()
     if jobs:
         practice.command("scancel", *jobs)

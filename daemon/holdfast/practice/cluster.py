@@ -130,8 +130,11 @@ class Practice:
         self.start_slurmctld()
         self.processes.start("relay", [sys.executable, "-m", "holdfast.practice.relay", str(self.folder)])
         for node in self.spec.nodes:
-            if not self.processes.alive(self.machine(node).ghost):
-                self.machine(node).power_on()
+            machine = self.machine(node)
+            if self.processes.alive(machine.slurmd):
+                machine.start_agent()
+            elif not self.processes.alive(machine.ghost):
+                machine.power_on()
         if wait:
             self.wait_for_nodes()
 

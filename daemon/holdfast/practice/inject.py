@@ -22,6 +22,8 @@ from holdfast.practice.processes import signal_all
 from holdfast.practice.xids import kernel_line, mark_gpu
 
 _FAKETIME = "/usr/lib/*/faketime/libfaketime.so.1"
+_SKEWED = "skewed"
+"""File in a node's folder: its agent runs with a wrong clock."""
 _OTHER_USER = "daemon"
 
 
@@ -96,6 +98,7 @@ class Injector:
         machine = self._practice.machine(node)
         moment = _Moment()
         self._practice.processes.stop(machine.agent)
+        (machine.host.folder / _SKEWED).touch()
         machine.start_agent({"LD_PRELOAD": found[0], "FAKETIME": f"{seconds:+g}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
         self._record(moment, "clock_skew", node, seconds=seconds)
 
@@ -105,6 +108,12 @@ class Injector:
         moment = _Moment()
         self._practice.processes.kill(machine.agent)
         self._record(moment, "kill_agent", node)
+
+    def kill_slurmd(self, node: str) -> None:
+        """``kill -9`` of slurmd alone: its jobs run on. ``heal`` starts it again."""
+        moment = _Moment()
+        self._practice.processes.kill_main(self._practice.machine(node).slurmd)
+        self._record(moment, "kill_slurmd", node)
 
     def fill_queue(self, count: int, *, nodes: int = 1, seconds: int = 600) -> list[int]:
         """Jobs of another user (of this one where we are not root), each wanting whole nodes. Returns their ids."""
@@ -128,7 +137,7 @@ class Injector:
         self._record(_Moment(), "start_slurmctld", "")
 
     def heal(self, node: str) -> None:
-        """Undo what can be undone: connections, stuck steps and epilogs, NVML hang, the agent (with a right clock).
+        """Undo what can be undone: connections, stuck steps and epilogs, NVML hang, a dead slurmd or agent, its clock.
 
         A node without power gets it back, and boots. Lost and broken GPUs stay so until reset, reboot or
         replacement."""
@@ -138,10 +147,12 @@ class Injector:
         (machine.host.folder / "epilog_stuck").unlink(missing_ok=True)
         machine.cut_file.unlink(missing_ok=True)
         processes.stop(machine.ghost)
-        if processes.alive(machine.slurmd):
-            signal_all(processes.tree(machine.slurmd), signal.SIGCONT)
+        if (machine.host.folder / _SKEWED).exists():
             processes.stop(machine.agent)
-            machine.start_agent()
+            (machine.host.folder / _SKEWED).unlink()
+        if machine.tree():
+            signal_all(machine.tree(), signal.SIGCONT)
+            machine.power_on()
         else:
             machine.reboot()
         self._record(_Moment(), "heal", node)

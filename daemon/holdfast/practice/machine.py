@@ -41,6 +41,15 @@ class Machine:
         return f"slurmd.{self.name}"
 
     @property
+    def steps(self) -> str:
+        """Name of the record of what an ended slurmd left running: slurmstepd and tasks."""
+        return f"steps.{self.name}"
+
+    def tree(self) -> list[int]:
+        """Pids of the whole node but the agent."""
+        return [*self._processes.tree(self.slurmd), *self._processes.tree(self.steps)]
+
+    @property
     def agent(self) -> str:
         """Name of the agent's record."""
         return f"agent.{self.name}"
@@ -60,14 +69,15 @@ class Machine:
         self._processes.kill(self.ghost)
         self.cut_file.unlink(missing_ok=True)
         self._spool.mkdir(parents=True, exist_ok=True)
+        if not self._processes.alive(self.slurmd) and self._processes.tree(self.slurmd):
+            self._processes.rename(self.slurmd, self.steps)
         options = ["-b"] if rebooted else []
         self._processes.start(self.slurmd, ["slurmd", "-D", "-N", self.name, *options], env=self._env, reaper=True)
         self.start_agent()
 
     def power_off(self) -> None:
         """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes."""
-        self._processes.kill(self.slurmd)
-        self._processes.kill(self.agent)
+        self._kill_all()
         self._processes.kill(self.ghost)
 
     def power_loss(self) -> None:
@@ -76,19 +86,20 @@ class Machine:
         self.cut_file.touch()
         # Frozen first: from here on nothing leaves the node. The sockets are taken over before their owners are killed.
         self.freeze_all()
-        self.silence([*self._processes.tree(self.slurmd), *self._processes.tree(self.agent)])
-        self._processes.kill(self.slurmd)
-        self._processes.kill(self.agent)
+        self.silence([*self.tree(), *self._processes.tree(self.agent)])
+        self._kill_all()
+
+    def _kill_all(self) -> None:
+        for name in (self.slurmd, self.steps, self.agent):
+            self._processes.kill(name)
 
     def freeze_all(self) -> None:
         """SIGSTOP slurmd, slurmstepd, tasks and agent."""
-        signal_all(self._processes.tree(self.slurmd)[1:], signal.SIGSTOP)
-        signal_all(self._processes.tree(self.agent), signal.SIGSTOP)
+        signal_all([*self.tree(), *self._processes.tree(self.agent)], signal.SIGSTOP)
 
     def freeze_steps(self) -> None:
         """SIGSTOP slurmstepd and tasks: they do nothing more and slurmd cannot end them."""
-        tree = self._processes.tree(self.slurmd)[1:]
-        signal_all([pid for pid in tree if pid != self._processes.main_pid(self.slurmd)], signal.SIGSTOP)
+        signal_all([pid for pid in self.tree()[1:] if pid != self._processes.main_pid(self.slurmd)], signal.SIGSTOP)
 
     def silence_slurmd(self) -> None:
         """slurmd answers nobody while its jobs run on: frozen, and its port drops packets."""

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -153,6 +153,14 @@ class Processes:
             self._kill_tree(record.pid)
         if forget:
             (self._records / f"{name}.json").unlink(missing_ok=True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Keep a record under another name; what the other name recorded is killed."""
+        record = self.record(old)
+        if record:
+            self.kill(new)
+            self._write(replace(record, name=new))
+            (self._records / f"{old}.json").unlink()
 
     def kill_main(self, name: str) -> None:
         """SIGKILL the main process alone, as ``kill -9`` does; what is below it stays."""
