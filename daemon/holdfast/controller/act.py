@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -234,6 +235,12 @@ def _release(action: Release, outside: Outside) -> Outcome:
         patience(outside.scheduler.release, action.job.job_id, reservation=action.reservation)
     except RetryError as late:
         raise Unavailable(f"the job is still COMPLETING: {late.last_attempt.exception()}") from late
+    after = _job(action.job, outside)
+    soon = outside.clock.now() + timedelta(seconds=5)
+    if after.state == "PENDING" and after.eligible_time is not None and after.eligible_time > soon:
+        raise Unavailable(
+            f"Slurm took the release, but the job may not start before {after.eligible_time:%H:%M:%S} UTC"
+        )
     return _done("released")
 
 

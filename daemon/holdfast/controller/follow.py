@@ -65,7 +65,8 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after = _with_progress(replace(recovery, phase=RecoveryPhase.RESTARTING, note=""), _record(world, job))
         events.append(_stopped_event(world, after, _record(world, job)))
     if after.phase is RecoveryPhase.RESTARTING and job.state == "RUNNING":
-        after = replace(after, phase=RecoveryPhase.RUNNING)
+        added = tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
+        after = replace(after, phase=RecoveryPhase.RUNNING, excluded_added=added, note="")
         events.append(_running_event(world, after, job))
     elif after.phase is RecoveryPhase.RESTARTING and job.state in _ENDED | _FAILED:
         return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events

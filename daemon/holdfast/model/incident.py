@@ -156,6 +156,8 @@ class Recovery:
     stopped_step: int | None = None
     """Last step that the job had reported."""
     resumed_step: int | None = None
+    excluded_added: tuple[str, ...] = ()
+    """What Holdfast had added to the user's exclusions when the run started; taken back when the job is queued again."""
     suspect: bool = False
     """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
     note: str = ""

@@ -5,6 +5,7 @@ suspect nodes excluded, drop the hold when it runs. A job that did not opt in is
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from datetime import timedelta
 
@@ -79,6 +80,18 @@ def group_of(recovery: Recovery) -> str:
     return f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
 
 
+def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
+    """The user's own exclusions: without what Holdfast added for an earlier run (a running job's list cannot be changed)."""
+    earlier = [
+        r
+        for r in world.book.recoveries.values()
+        if (r.job.cluster, r.job.job_id, r.uid) == (job.key.cluster, job.key.job_id, job.uid)
+        and r.restarts_before < job.restarts
+    ]
+    added = max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()
+    return tuple(n for n in job.excluded_nodes if n not in added)
+
+
 class _Plan:
     """Collects the steps for all hurt jobs of one cycle; a spare is given once, a job is planned once."""
 
@@ -114,7 +127,7 @@ class _Plan:
             user=job.user,
             uid=job.uid,
             nodes_before=job.nodes,
-            excluded_before=job.excluded_nodes,
+            excluded_before=own_exclusions(self.world, job),
             partition=job.partition,
             gpus=sum(len(m) for m in job.gpu_minors.values()),
             created_at=self.world.now,
@@ -234,10 +247,12 @@ class _Plan:
         job = self.view.jobs.get(recovery.job.job_id)
         if job is None or job.state != "PENDING" or job.reason == "JobHeldUser":
             return
-        step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}"
+        exclude = tuple(sorted(set(recovery.excluded_before) | facts.suspect_nodes(self.world)))
+        # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
+        version = zlib.crc32(",".join(exclude).encode())
+        step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}.{version:08x}"
         if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
             return
-        exclude = tuple(sorted(set(recovery.excluded_before) | facts.suspect_nodes(self.world)))
         hold = recovery.hold if recovery.hold in self.view.reservations else None
         action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude)
         reason = f"start job {recovery.job} now, off {','.join(exclude) or 'no node'}"
