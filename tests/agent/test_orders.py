@@ -61,6 +61,8 @@ class Desk:
         )
 
     def _note(self, order: Order) -> Done:
+        if order.args.get("bug"):
+            raise ZeroDivisionError("a bug")
         if order.args.get("fail"):
             raise Unavailable("scontrol did not answer")
         self.done.append(order.id)
@@ -115,6 +117,8 @@ def test_a_failing_verb_is_an_outcome(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.orders.take(raw(args={"fail": True}))
     assert desk.outcomes(1) == [("o1", False, "Unavailable: scontrol did not answer")]
+    desk.orders.take(raw("o2", args={"bug": True}))
+    assert desk.outcomes(2)[1] == ("o2", False, "the verb itself failed: ZeroDivisionError: a bug")
 
 
 def test_an_order_cut_short_by_the_agents_death_is_reported_and_not_repeated(tmp_path: Path) -> None:

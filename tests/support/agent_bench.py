@@ -31,6 +31,8 @@ class FakeController:
         self.answer: Callable[[Json], tuple[int, Json]] = lambda _report: (200, {"duplicate": False})
         self.heartbeat_status = 200
         self.lose_answers = 0
+        self.longest_wait_s = 0.5
+        """Of a poll for orders; short, so that tests end soon."""
         self.changed = threading.Condition()
         outer = self
 
@@ -58,7 +60,9 @@ class FakeController:
             def do_GET(self) -> None:
                 query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
                 with outer.changed:
-                    outer.changed.wait_for(lambda: bool(outer.orders), min(float(query["wait_s"][0]), 0.5))
+                    outer.changed.wait_for(
+                        lambda: bool(outer.orders), min(float(query["wait_s"][0]), outer.longest_wait_s)
+                    )
                     self._answer(200, {"orders": list(outer.orders)})
 
             def _answer(self, status: int, body: Json) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import threading
 import time
 from functools import partial
 
@@ -36,6 +37,8 @@ from holdfast_checks.runner import run
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "standing"
+EXIT_BROKEN = 70
+"""EX_SOFTWARE of sysexits.h: a bug; systemd starts the agent again."""
 _CURSOR_S = 30.0
 """How often the kernel log's cursor is saved when nothing was found."""
 
@@ -47,6 +50,7 @@ class Agent:
         self.config = config
         boot_id = read_id(config.boot_id_path, "boot id")
         self.identity = Identity(config.node, read_id(config.instance_id_path, "instance id"), boot_id)
+        self._broken = False
         self._lock_fd = only_agent(config.state_dir)
         self.memory = Memory(config.state_dir)
         self.outbox = Outbox(self.memory, boot_id, max_items=config.outbox_items, max_bytes=config.outbox_bytes)
@@ -112,8 +116,9 @@ class Agent:
             tasks["watchdog"] = (interval_s, lambda: sd_notify("WATCHDOG=1"))
         return tasks
 
-    def run(self) -> None:
-        """Until SIGTERM or SIGINT."""
+    def run(self) -> int:
+        """Until SIGTERM or SIGINT; the exit status."""
+        threading.excepthook = self._thread_broke
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.loop.stop())
         log.info(
@@ -135,6 +140,16 @@ class Agent:
             self.loop.run()
         finally:
             self.close()
+        return EXIT_BROKEN if self._broken else 0
+
+    def _thread_broke(self, fault: threading.ExceptHookArgs) -> None:
+        """An agent with half its threads would look healthy and say nothing: end, and be started again."""
+        name = fault.thread.name if fault.thread else "?"
+        log.critical(
+            "event=thread_broke thread=%s error=%r effect=agent_ends", name, fault.exc_value, exc_info=fault.exc_value
+        )
+        self._broken = True
+        self.loop.stop()
 
     def close(self) -> None:
         sd_notify("STOPPING=1")

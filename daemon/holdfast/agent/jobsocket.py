@@ -94,6 +94,7 @@ class JobSocket:
         self._stopping = True
         os.eventfd_write(self._wake_fd, 1)
         self._thread.join(5.0)
+        os.close(self._wake_fd)
 
     def _run(self) -> None:
         while not self._stopping:
@@ -109,7 +110,6 @@ class JobSocket:
             self._drop(peer)
         self._selector.close()
         self._listener.close()
-        os.close(self._wake_fd)
         self.path.unlink(missing_ok=True)
 
     def _accept(self) -> None:

@@ -33,6 +33,7 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._woken)
+        self._closing = threading.RLock()
         self._calls: deque[Task] = deque()
         self._stopping = threading.Event()
 
@@ -60,16 +61,24 @@ class Loop:
     def call(self, task: Task) -> None:
         """Have the loop do something soon; from any thread or signal handler."""
         self._calls.append(task)
-        os.eventfd_write(self._wake_fd, 1)
+        self._wake()
 
     def stop(self) -> None:
         """End after this turn; from any thread or signal handler."""
         self._stopping.set()
-        os.eventfd_write(self._wake_fd, 1)
+        self._wake()
 
     def close(self) -> None:
-        self._selector.close()
-        os.close(self._wake_fd)
+        with self._closing:
+            self._selector.close()
+            os.close(self._wake_fd)
+            self._wake_fd = -1
+
+    def _wake(self) -> None:
+        # A signal handler runs in the loop's own thread, possibly in the middle of this: hence a lock that it may take again.
+        with self._closing:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def _woken(self) -> None:
         os.eventfd_read(self._wake_fd)

@@ -29,8 +29,7 @@ def run(config_path: Path) -> int:
     except OSError as error:
         sys.stderr.write(f"holdfast agent: {error}\n")
         return 1
-    agent.run()
-    return 0
+    return agent.run()
 
 
 def main(arguments: list[str] | None = None) -> int:

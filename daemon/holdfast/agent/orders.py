@@ -221,8 +221,11 @@ class Orders:
             log.info("event=order_begun order=%s verb=%s incident=%s", order.id, order.verb, order.incident)
             try:
                 done = self._verbs[order.verb](order)
-            except (HoldfastError, OSError, ValueError, KeyError, TypeError) as error:
+            except (HoldfastError, OSError) as error:
                 done = Done(False, f"{type(error).__name__}: {error}")
+            except Exception as fault:
+                log.exception("event=verb_broken order=%s verb=%s", order.id, order.verb)
+                done = Done(False, f"the verb itself failed: {type(fault).__name__}: {fault}")
         self._settle(order, done)
 
     def _settle(self, order: Order, done: Done) -> None:

@@ -214,20 +214,30 @@ class Outbox:
                 self._accepted.update(batch.numbers)
                 log.warning("event=outbox_disk_refused error=%r effect=forgotten_later", str(error))
 
-    def split(self, batch: Batch) -> None:
-        """The controller refused the report: each of its items becomes a report of its own."""
-        with self._lock, self._memory.transaction(durable=False) as db:
-            db.executemany("UPDATE items SET report = seq WHERE seq = ?", [(number,) for number in batch.numbers])
+    def split(self, batch: Batch) -> bool:
+        """The controller refused the report: each of its items becomes a report of its own. False: the disk refused."""
+        try:
+            with self._lock, self._memory.transaction(durable=False) as db:
+                db.executemany("UPDATE items SET report = seq WHERE seq = ?", [(number,) for number in batch.numbers])
+        except sqlite3.Error as error:
+            log.warning("event=outbox_disk_refused error=%r effect=report_not_split", str(error))
+            return False
+        return True
 
-    def park(self, batch: Batch, folder: Path, reason: str) -> None:
-        """Put a report that nobody will ever accept into ``dead-letters.jsonl`` and go on with the next."""
+    def park(self, batch: Batch, folder: Path, reason: str) -> bool:
+        """Put a report that nobody will ever accept into ``dead-letters.jsonl``. False: the disk refused, it stays."""
         line = json.dumps(
             {"sequence": batch.sequence, "boot_id": batch.boot_id, "reason": reason, "items": batch.items}
         )
         log.error("event=item_refused sequence=%d reason=%r effect=kept_in_dead_letters", batch.sequence, reason)
-        with (folder / "dead-letters.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+        try:
+            with (folder / "dead-letters.jsonl").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            log.error("event=dead_letter_not_written error=%r effect=kept_in_outbox", str(error))
+            return False
         self._remove(batch)
+        return True
 
 
 def _fitting(rows: list[Any]) -> list[Any]:

@@ -108,9 +108,11 @@ class SlurmNode:
         """slurmstepd processes of this node's slurmd, proved by owner, executable and parent, not by their title alone.
 
         Raises Unavailable when slurmd cannot be identified, since nothing can be proved then."""
-        slurmd = self._slurmd()
-        parents = {slurmd.pid, slurmd.ppid()}
-        uid = slurmd.uids().effective
+        try:
+            slurmd = self._slurmd()
+            parents, uid = {slurmd.pid, slurmd.ppid()}, slurmd.uids().effective
+        except psutil.Error as error:
+            raise Unavailable(f"slurmd is gone: {error}") from error
         found = []
         for process in psutil.process_iter():
             step = _stepd(process)
@@ -167,13 +169,24 @@ def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
 
 
 def live_tasks(step: Stepd) -> int:
-    """Processes that the step still has: below it, or in its cgroup. Zombies are not live."""
+    """Processes that the step still has: below it, or in its cgroup. Zombies are not live. Raises Unavailable."""
     try:
-        process = psutil.Process(step.pid)
-        below = [child for child in process.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+        children = psutil.Process(step.pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return 0
-    return len({child.pid for child in below} | (_step_cgroup_pids(step.pid) - {step.pid}))
+    except psutil.Error as error:
+        raise Unavailable(f"processes below slurmstepd {step.pid} cannot be listed: {error}") from error
+    below = {child.pid for child in children if _lives(child)}
+    return len(below | (_step_cgroup_pids(step.pid) - {step.pid}))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def _step_cgroup_pids(pid: int) -> set[int]:

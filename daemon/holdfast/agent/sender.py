@@ -160,12 +160,10 @@ class Sender:
         """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
         if len(batch.items) > 1:
             log.warning("event=report_refused status=%d error=%r effect=sent_singly", answer.status, answer.error)
-            self._outbox.split(batch)
-            return True
+            return self._outbox.split(batch)
         if not self._envelope_accepted:
             return False
-        self._outbox.park(batch, self._folder, f"{answer.status} {answer.error}")
-        return True
+        return self._outbox.park(batch, self._folder, f"{answer.status} {answer.error}")
 
     def _note(self, reachable: bool, text: str) -> None:
         if reachable != self._reachable:
