@@ -64,6 +64,10 @@ class WatchedStore(SqlStore):
         self.token_lookups += 1
         return super().find_token(token_hash)
 
+    def tokens(self) -> tuple[TokenRow, ...]:
+        self._answer()
+        return super().tokens()
+
     def accept_soon(self, report: Report) -> Future[Accepted]:
         self._answer()
         future = super().accept_soon(report)

@@ -23,6 +23,16 @@ DESCRIPTION = (
 )
 
 
+TAGS = [
+    {"name": "health", "description": "Open to everybody."},
+    {"name": "agents", "description": "Role `agent`, bound to one node."},
+    {"name": "reading", "description": "Roles `viewer` and `operator`."},
+    {"name": "jobs", "description": "Roles `viewer` and `operator`; role `user` sees the jobs of its own uid."},
+    {"name": "operating", "description": "Role `operator`."},
+    {"name": "measuring", "description": "Roles `viewer` and `operator`."},
+]
+
+
 def create_app(deps: ApiDeps) -> FastAPI:
     """The controller's HTTP application. It starts nothing and owns nothing: the wiring closes what it handed in."""
     app = FastAPI(
@@ -30,6 +40,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         openapi_url=None,
+        openapi_tags=TAGS,
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )

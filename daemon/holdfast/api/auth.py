@@ -1,15 +1,16 @@
-"""Who is calling: bearer tokens, stored hashed, remembered for a short while so that a heartbeat costs no query."""
+"""Who is calling: bearer tokens, stored hashed, kept in memory so that a heartbeat costs no query."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -18,13 +19,15 @@ from holdfast.model.errors import Unavailable
 from holdfast.ports import Clock
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
-POSITIVE_TTL_S = 60.0
-"""A revoked token stops working within this time. 4,096 agents then cost 70 look-ups a second at most."""
+REFRESH_S = 30.0
+"""All tokens are read again this often, in one query: a revoked one stops working within this time."""
 NEGATIVE_TTL_S = 2.0
 STALE_S = 3600.0
 """While the database is away, a token that was good this long ago goes on: its silence is no reason to lose heartbeats."""
-CACHE_LIMIT = 50_000
+RETRY_S = 2.0
+UNKNOWN_LIMIT = 10_000
 _MAX_TOKEN = 512
 
 
@@ -43,6 +46,9 @@ class TokenRow(Protocol):
     """A token as the store keeps it."""
 
     @property
+    def hash(self) -> str: ...
+
+    @property
     def role(self) -> str: ...
 
     @property
@@ -57,6 +63,16 @@ class TokenStore(Protocol):
     def find_token(self, token_hash: str) -> TokenRow | None:
         """The token with this hash (:func:`hash_token`), also a revoked or expired one."""
         ...
+
+    def tokens(self) -> Sequence[TokenRow]:
+        """All of them."""
+        ...
+
+
+class InThread(Protocol):
+    """Runs a synchronous call beside the event loop."""
+
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +90,7 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _principal(row: TokenRow, now: datetime) -> Principal | None:
-    if not row.valid(now):
-        return None
+def _principal(row: TokenRow) -> Principal | None:
     try:
         role = Role(row.role)
         uid = int(row.subject) if role is Role.USER else None
@@ -86,28 +100,21 @@ def _principal(row: TokenRow, now: datetime) -> Principal | None:
     return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    principal: Principal | None
-    at_s: float
-
-
 class Authenticator:
     """Turns a request's bearer token into a :class:`Principal`. One event loop; look-ups run in threads."""
 
-    def __init__(
-        self,
-        find: Callable[[str], TokenRow | None],
-        in_thread: Callable[[Callable[[], TokenRow | None]], Awaitable[TokenRow | None]],
-        clock: Clock,
-    ) -> None:
-        self._find = find
+    def __init__(self, store: TokenStore, in_thread: InThread, clock: Clock) -> None:
+        self._store = store
         self._in_thread = in_thread
         self._clock = clock
-        self._cache: OrderedDict[str, _Entry] = OrderedDict()
+        self._known: dict[str, tuple[TokenRow, Principal | None]] = {}
+        self._read_s: float | None = None
+        self._next_s = 0.0
+        self._refreshing = asyncio.Lock()
+        self._unknown: OrderedDict[str, float] = OrderedDict()
 
     async def caller(self, request: Request, *roles: Role) -> Principal:
-        """The caller, who must have one of ``roles`` (none named: any). Raises ApiError 401 or 403."""
+        """The caller, who must have one of ``roles`` (none named: any). Raises ApiError 401 or 403, Unavailable."""
         principal = await self._lookup(_bearer(request))
         if principal is None:
             raise ApiError(401, "unauthenticated", "The token is not known here; make one with `holdfast token create`")
@@ -119,23 +126,44 @@ class Authenticator:
     async def _lookup(self, token: str) -> Principal | None:
         digest = hash_token(token)
         now_s = self._clock.monotonic_s()
-        entry = self._cache.get(digest)
-        if entry is not None:
-            ttl_s = POSITIVE_TTL_S if entry.principal is not None else NEGATIVE_TTL_S
-            if now_s - entry.at_s < ttl_s:
-                return entry.principal
-        try:
-            row = await self._in_thread(lambda: self._find(digest))
-        except Unavailable:
-            if entry is not None and entry.principal is not None and now_s - entry.at_s < STALE_S:
-                return entry.principal
-            raise
-        principal = _principal(row, self._clock.now()) if row is not None else None
-        self._cache[digest] = _Entry(principal, now_s)
-        self._cache.move_to_end(digest)
-        if len(self._cache) > CACHE_LIMIT:
-            self._cache.popitem(last=False)
-        return principal
+        if self._read_s is None or now_s >= self._next_s:
+            await self._refresh(now_s)
+        known = self._known.get(digest)
+        if known is None:
+            known = await self._look_up_new(digest, now_s)
+        return known[1] if known is not None and known[0].valid(self._clock.now()) else None
+
+    async def _refresh(self, now_s: float) -> None:
+        """One at a time; the others go on with what there is, or wait where there is nothing yet."""
+        if self._refreshing.locked() and self._read_s is not None:
+            return
+        async with self._refreshing:
+            if self._read_s is not None and now_s < self._next_s:
+                return
+            try:
+                rows = await self._in_thread(self._store.tokens)
+            except Unavailable:
+                if self._read_s is None or now_s - self._read_s > STALE_S:
+                    raise
+                self._next_s = now_s + RETRY_S
+                return
+            self._known = {row.hash: (row, _principal(row)) for row in rows}
+            self._read_s, self._next_s = now_s, now_s + REFRESH_S
+
+    async def _look_up_new(self, digest: str, now_s: float) -> tuple[TokenRow, Principal | None] | None:
+        """A token that was made since the last refresh works at once; a wrong one costs a query every two seconds."""
+        asked_s = self._unknown.get(digest)
+        if asked_s is not None and now_s - asked_s < NEGATIVE_TTL_S:
+            return None
+        row = await self._in_thread(lambda: self._store.find_token(digest))
+        if row is not None:
+            self._known[digest] = (row, _principal(row))
+            return self._known[digest]
+        self._unknown[digest] = now_s
+        self._unknown.move_to_end(digest)
+        if len(self._unknown) > UNKNOWN_LIMIT:
+            self._unknown.popitem(last=False)
+        return None
 
 
 def _bearer(request: Request) -> str:

@@ -57,8 +57,10 @@ class ApiSettings:
     """Queries at the same time."""
     write_threads: int = 8
     """Deliveries of orders and operators' verbs at the same time."""
-    max_waiting: int = 1024
-    """More store calls waiting than this: 503 at once instead of a queue that only grows."""
+    max_reports: int = 1024
+    """Reports that wait for the database; one more is answered 503 at once, since each may hold a megabyte."""
+    max_waiting: int = 20_000
+    """Other calls that wait: more than one poll and one heartbeat of 8,000 agents."""
     loop_late_s: float = 30.0
     """``/livez`` fails when the control loop has not turned for this long."""
 
@@ -89,6 +91,7 @@ class Threads:
         self._settings = settings
         self._limiters: dict[str, CapacityLimiter] = {}
         self._waiting = 0
+        self._reports = 0
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A query. Raises ApiError 503 when too many wait."""
@@ -100,24 +103,27 @@ class Threads:
 
     async def durable(self, call: Callable[[], Future[T]]) -> T:
         """The result of a future of the store's writer, without a thread. Raises ApiError 503 when too many wait."""
-        self._take_place()
+        if self._reports >= self._settings.max_reports:
+            raise _too_many()
+        self._reports += 1
         try:
             return await asyncio.wrap_future(call())
         finally:
-            self._waiting -= 1
+            self._reports -= 1
 
     async def _run(self, name: str, size: int, call: Callable[[], T]) -> T:
-        self._take_place()
+        if self._waiting >= self._settings.max_waiting:
+            raise _too_many()
+        self._waiting += 1
         try:
             limiter = self._limiters.setdefault(name, CapacityLimiter(size))
             return await to_thread.run_sync(call, limiter=limiter)
         finally:
             self._waiting -= 1
 
-    def _take_place(self) -> None:
-        if self._waiting >= self._settings.max_waiting:
-            raise ApiError(503, "unavailable", "Too many requests wait for the database; try again")
-        self._waiting += 1
+
+def _too_many() -> ApiError:
+    return ApiError(503, "unavailable", "Too many requests wait for the database; try again")
 
 
 @dataclass
@@ -131,5 +137,5 @@ class Api:
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
-        auth = Authenticator(deps.store.find_token, threads.read, deps.clock)
+        auth = Authenticator(deps.store, threads.read, deps.clock)
         return cls(deps, threads, auth)

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.api.deps import ApiDeps
 from holdfast.api.views import cluster_shape
+from holdfast.model.incident import IncidentState
 
 
 class Gauges(Collector):
@@ -27,7 +28,8 @@ class Gauges(Collector):
             "holdfast_agents", "Agents by status.", "status", {s: agents[s] for s in ("heard", "silent", "unknown")}
         )
         states = Counter(i.state.value for n in shown.nodes for i in n.incidents)
-        yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", states)
+        by_state = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
+        yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", by_state)
         brakes = {b.kind: 1 for b in shown.brakes}
         yield _labelled(
             "holdfast_brake_tripped", "1 while a brake holds.", "kind", {"drains": 0, "job_stops": 0, **brakes}
@@ -47,7 +49,7 @@ def _plain(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=float(value))
 
 
-def _labelled(name: str, text: str, label: str, values: dict[str, int] | Counter[str]) -> Metric:
+def _labelled(name: str, text: str, label: str, values: dict[str, int]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
     for key, value in values.items():
         family.add_metric([key], float(value))

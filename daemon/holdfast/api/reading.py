@@ -38,7 +38,7 @@ IncidentId = Annotated[str, Path(pattern="^[0-9a-z]{1,32}$", description="Id of 
 OfIncident = Annotated[str | None, Query(pattern="^[0-9a-z]{1,32}$", description="Only of this incident.")]
 OfNode = Annotated[str | None, Query(pattern="^[A-Za-z0-9._-]{1,252}$", description="Only of this node.")]
 SinceQuery = Annotated[Since | None, Query(description="Not before this time (ISO 8601; UTC without an offset).")]
-Limit = Annotated[int, Query(ge=1, le=1000)]
+Limit = Annotated[int, Query(ge=1, le=1000, description="How many at most.")]
 
 
 def reading_router(api: Api) -> APIRouter:
@@ -92,7 +92,7 @@ def reading_router(api: Api) -> APIRouter:
 
 def jobs_router(api: Api) -> APIRouter:
     """Apart, since users may look at their own."""
-    router = guarded_router(api, "reading", *READERS, Role.USER)
+    router = guarded_router(api, "jobs", *READERS, Role.USER)
     deps = api.deps
 
     @router.get("/v1/jobs")

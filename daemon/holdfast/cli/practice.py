@@ -24,7 +24,7 @@ DEFAULT_FOLDER = Path("/tmp/holdfast-practice")  # noqa: S108 - short, since Uni
 def up(
     folder: Folder = DEFAULT_FOLDER,
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
-    spares: Annotated[int, typer.Option(min=0, max=16)] = 1,
+    spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
 ) -> None:
     """Start it: Slurm, Holdfast, an agent per node, the AWS emulator."""
     from holdfast.practice import Practice  # noqa: PLC0415

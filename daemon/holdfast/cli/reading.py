@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from holdfast.cli.client import Client
-from holdfast.cli.options import Json, Url
+from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.show import as_json, line, moment, seconds, table
 
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
@@ -62,7 +62,7 @@ def incidents(
     only_open: Annotated[bool, typer.Option("--open", help="Only open ones.")] = False,
     node: Annotated[str | None, typer.Option(help="Only of this node.")] = None,
     since: Annotated[str | None, typer.Option(help="Not before this time (ISO 8601).")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
 ) -> None:
     """Incidents, newest first."""
     got = Client(url).get("/v1/incidents", open="true" if only_open else None, node=node, since=since, limit=limit)
@@ -76,7 +76,7 @@ def incident_row(i: dict[str, Any]) -> list[object]:
     return [i["id"], i["node"], i["state"], i["severity"], moment(i["fault_at"]), i["headline"], i["note"]]
 
 
-def show(incident_id: str, url: Url = None, as_data: Json = False) -> None:
+def show(incident_id: IncidentId, url: Url = None, as_data: Json = False) -> None:
     """One incident: what was found, everything that happened, how long it took, what was lost."""
     got = Client(url).get(f"/v1/incidents/{quote(incident_id, safe='')}")
     if as_data:

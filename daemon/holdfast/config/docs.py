@@ -42,18 +42,25 @@ _MORE: Mapping[str, str] = {
 def doc_of(kind: type[Any], field: dataclasses.Field[Any]) -> str:
     """One line on a setting; empty when nobody has written one (a test refuses that)."""
     text = field.metadata.get("doc") or _MORE.get(f"{kind.__name__}.{field.name}")
-    text = text or _attribute_docs(kind).get(field.name, "")
+    text = text or docstrings(kind).get(field.name, "")
     return " ".join(str(text).replace("``", "").split())
 
 
-def _attribute_docs(kind: type[Any]) -> Mapping[str, str]:
-    """Strings that follow an attribute in the class body, as documentation tools read them."""
+def docstrings(kind: type[Any]) -> Mapping[str, str]:
+    """Strings that follow an attribute or an enum's member in the class body, as documentation tools read them."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     docs: dict[str, str] = {}
     for here, after in itertools.pairwise(body):
-        if not (isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name)):
-            continue
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            docs[here.target.id] = str(after.value.value)
+        name = _attribute(here)
+        if name and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            docs[name] = str(after.value.value)
     return docs
+
+
+def _attribute(node: ast.stmt) -> str:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return node.target.id
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return ""

@@ -1,0 +1,193 @@
+"""Writes docs/reference/{configuration,api,cli,metrics}.md from the code: ``python docs/generate.py``. A test compares them."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import typer
+
+from holdfast.api.app import TAGS, create_app
+from holdfast.api.counters import Counters
+from holdfast.api.deps import ApiDeps, ApiSettings
+from holdfast.api.gauges import Gauges
+from holdfast.api.hub import OrderHub
+from holdfast.cli.app import EPILOG, app
+from holdfast.clock import SystemClock
+from holdfast.config.docs import docstrings
+from holdfast.config.example import Row, rows, toml
+from holdfast.config.profiles import PROFILES
+from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.timings import Phase
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
+
+
+def configuration() -> str:
+    """``controller.toml``, section by section."""
+    lines = ["# controller.toml", "", NOTE]
+    lines += [
+        "`holdfast config example` prints the file, `holdfast config check` reads one. An unknown key is an error.",
+        "",
+    ]
+    section: str | None = None
+    for row in rows():
+        if row.section != section:
+            section = row.section
+            lines += [
+                "",
+                f"## `[{section}]`" if section else "## At the top",
+                "",
+                "| key | default | meaning |",
+                "|---|---|---|",
+            ]
+        lines.append(f"| `{row.key}` | {_default(row)} | {_cell(row.doc)} |")
+    for name, sections in PROFILES.items():
+        lines += ["", f'## `profile = "{name}"`', "", "| key | value |", "|---|---|"]
+        lines += [
+            f"| `{section}.{key}` | `{value}` |" for section, keys in sections.items() for key, value in keys.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _default(row: Row) -> str:
+    shown = toml(row.default)
+    return "" if shown == '""' else f"`{shown}`"
+
+
+def api() -> str:
+    """Every route with its parameters and answers."""
+    described = create_app(_no_deps()).openapi()
+    lines = ["# REST API", "", NOTE]
+    lines += [f"{described['info']['description']} `GET /openapi.json` (any token) has all shapes and examples.", ""]
+    for tag in TAGS:
+        lines += [f"## {tag['name']}", "", str(tag["description"]), ""]
+        for path, methods in described["paths"].items():
+            for method, route in methods.items():
+                if tag["name"] in route["tags"]:
+                    lines += _route(method, path, route)
+    return "\n".join(lines)
+
+
+def _route(method: str, path: str, route: dict[str, Any]) -> Iterator[str]:
+    yield f"### `{method.upper()} {path}`"
+    yield ""
+    yield route["description"]
+    yield ""
+    parameters = route.get("parameters", [])
+    if parameters:
+        yield "| parameter | in | type | meaning |"
+        yield "|---|---|---|---|"
+        for p in parameters:
+            needed = ", required" if p.get("required") else ""
+            yield f"| `{p['name']}` | {p['in']}{needed} | {_type(p['schema'])} | {_cell(p.get('description', ''))} |"
+        yield ""
+    yield f"Answers: {', '.join(sorted(route['responses']))}."
+    yield ""
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_type(one) for one in schema["anyOf"] if one.get("type") != "null")
+    if "$ref" in schema:
+        return str(schema["$ref"].rsplit("/", 1)[1])
+    name = str(schema.get("format") or schema.get("type", ""))
+    return f"{name} of {_type(schema['items'])}" if "items" in schema else name
+
+
+def cli() -> str:
+    """Every verb with its options."""
+    lines = [
+        "# holdfast",
+        "",
+        NOTE,
+        EPILOG,
+        "",
+        "Environment: `HOLDFAST_URL`, `HOLDFAST_TOKEN`, `HOLDFAST_TOKEN_FILE` (else",
+    ]
+    lines += ["`~/.config/holdfast/token`), `HOLDFAST_CA_FILE`, `HOLDFAST_CONFIG`, `HOLDFAST_PRACTICE`.", ""]
+    lines += ["Shell completion: `holdfast --install-completion`.", ""]
+    root = typer.main.get_command(app)
+    for path, command in _commands(root, "holdfast"):
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        words = [p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments]
+        lines += [f"## `{' '.join([path, *words])}`", ""]
+        lines += [inspect.cleandoc(command.help or ""), ""]
+        shown = [p for p in command.params if p.name != "help"]
+        if shown:
+            lines += ["| option | meaning |", "|---|---|"]
+            lines += [f"| `{_names(p)}` | {_cell(str(getattr(p, 'help', '') or ''))} |" for p in shown]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", {})
+    if not children:
+        yield path, command
+    for name, child in sorted(children.items()):
+        yield from _commands(child, f"{path} {name}")
+
+
+def _names(parameter: Any) -> str:
+    names = [*parameter.opts, *parameter.secondary_opts]
+    return ", ".join(names) if parameter.param_type_name == "option" else str(parameter.name.upper())
+
+
+def metrics() -> str:
+    """The phases and the Prometheus names."""
+    lines = ["# Metrics", "", NOTE, "Definitions of MTTD, MTTR and losses: [../metrics.md](../metrics.md).", ""]
+    lines += ["## Phases (`holdfast metrics`, `GET /v1/metrics`)", "", "| phase | from → to |", "|---|---|"]
+    lines += [f"| `{phase.value}` | {_cell(docstrings(Phase)[phase.name])} |" for phase in Phase]
+    lines += ["", "## Prometheus (`GET /metrics`)", "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
+    counters = Counters()
+    for metric in counters.registry.collect():
+        labels = getattr(getattr(counters, _attribute(metric.name), None), "_labelnames", ())
+        lines.append(f"| `{metric.name}_total` | counter | {', '.join(labels)} | {metric.documentation} |")
+    for metric in Gauges(_no_deps()).collect():
+        labels = sorted({label for sample in metric.samples for label in sample.labels})
+        lines.append(f"| `{metric.name}` | gauge | {', '.join(labels)} | {metric.documentation} |")
+    return "\n".join(lines) + "\n"
+
+
+def _attribute(name: str) -> str:
+    return name.removeprefix("holdfast_").removeprefix("items_")
+
+
+def _no_deps() -> ApiDeps:
+    """Enough for a description; no request is ever served."""
+    clock = SystemClock()
+    parts = {
+        "store": None,
+        "clock": clock,
+        "agents": AgentRegistry(),
+        "orders": OrderHub(clock.monotonic_s),
+        "settings": ApiSettings(),
+        "world": lambda: None,
+        "leader": lambda: True,
+        "loop_turned_at": clock.monotonic_s,
+    }
+    return cast(ApiDeps, SimpleNamespace(**parts))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("``", "`").replace("|", "\\|").split())
+
+
+PAGES = {"configuration.md": configuration, "api.md": api, "cli.md": cli, "metrics.md": metrics}
+
+
+def main() -> int:
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page(), encoding="utf-8")
+        sys.stdout.write(f"wrote {REFERENCE / name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
