@@ -108,6 +108,15 @@ def test_when_full_progress_goes_first_then_clears_and_findings_never(tmp_path: 
     assert len(box) == 13  # only findings are left: over the limit rather than losing one
 
 
+def test_of_a_fault_that_is_told_again_and_again_the_first_word_is_kept(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=5)
+    box.put([clear("a"), finding("79"), *(finding("13") for _ in range(50)), finding("48")])
+    batch = box.next_batch()
+    found = codes(batch)
+    assert (len(found), found[0], found[-1]) == (5, "79", "48")
+    assert found.count("13") == 3
+
+
 def test_age_grows_while_an_item_waits_and_is_not_lost_over_a_boot(tmp_path: Path) -> None:
     item = Item({"kind": "finding", "code": "79"}, time.monotonic() - 30)
     outbox(tmp_path).put([item])

@@ -28,6 +28,8 @@ _URGENT, _BULK = 0, 1
 _LANE = {"finding": _URGENT, "clear": _URGENT, "order_outcome": _URGENT}
 _RANK = {"progress": 0, "statement": 2, "inventory": 1, "clear": 3}
 """What is dropped first when the outbox is full, low first. Findings and outcomes (rank 9) are never dropped."""
+_REPEATED = 4
+"""A finding of a fault of which an earlier finding still waits: that one is enough when there is no room for both."""
 _KEPT = 9
 _COLUMNS = "seq, boot_id, monotonic_s, wall_s, size, body"
 _MEMORY_ITEMS = 1000
@@ -47,6 +49,13 @@ class Item:
     @property
     def kind(self) -> str:
         return str(self.body["kind"])
+
+    @property
+    def name(self) -> str:
+        """What it is about: its key, or for a finding the fault that it tells of."""
+        if self.kind != "finding":
+            return self.key
+        return "/".join(["finding", *(str(self.body.get(part, "")) for part in ("check", "component", "code"))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +124,10 @@ class Outbox:
             db.execute("DELETE FROM items WHERE key = ? AND report IS NULL", (item.key,))
         wall_s = time.time() - (time.monotonic() - item.monotonic_s)
         rank = _RANK.get("progress" if item.body.get("statement") == "progress" else item.kind, _KEPT)
-        values = (
-            _LANE.get(item.kind, _BULK),
-            rank,
-            item.key,
-            self._boot_id,
-            item.monotonic_s,
-            wall_s,
-            len(body.encode()),
-            body,
-        )
+        if item.kind == "finding" and db.execute("SELECT 1 FROM items WHERE key = ?", (item.name,)).fetchone():
+            rank = _REPEATED
+        lane, size = _LANE.get(item.kind, _BULK), len(body.encode())
+        values = (lane, rank, item.name, self._boot_id, item.monotonic_s, wall_s, size, body)
         db.execute(
             "INSERT INTO items (lane, rank, key, boot_id, monotonic_s, wall_s, size, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             values,
