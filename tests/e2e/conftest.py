@@ -1,0 +1,43 @@
+"""Whole sites for the end-to-end tests."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.postgres import postgres_server
+from support.site import Drill, MakeDrill, raise_site, raze
+
+__all__ = ["postgres_server"]
+
+
+@pytest.fixture
+def make_drill(short_folder: Path) -> Iterator[MakeDrill]:
+    """Makes sites of a test's own; they are gone after it."""
+    made: list[Drill] = []
+
+    def make(**options: object) -> Drill:
+        drill = raise_site(Path(tempfile.mkdtemp(prefix="e", dir=short_folder)), **options)
+        made.append(drill)
+        return drill
+
+    yield make
+    for drill in made:
+        raze(drill)
+
+
+@pytest.fixture(scope="module")
+def _shared(short_folder: Path) -> Iterator[Drill]:
+    drill = raise_site(Path(tempfile.mkdtemp(prefix="e", dir=short_folder)), nodes=5, spares=1, heartbeat_s=2.0)
+    yield drill
+    raze(drill)
+
+
+@pytest.fixture
+def drill(_shared: Drill) -> Drill:
+    """The module's site, calm: four working nodes, one spare."""
+    _shared.calm()
+    return _shared

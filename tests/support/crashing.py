@@ -1,0 +1,144 @@
+"""An actor or a controller that kills itself (SIGKILL) at every boundary that it crosses for the first time, and lives again.
+
+``python -m support.crashing actor|controller CONFIG CROSSED [PATTERN…]``. The file CROSSED has one line for each boundary at which a
+life ended; with patterns only those boundaries count. A parent that has everything imported forks a child for each life: the child is
+the daemon as shipped, and its death is a death by SIGKILL like any other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from fnmatch import fnmatch
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from holdfast.config.controller import Settings, load
+from holdfast.controller import actor_main, main, wiring
+from holdfast.controller.actor import Actor
+from holdfast.controller.poke import Alone, Bell
+from holdfast.model.action import Intent
+from holdfast.model.book import Change
+
+_ASKING = frozenset({"view", "node", "job", "version", "config", "reservation", "name", "can"})
+_ASKING |= {"instance_of", "instance", "find_launched"}
+
+
+class Boundaries:
+    """Remembers on disk which boundaries have killed once."""
+
+    def __init__(self, path: Path, patterns: tuple[str, ...]) -> None:
+        self._path = path
+        self._patterns = patterns
+        self._lock = Lock()
+        self.crossed = path.read_text().splitlines() if path.exists() else []
+
+    def cross(self, name: str) -> None:
+        """Does not return where the boundary is new."""
+        if self._patterns and not any(fnmatch(name, pattern) for pattern in self._patterns):
+            return
+        with self._lock:
+            if name not in self.crossed:
+                self.die(name)
+
+    def die(self, name: str) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{name}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Calls:
+    """An adapter with a boundary before and after each call that changes something."""
+
+    def __init__(self, adapter: Any, boundaries: Boundaries) -> None:
+        self._adapter = adapter
+        self._boundaries = boundaries
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._adapter, name)
+        return found if name in _ASKING else self._around(name, found)
+
+    def _around(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def around(*args: Any, **more: Any) -> Any:
+            self._boundaries.cross(f"{name}{args} before")
+            answer = call(*args, **more)
+            self._boundaries.cross(f"{name}{args} after")
+            return answer
+
+        return around
+
+
+def live_as_actor(config: Path, boundaries: Boundaries) -> int:
+    """The shipped entry point, around an actor whose boundaries kill."""
+    build = wiring.build_actor
+
+    def build_mortal(settings: Settings) -> tuple[Actor, Bell, Alone]:
+        actor, bell, alone = build(settings)
+        scheduler: Any = Calls(actor.outside.scheduler, boundaries)
+        provider: Any = Calls(actor.outside.provider, boundaries)
+        outside = replace(actor.outside, scheduler=scheduler, provider=provider)
+
+        def cross(intent: Intent, moment: str) -> None:
+            boundaries.cross(f"{intent.key} {moment}")
+
+        return replace(actor, outside=outside, before_step=cross), bell, alone
+
+    actor_main.build_actor = build_mortal
+    return actor_main.run(config)
+
+
+def live_as_controller(config: Path, boundaries: Boundaries) -> int:
+    """The shipped entry point. Each life ends at its first commit: every other one before it, else after it.
+
+    Lives also end between a report on disk and the answer to its agent, once for each report."""
+    build = main.build_controller
+    before = len([line for line in boundaries.crossed if line.startswith("life ")]) % 2 == 0
+
+    def build_mortal(settings: Settings) -> wiring.Controller:
+        controller = build(settings)
+        store: Any = controller.store
+        commit, accept = store.commit, store.accept
+
+        def dying_commit(change: Change, fence: int) -> None:
+            if not before:
+                commit(change, fence)
+            boundaries.die(f"life {len(boundaries.crossed)} {'before' if before else 'after'} commit {_said(change)}")
+
+        def dying_accept(report: Any) -> Any:
+            answer = accept(report)
+            if report.findings or report.outcomes:
+                boundaries.cross(f"accept {report.node} {report.outbox_id} {report.sequence}")
+            return answer
+
+        store.commit, store.accept = dying_commit, dying_accept
+        return controller
+
+    main.build_controller = build_mortal
+    return main.run(config)
+
+
+def _said(change: Change) -> str:
+    return " ".join([*(i.key for i in change.intents), *(f"{i.id}={i.state.value}" for i in change.incidents)])
+
+
+ROLES = {"actor": live_as_actor, "controller": live_as_controller}
+
+
+def run(role: str, config: str, crossed: str, *patterns: str) -> int:
+    load(Path(config))
+    while True:
+        child = os.fork()
+        if not child:
+            os._exit(ROLES[role](Path(config), Boundaries(Path(crossed), patterns)))
+        _, status = os.waitpid(child, 0)
+        if not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL):
+            return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

@@ -1,0 +1,224 @@
+"""A whole practice site in a test's hands: training jobs, what Slurm, the store and the EC2 emulator show, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from holdfast.controller.decide.recover import CONSENT_WORD
+from holdfast.model.action import Intent
+from holdfast.model.cluster import Job, Node
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, Recovery
+from holdfast.practice.inject import Injector
+from holdfast.practice.site import SPARES, Site
+from holdfast.store import SqlStore, open_store
+from holdfast_checks.result import Severity
+from support.practice import eventually
+
+TESTS = Path(__file__).parents[1]
+_TRAIN = Path(sys.modules[Site.__module__].__file__ or "").parent / "jobs" / "train.sbatch"
+PATIENCE_S = 90.0
+"""For whatever must happen at last on two busy cores; how fast is the benches' business."""
+
+
+class Drill:
+    """One site that is up."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.practice = site.practice
+        self.inject = Injector(site.practice)
+        self.scheduler = site.scheduler
+
+    @cached_property
+    def store(self) -> SqlStore:
+        return open_store(tomllib.loads(self.site.controller_toml.read_text())["store"]["url"])
+
+    def close(self) -> None:
+        if "store" in self.__dict__:
+            self.store.close()
+
+    def train(
+        self, *options: str, nodes: int = 3, gpus: int = 8, consent: bool = True, checkpoints: bool = True, steps: int = 10**6
+    ) -> int:
+        """Submit the practice training job and wait until it trains (with ``checkpoints``: until one is complete).
+
+        Without ``checkpoints`` it says nothing to the agent; ``consent``: the job option ``--comment=holdfast``."""
+        job_id = self.submit(*options, nodes=nodes, gpus=gpus, consent=consent, checkpoints=checkpoints, steps=steps)
+        self.trains(job_id)
+        return job_id
+
+    def submit(
+        self, *options: str, nodes: int = 3, gpus: int = 8, consent: bool = True, checkpoints: bool = True, steps: int = 10**6
+    ) -> int:
+        folder = self.practice.folder / "jobs" / f"ckpt-{datetime.now(UTC).timestamp():.6f}"
+        variables = [f"HOLDFAST_PYTHON={sys.executable}", f"HOLDFAST_TRAIN_DIR={folder}", f"HOLDFAST_TRAIN_STEPS={steps}"]
+        if not checkpoints:
+            variables.append("HOLDFAST_TRAIN_CHECKPOINT_EVERY=100000000")
+        words = [f"--nodes={nodes}", f"--gres=gpu:{gpus}", f"--export=ALL,{','.join(variables)}", *options]
+        if consent:
+            words.append(f"--comment={CONSENT_WORD}")
+        return self.practice.sbatch(_TRAIN.read_text(), *words)
+
+    def trains(self, job_id: int, *, restarts: int = 0) -> Job:
+        """Wait until this run of the job has said how far it is (and, but for a first run without one, saved)."""
+
+        def yes() -> bool:
+            job = self.job(job_id)
+            began = self.output(job_id).count("world_size=")
+            lines = self.output(job_id).rpartition("world_size=")[2]
+            return job.state == "RUNNING" and job.restarts == restarts and began >= restarts + 1 and "checkpoint step" in lines
+
+        eventually(yes, within_s=PATIENCE_S)
+        return self.job(job_id)
+
+    def sleeper(self, *options: str, consent: bool = True) -> int:
+        """A batch job that only sleeps, running when this returns."""
+        words = [*options, f"--comment={CONSENT_WORD}"] if consent else list(options)
+        job_id = self.practice.sbatch("exec srun sleep 3600", *words)
+        eventually(lambda: self.job(job_id).state == "RUNNING", within_s=PATIENCE_S)
+        return job_id
+
+    def output(self, job_id: int) -> str:
+        path = self.practice.folder / "jobs" / f"{job_id}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def resumed_from(self, job_id: int) -> list[int]:
+        """Steps from which the job's later runs said they resumed."""
+        lines = self.output(job_id).splitlines()
+        return [int(line.split()[3]) for line in lines if line.startswith("resumed from step ")]
+
+    def job(self, job_id: int) -> Job:
+        return self.scheduler.job(job_id)
+
+    def node(self, name: str) -> Node:
+        return self.scheduler.node(name)
+
+    def faults(self) -> tuple[Incident, ...]:
+        """Incidents with a fatal fault, oldest first."""
+        return tuple(i for i in reversed(self.store.incidents()) if i.severity is Severity.FATAL)
+
+    def incident_on(self, node: str) -> Incident:
+        """The newest fault of a node; waits for it."""
+        eventually(lambda: any(i.node == node for i in self.faults()), within_s=PATIENCE_S)
+        return next(i for i in reversed(self.faults()) if i.node == node)
+
+    def intents(self, kind: str, *, target: str = "") -> tuple[Intent, ...]:
+        return tuple(i for i in self.store.intents() if i.kind == kind and target in i.key)
+
+    def events(self, *kinds: EventKind) -> tuple[Event, ...]:
+        return self.store.events(kinds=kinds)
+
+    def recoveries(self, job_id: int) -> tuple[Recovery, ...]:
+        return self.store.recoveries(job_id=job_id)
+
+    def closed(self, count: int = 1, *, within_s: float = PATIENCE_S) -> None:
+        """Wait until so many faults were seen in all and every one of them is closed."""
+        eventually(
+            lambda: len(self.faults()) >= count and not any(i.open for i in self.faults()), within_s=within_s, every_s=0.1
+        )
+
+    def launched(self) -> list[str]:
+        """Instances that the emulator really launched, the cluster's first ones left out."""
+        first = len(self.practice.nodes)
+        return self.site.emulator.effects("RunInstances")[first:]
+
+    def terminated(self) -> list[str]:
+        return self.site.emulator.effects("TerminateInstances")
+
+    def spares(self) -> tuple[str, ...]:
+        try:
+            return self.scheduler.reservation(SPARES).nodes
+        except NotFound:
+            return ()
+
+    def nothing_left(self, job_ids: Iterable[int] = (), *, spares: int = 1, out: Iterable[str] = ()) -> None:
+        """No hold, no drain (but on ``out``), no job in a reservation or with exclusions of ours, the pool as large as before."""
+        eventually(lambda: self._left(job_ids, spares, frozenset(out)) == [], within_s=30.0, every_s=0.2)
+
+    def _left(self, job_ids: Iterable[int], spares: int, out: frozenset[str]) -> list[str]:
+        view = self.scheduler.view()
+        left = [f"reservation {name}" for name in view.reservations if name != SPARES]
+        left += [f"node {n.name}: {n.reason}" for n in view.nodes.values() if n.out_of_service and n.name not in out]
+        jobs = [view.jobs[j] for j in job_ids]
+        left += [f"job {j.key} in {j.reservation}" for j in jobs if j.reservation]
+        left += [f"job {j.key} has priority 0" for j in jobs if not j.priority]
+        if len(self.spares()) != spares:
+            left.append(f"{len(self.spares())} spares")
+        return left
+
+    def restart(self, name: str) -> None:
+        """Start the controller or the actor again (as shipped)."""
+        self.practice.processes.kill(name)
+        {"controller": self.site.start_controller, "actor": self.site.start_actor}[name]()
+
+    def crashing(self, role: str, *only: str) -> Path:
+        """Replace the controller or the actor by one that kills itself at each boundary that it crosses for the first time.
+
+        It comes to life again by itself. ``only``: patterns of boundaries (``Requeue/* started``). Returns the list of those crossed."""
+        crossed = self.practice.folder / f"crossed.{role}"
+        self.practice.processes.kill(role)
+        argv = [sys.executable, "-m", "support.crashing", role, str(self.site.controller_toml), str(crossed), *only]
+        env = {**self._aws_env(), "PYTHONPATH": str(TESTS)}
+        self.practice.start_daemon(role, argv, env)
+        return crossed
+
+    def _aws_env(self) -> dict[str, str]:
+        from holdfast.practice import aws  # noqa: PLC0415 - imports boto3
+
+        return dict(aws.practice_env(self.site.endpoint))
+
+    def scontrol(self, *words: str) -> str:
+        return self.practice.command("scontrol", *words)
+
+    def words(self) -> str:
+        """What the daemons said, for a failed test."""
+        parts = []
+        for name in ("controller", "actor"):
+            log = self.practice.folder / "log" / f"{name}.log"
+            lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+            parts += [f"--- {name}", *(line[:400] for line in lines[-120:])]
+        return "\n".join(parts)
+
+    def calm(self) -> None:
+        """Between two tests on one site: no job, no open fault, every node idle."""
+        jobs = self.practice.command("squeue", "-h", "-a", "-o", "%A").split()
+        if jobs:
+            self.practice.command("scancel", *jobs)
+        eventually(lambda: not self.practice.command("squeue", "-h", "-a").strip(), within_s=PATIENCE_S)
+        eventually(lambda: not any(i.open for i in self.faults()), within_s=PATIENCE_S)
+        self.nothing_left()
+
+
+def raise_site(folder: Path, **options: object) -> Drill:
+    """Create a site and bring it up; the caller takes it down."""
+    site = Site.create(folder, **options)  # type: ignore[arg-type]
+    try:
+        site.up()
+    except BaseException:
+        sys.stdout.write(Drill(site).words())
+        site.down()
+        raise
+    return Drill(site)
+
+
+def raze(drill: Drill) -> None:
+    """Say what was said (pytest shows it for a failed test), and leave nothing."""
+    sys.stdout.write(drill.words() + "\n")
+    drill.close()
+    drill.site.down()
+    kept = os.environ.get("HOLDFAST_KEEP_SITES")
+    if not kept:
+        shutil.rmtree(drill.practice.folder, ignore_errors=True)
+
+
+MakeDrill = Callable[..., Drill]
+__all__ = ["PATIENCE_S", "Drill", "MakeDrill", "Rejected", "raise_site", "raze"]
