@@ -210,7 +210,8 @@ class SchedulerContract:
         assert slurm.job(job_id).state == "RUNNING"
 
     def test_release_on_the_same_nodes_at_once(self, slurm: Scheduler, practice: Practice) -> None:
-        job_id = self.running(slurm, practice, "-N5", "--exclusive").key.job_id
+        # No srun: a step that is being launched while its job is killed lives on until KillWait (30 s).
+        job_id = self.running(slurm, practice, "-N5", "--exclusive", script="exec sleep 300").key.job_id
         for restart in range(1, 4):
             slurm.requeue(job_id)
             self.released(slurm, job_id)

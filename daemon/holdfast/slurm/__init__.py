@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 
 from holdfast.model.errors import ConfigError
@@ -13,13 +12,11 @@ CLIENTS = ("auto", "commands", "pyslurm")
 
 
 def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
-    """The twin of this name; ``auto`` takes pyslurm only where it is installed for exactly the running release.
+    """The twin of this name; ``auto``: the best that there is for the running release, which today is commands.
 
-    Raises ConfigError for a name that is none of ``CLIENTS``, or for pyslurm where it is not installed."""
+    Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm, whose twin does not exist yet."""
     if client not in CLIENTS:
         raise ConfigError(f"slurm_client {client!r} is none of {', '.join(CLIENTS)}")
-    if client == "pyslurm" and importlib.util.find_spec("pyslurm") is None:
-        raise ConfigError(
-            "slurm_client is pyslurm, but it is not installed: pip install holdfast[pyslurm], or use commands"
-        )
+    if client == "pyslurm":
+        raise ConfigError("slurm_client pyslurm is not available in this release of Holdfast: use commands or auto")
     return SlurmCommands(env=env)
