@@ -176,7 +176,10 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
 
 def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
     """The hold already names the spare (reservations may overlap), so it leaves the pool without a moment in the open."""
-    pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+    try:
+        pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+    except NotFound:
+        return _done(f"{action.node} left the spare pool, no spare is left")  # the last one takes the reservation with it
     left = tuple(n for n in pool if n != action.node)
     if left != pool:
         outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
@@ -269,10 +272,7 @@ def _terminate(action: Terminate, outside: Outside) -> Outcome:
     state = _wait_until_off(action.instance_id, outside)
     if action.fence and state != "terminated":
         raise Unavailable(f"{action.instance_id} is {state}, not confirmed off")
-    started = node.slurmd_start_time
-    return _done(
-        f"{action.instance_id} is {state}", state=state, slurmd_start_time=started.isoformat() if started else None
-    )
+    return _done(f"{action.instance_id} is {state}", state=state)
 
 
 def _wait_until_off(instance_id: str, outside: Outside) -> str:

@@ -111,6 +111,8 @@ class Terminate:
     fence: bool = False
     """The node is dead and its old run must be kept from writing: done only when the power is confirmed off. Without it, the machine
     must be drained and free of jobs, or not be the one that serves the node."""
+    slurmd_started_at: datetime | None = None
+    """Start of the machine's slurmd as Slurm showed it when this was planned: a later one is the new machine's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ the one before to be done; a step that is done is never planned again."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.controller import facts, fencing, replacement
 from holdfast.controller.decide.part import Part
@@ -80,7 +80,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
             world,
             incident,
             f"Terminate/{incident.instance_id}",
-            Terminate(incident.instance_id, incident.node),
+            Terminate(incident.instance_id, incident.node, fence=True, slurmd_started_at=_slurmd_start(view, incident)),
             reason,
         )
     body = (
@@ -161,7 +161,7 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         return []
     new = replacement.new_instance(world, incident)
     if new is not None:
-        handed = _hand_over(world, incident, new)
+        handed = _hand_over(world, view, incident, new)
         if handed is not None:
             return handed
         if not _slurmd_is_new(world, view, incident):
@@ -182,12 +182,13 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     return _step(world, incident, replacement.undrain_step(incident), Undrain(incident.node, mark.reason), reason)
 
 
-def _hand_over(world: World, incident: Incident, new: str) -> list[Proposal] | None:
+def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) -> list[Proposal] | None:
     """Terminate the old machine, then give its name to the new one. None: both are done."""
     old = incident.instance_id
     if old and facts.done(world.book.attempts(incident.id, f"Terminate/{old}")) is None:
         reason = f"its replacement {new} is validated"
-        return _step(world, incident, f"Terminate/{old}", Terminate(old, incident.node), reason)
+        terminate = Terminate(old, incident.node, slurmd_started_at=_slurmd_start(view, incident))
+        return _step(world, incident, f"Terminate/{old}", terminate, reason)
     if facts.done(world.book.attempts(incident.id, f"Assign/{new}")) is None:
         return _step(
             world,
@@ -203,9 +204,13 @@ def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
     """Slurm hears a slurmd that is not the old machine's."""
     node = view.nodes[incident.node]
     terminated = facts.done(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))
-    before = terminated.result.get("slurmd_start_time") if terminated is not None else None
-    started = node.slurmd_start_time
-    return node.responding and started is not None and started.isoformat() != before
+    before = terminated.action.slurmd_started_at if terminated and isinstance(terminated.action, Terminate) else None
+    return node.responding and node.slurmd_start_time not in (None, before)
+
+
+def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
+    """Part of the plan, so that a crash between the termination and its record cannot mistake the new slurmd for the old one."""
+    return view.nodes[incident.node].slurmd_start_time
 
 
 def _returns_as_spare(world: World, view: ClusterView, incident: Incident) -> bool:
