@@ -20,7 +20,8 @@ EXAMPLES = 6
 def test_no_5xx(served: Any, who: str) -> None:
     answers = _try_everything(served, who)
     assert answers[200] > 10
-    assert answers[400] + answers[422] > 10
+    assert sum(count for status, count in answers.items() if 400 <= status < 500) > 10
+    assert answers[422]
 
 
 def test_a_bug_would_be_found(served: Any) -> None:

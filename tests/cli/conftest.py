@@ -121,6 +121,7 @@ def _record(store: SqlStore, now: datetime) -> World:
     events = (
         Event(at(0), EventKind.FAULT_OCCURRED, ID, "n1", text="GPU 3 fell off the bus"),
         Event(at(0.25), EventKind.INCIDENT_OPENED, ID, "n1"),
+        Event(at(0.5), EventKind.ACTION_DONE, ID, "n1", text="drained", detail={"kind": "Drain", "target": "n1"}),
         Event(at(1), EventKind.JOB_STOPPED, ID, "n1", job.text, detail={"gpus": 8}),
         Event(at(3), EventKind.JOB_RUNNING, ID, "n1", job.text),
     )

@@ -41,7 +41,16 @@ SHOWN = [
     (("incidents", "--open", "--node", "n2"), ["no incidents"]),
     (
         ("incident", "show", ID),
-        ["+0.250 s", "incident.opened", "GPU 3 fell off the bus", "detect", "0.25 s", "2.00 s", "ann"],
+        [
+            "+0.250 s",
+            "incident.opened",
+            "action.done Drain n1",
+            "GPU 3 fell off the bus",
+            "detect",
+            "0.25 s",
+            "2.00 s",
+            "ann",
+        ],
     ),
     (("jobs",), ["7", "ann", "running", ID]),
     (("metrics",), ["1 incidents", "MTTD", "0.25 s", "MTTR (running again)", "3.00 s", "GPU-hours"]),

@@ -78,7 +78,7 @@ for part in (practice.up, practice.down, practice.inject, practice.status):
 
 def run(argv: Sequence[str]) -> int:
     """Run one verb; the exit status. An expected error is one line on standard error."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
+    logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
         status = app(args=list(argv), prog_name="holdfast", standalone_mode=True)
     except HoldfastError as error:

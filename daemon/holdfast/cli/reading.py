@@ -47,7 +47,7 @@ def node_row(node: dict[str, Any]) -> list[object]:
     return [
         node["name"],
         node["state"] or "?",
-        ", ".join(a["status"] for a in node["agents"]),
+        ", ".join(dict.fromkeys(a["status"] for a in node["agents"])),
         node["gpus"] or "",
         "yes" if node["spare"] else "",
         ", ".join(str(j) for j in node["jobs"]),
@@ -100,9 +100,25 @@ def show(incident_id: IncidentId, url: Url = None, as_data: Json = False) -> Non
 def timeline_rows(start: str, events: Iterable[dict[str, Any]]) -> list[list[object]]:
     zero = datetime.fromisoformat(start)
     return [
-        [f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s", moment(e["at"]), e["kind"], e["text"]]
+        [
+            f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s",
+            moment(e["at"]),
+            event_name(e),
+            e["text"],
+        ]
         for e in events
     ]
+
+
+def event_name(event: dict[str, Any]) -> str:
+    """``action.done Drain n1``: an action's event says of which action."""
+    detail = event["detail"]
+    named = event["kind"].startswith("action.") and detail.get("kind")
+    return (
+        " ".join(str(w) for w in (event["kind"], detail["kind"], detail.get("target", "")) if w)
+        if named
+        else event["kind"]
+    )
 
 
 def timing_rows(timings: dict[str, Any]) -> list[list[object]]:
