@@ -1,0 +1,137 @@
+"""The machines' agents: heartbeats, reports, orders carried out at most once."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.model.errors import Unavailable
+from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
+from holdfast.ports import Store
+from holdfast_checks.result import Remedy, Severity, Verdict
+from support.simulated.clock import SimClock
+from support.simulated.machines import Machine
+
+HEARTBEAT_S = 10.0
+
+
+class SimAgents:
+    """All agents of a site."""
+
+    def __init__(
+        self, clock: SimClock, store: Store, machines: dict[str, Machine], serving: Callable[[str], Machine]
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._machines = machines
+        self._serving = serving
+        self.registry = AgentRegistry()
+        self.waiting: list[Report] = []
+        """Reports that the controller did not take yet: an agent keeps them and sends them again."""
+
+    def step(self) -> None:
+        now_s = self._clock.elapsed_s
+        for machine in list(self._machines.values()):
+            if machine.speaks(now_s) and now_s >= machine.next_beat_s:
+                machine.next_beat_s = now_s + HEARTBEAT_S
+                self._beat(machine)
+        self.send()
+        self.obey()
+
+    def _beat(self, machine: Machine) -> None:
+        hello = Hello(machine.node, machine.instance_id, machine.boot_id, interval_s=HEARTBEAT_S, all_ok=True)
+        fresh = self.registry.heard(hello, self._clock.now(), self._clock.monotonic_s())
+        if fresh:
+            gpus = {uuid: {"minor": n} for n, uuid in enumerate(machine.gpu_uuids)}
+            self.report(machine, inventory=Inventory(gpus))
+
+    def report(self, machine: Machine, **items: Any) -> Report:
+        """Queue one report; it goes out as soon as the machine speaks and the store answers."""
+        machine.sequence += 1
+        envelope = Report(
+            machine.node, machine.instance_id, machine.boot_id, "box", machine.sequence, self._clock.now()
+        )
+        self.waiting.append(replace(envelope, **items))
+        self.send()
+        return self.waiting[-1] if self.waiting else replace(envelope, **items)
+
+    def send(self) -> None:
+        for report in list(self.waiting):
+            machine = self._machines[report.instance_id]
+            if not machine.speaks(self._clock.elapsed_s):
+                continue
+            try:
+                self._store.accept(replace(report, received_at=self._clock.now()))
+            except Unavailable:
+                return
+            self.waiting.remove(report)
+
+    def find(self, machine: Machine, **changed: Any) -> Finding:
+        """Report a finding: an Xid 79 of GPU 3 unless said otherwise."""
+        minor = changed.pop("minor", 3)
+        uuid = machine.gpu_uuids[minor] if minor is not None else None
+        plain = Finding(
+            id=0,
+            node=machine.node,
+            instance_id=machine.instance_id,
+            boot_id=machine.boot_id,
+            check="gpu.xid",
+            component=uuid or "node",
+            code="79",
+            verdict=Verdict.FAILED,
+            severity=Severity.FATAL,
+            remedy=Remedy.REPLACE,
+            summary="GPU has fallen off the bus",
+            fault_at=self._clock.now(),
+            received_at=self._clock.now(),
+            gpu_uuid=uuid,
+            gpu_minor=minor,
+        )
+        finding = replace(plain, **changed)
+        self.report(machine, findings=(finding,))
+        return finding
+
+    def clear(self, machine: Machine, check: str, component: str) -> None:
+        self.report(machine, clears=(Clear(check, component, self._clock.now()),))
+
+    def state(self, machine: Machine, kind: str, job_id: int, restarts: int, **changed: Any) -> None:
+        """What a job says on its node (uid 1000)."""
+        said = Statement(kind, job_id, changed.pop("uid", 1000), restarts, self._clock.now(), **changed)
+        self.report(machine, statements=(said,))
+
+    def obey(self) -> None:
+        """Each agent asks for its orders and carries them out."""
+        now = self._clock.now()
+        for machine in list(self._machines.values()):
+            if not machine.speaks(self._clock.elapsed_s):
+                continue
+            try:
+                orders = self._store.take_orders(machine.node, machine.instance_id, machine.boot_id, now)
+            except Unavailable:
+                return
+            for order in orders:
+                if order.key not in machine.taken:
+                    machine.taken.add(order.key)
+                    self.report(machine, outcomes=(self._carry_out(machine, order),))
+
+    def _carry_out(self, machine: Machine, order: Intent) -> OrderOutcome:
+        action = order.action
+        assert isinstance(action, SendOrder)
+        now = self._clock.now()
+        if action.verb is Verb.PROBE_PEER:
+            return self._probe(machine, order.key, str(action.args["address"]))
+        if action.verb is Verb.VALIDATE:
+            detail = {"gpu_uuids": list(machine.gpu_uuids)}
+            return OrderOutcome(order.key, machine.healthy, "ok" if machine.healthy else "bad", now, detail)
+        return OrderOutcome(order.key, True, "done", now)
+
+    def _probe(self, machine: Machine, key: str, address: str) -> OrderOutcome:
+        target = self._serving(f"n{address.rsplit('.', 1)[1]}")
+        now = self._clock.now()
+        if not target.powered or machine.node in target.unreachable_by:
+            return OrderOutcome(key, False, "timed out", now, {"errno": errno.ETIMEDOUT})
+        return OrderOutcome(key, True, "connected", now)

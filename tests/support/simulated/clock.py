@@ -1,0 +1,23 @@
+"""Time that moves only when a test says so."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+class SimClock:
+    """Implements :class:`holdfast.ports.Clock`."""
+
+    def __init__(self) -> None:
+        self.elapsed_s = 0.0
+
+    def now(self) -> datetime:
+        return EPOCH + timedelta(seconds=self.elapsed_s)
+
+    def monotonic_s(self) -> float:
+        return self.elapsed_s
+
+    def advance(self, seconds: float) -> None:
+        self.elapsed_s += seconds

@@ -1,0 +1,48 @@
+"""The physical side: machines that live, die, fall silent, and carry GPUs of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Machine:
+    """One machine. What Slurm, the provider and the agents show of it follows from here."""
+
+    instance_id: str
+    node: str
+    gpus: int = 8
+    powered: bool = True
+    cut_off: bool = False
+    """Cut off from the controller and from slurmctld; peers still reach it."""
+    agent_up: bool = True
+    healthy: bool = True
+    """Whether a validation passes."""
+    boots_at_s: float = 0.0
+    """A launched machine's agent speaks from then on."""
+    boot: int = 1
+    gpu_prefix: str = ""
+    """Serials of its GPUs; another machine with the same prefix is the same hardware."""
+    sequence: int = 0
+    next_beat_s: float = 0.0
+    taken: set[str] = field(default_factory=set)
+    """Orders that its agent remembers."""
+    unreachable_by: set[str] = field(default_factory=set)
+    """Peers that cannot reach it although it lives (a broken link of theirs)."""
+
+    @property
+    def boot_id(self) -> str:
+        return f"{self.instance_id}-boot-{self.boot}"
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        prefix = self.gpu_prefix or self.instance_id
+        return tuple(f"GPU-{prefix}-{n}" for n in range(self.gpus))
+
+    def speaks(self, now_s: float) -> bool:
+        """Its agent's words reach the controller."""
+        return self.powered and self.agent_up and not self.cut_off and now_s >= self.boots_at_s
+
+    def slurmd(self, now_s: float) -> bool:
+        """slurmctld hears its slurmd."""
+        return self.powered and not self.cut_off and now_s >= self.boots_at_s

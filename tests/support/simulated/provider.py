@@ -1,0 +1,113 @@
+"""A provider in memory: idempotent by token, as the port demands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from holdfast.model.errors import InsufficientCapacity, NotFound, Unavailable
+from holdfast.ports import Instance, ProviderCan
+from support.simulated.clock import SimClock
+from support.simulated.machines import Machine
+
+FULL = ProviderCan(reboot=True, replace=True, launch_first=True, status=True, power_off_confirmed=True)
+NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)
+
+
+class SimProvider:
+    """Implements :class:`holdfast.ports.Provider` over the machines of a site."""
+
+    def __init__(self, clock: SimClock, machines: dict[str, Machine], can: ProviderCan = FULL) -> None:
+        self._clock = clock
+        self._machines = machines
+        self._can = can
+        self._shown: dict[str, Instance] = {}
+        self._serving: dict[str, str] = {}
+        self.tokens: dict[str, str] = {}
+        self.terminated: Counter[str] = Counter()
+        """How often a machine went from alive to terminated."""
+        self.away = False
+        self.capacity = True
+        self.boot_s = 40.0
+        self.launches_broken = False
+        """Machines launched from now on fail their validation."""
+        self.same_hardware = False
+        """Machines launched from now on carry the GPUs of the one that they replace."""
+        for machine in machines.values():
+            self._shown[machine.instance_id] = Instance(machine.instance_id, machine.node, "running", healthy=True)
+            self._serving[machine.node] = machine.instance_id
+
+    @property
+    def name(self) -> str:
+        return "sim" if self._can.replace else "none"
+
+    @property
+    def can(self) -> ProviderCan:
+        return self._can
+
+    def _answer(self) -> None:
+        if self.away:
+            raise Unavailable("the provider does not answer")
+
+    def serving(self, node: str) -> Machine:
+        return self._machines[self._serving[node]]
+
+    def live(self) -> set[str]:
+        return {i.instance_id for i in self._shown.values() if i.state == "running"}
+
+    def candidates(self) -> set[str]:
+        """Machines that run and serve no node."""
+        return self.live() - set(self._serving.values())
+
+    def instance_of(self, node: str) -> Instance | None:
+        self._answer()
+        shown = self._shown.get(self._serving.get(node, ""))
+        return shown if shown is not None and shown.state == "running" else None
+
+    def instance(self, instance_id: str) -> Instance:
+        self._answer()
+        if instance_id not in self._shown:
+            raise NotFound(f"no instance {instance_id}")
+        shown = self._shown[instance_id]
+        machine = self._machines[instance_id]
+        return replace(shown, healthy=machine.powered if shown.state == "running" else None)
+
+    def launch(self, node: str, *, incident: str, token: str) -> Instance:
+        self._answer()
+        if token in self.tokens:
+            return self._shown[self.tokens[token]]
+        if not self.capacity:
+            raise InsufficientCapacity("no machine of this kind now")
+        number = f"i-{len(self._shown) + 1:04d}"
+        old = self.serving(node)
+        self._machines[number] = Machine(
+            number,
+            node,
+            boots_at_s=self._clock.elapsed_s + self.boot_s,
+            healthy=not self.launches_broken,
+            gpu_prefix=(old.gpu_prefix or old.instance_id) if self.same_hardware else "",
+        )
+        self.tokens[token] = number
+        self._shown[number] = Instance(number, node, "running", launched_at=self._clock.now(), incident=incident)
+        return self._shown[number]
+
+    def find_launched(self, token: str) -> Instance | None:
+        self._answer()
+        return self._shown.get(self.tokens.get(token, ""))
+
+    def assign(self, instance_id: str, node: str) -> None:
+        self._answer()
+        self._serving[node] = instance_id
+
+    def terminate(self, instance_id: str) -> None:
+        self._answer()
+        shown = self._shown.get(instance_id)
+        if shown is None or shown.state == "terminated":
+            return
+        self.terminated[instance_id] += 1
+        self._shown[instance_id] = replace(shown, state="terminated")
+        self._machines[instance_id].powered = False
+
+    def reboot(self, instance_id: str) -> None:
+        self._answer()
+        self._machines[instance_id].boot += 1

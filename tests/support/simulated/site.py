@@ -1,0 +1,224 @@
+"""A whole simulated site: the controller's real loop and actor over simulated twins, moved on by tests."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from holdfast.api.hub import OrderHub
+from holdfast.controller.act import Outside
+from holdfast.controller.actor import Actor
+from holdfast.controller.cycle import turn
+from holdfast.controller.loop import ControlLoop
+from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.model.action import Intent
+from holdfast.model.book import Book, Change
+from holdfast.model.errors import OutsideError
+from holdfast.model.ids import incident_id
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.policy import Mode, Policy
+from holdfast.ports import Operation, ProviderCan, Store
+from support.simulated.agents import SimAgents
+from support.simulated.clock import SimClock
+from support.simulated.machines import Machine
+from support.simulated.provider import FULL, SimProvider
+from support.simulated.slurm import SimSlurm
+from support.simulated.store import MemoryStore
+
+POLICY = replace(Policy(), mode=Mode.ACT)
+"""The shipped defaults, in ``act`` mode."""
+ROUNDS = 20
+"""Most rounds of turn and actor in one second; more means that the two chase each other."""
+
+
+class Crash(BaseException):
+    """The actor is killed at a boundary of a step."""
+
+
+class _Inline(ThreadPoolExecutor):
+    """Runs what it is given at once, in the caller's thread."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+class Notices:
+    """Implements :class:`holdfast.ports.Notifier`."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def notify(self, subject: str, body: str) -> None:
+        self.sent.append(subject)
+
+
+class Site:
+    """``names``: the nodes; ``spares``: those of them in the spare pool."""
+
+    def __init__(
+        self,
+        nodes: int = 4,
+        *,
+        spares: tuple[str, ...] = (),
+        policy: Policy = POLICY,
+        can: ProviderCan = FULL,
+        store: Store | None = None,
+        warm: bool = True,
+    ) -> None:
+        self.clock = SimClock()
+        names = tuple(f"n{n + 1}" for n in range(nodes))
+        self.machines = {f"i-{n + 1:04d}": Machine(f"i-{n + 1:04d}", name) for n, name in enumerate(names)}
+        self.provider = SimProvider(self.clock, self.machines, can)
+        self.slurm = SimSlurm(self.clock, names)
+        self.store: Store = store if store is not None else MemoryStore()
+        self.agents = SimAgents(self.clock, self.store, self.machines, self.provider.serving)
+        self.notices = Notices()
+        self.policy = policy
+        self.kill_at: tuple[str, str] | None = None
+        """(kind of action, boundary) at which the actor dies once."""
+        self.killed = 0
+        self._entropy = 0
+        self._slurmd_of: dict[str, str] = {}
+        """Node → boot whose slurmd registered last."""
+        if spares:
+            self.slurm.create_reservation(policy.spare_reservation, spares, users=("root",), duration_s=None)
+        self.start_controller()
+        self.start_actor()
+        if warm:
+            self.run(31)
+
+    # Processes
+
+    def start_controller(self) -> None:
+        """A fresh controller process: it knows its store, and nothing of its agents."""
+        self.agents.registry = type(self.agents.registry)()
+        observer = Observer(
+            store=self.store,
+            slurm=SlurmWatch(self.slurm),
+            agents=self.agents.registry,
+            clock=self.clock,
+            policy=self.policy,
+            provider=self.provider.name,
+            can=self.provider.can,
+        )
+        hub = OrderHub(self.clock.monotonic_s)
+        self.loop = ControlLoop(observer, self.store, hub, "head", lambda: None, self._new_id)
+
+    def start_actor(self) -> None:
+        outside = Outside(
+            scheduler=self.slurm,
+            provider=self.provider,
+            notifier=self.notices,
+            clock=self.clock,
+            sleep=self.clock.advance,
+            marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
+            spare_reservation=self.policy.spare_reservation,
+        )
+        self.actor = Actor(self.store, outside, "head", lambda _s: None, lambda: None, self._boundary)
+
+    def _boundary(self, intent: Intent, moment: str) -> None:
+        if self.kill_at is not None and self.kill_at == (intent.kind, moment):
+            self.kill_at = None
+            raise Crash
+
+    def _new_id(self, at: datetime) -> str:
+        self._entropy += 1
+        return incident_id(at, self._entropy % 2**15)
+
+    # Time
+
+    def run(self, seconds: float, step_s: float = 1.0) -> None:
+        """Let so many seconds pass."""
+        until_s = self.clock.elapsed_s + seconds
+        while self.clock.elapsed_s < until_s:
+            self.clock.advance(step_s)
+            self.world_moves()
+            self.react()
+
+    def world_moves(self) -> None:
+        """Everything outside Holdfast does what is due."""
+        for node in self.slurm.nodes.values():
+            machine = self.provider.serving(node.name)
+            if machine.slurmd(self.clock.elapsed_s) and self._slurmd_of.get(node.name) != machine.boot_id:
+                self._slurmd_of[node.name] = machine.boot_id
+                node.slurmd_started = self.clock.now().replace(microsecond=0)
+        self.slurm.step(lambda name: self.provider.serving(name).slurmd(self.clock.elapsed_s))
+        self.agents.step()
+
+    def react(self) -> None:
+        """Turn and act until nothing is left to do at this moment."""
+        for _ in range(ROUNDS):
+            change = self.turn()
+            acted = self.act()
+            self.agents.obey()
+            if not acted and (change is None or change.empty):
+                return
+        raise AssertionError(f"the loop does not come to rest: {change}")
+
+    def turn(self) -> Change | None:
+        """One cycle of the control loop; None when something outside did not answer, as in the loop itself."""
+        loop = self.loop
+        loop.observer.slurm.refresh()
+        try:
+            if not loop._lead():
+                return None
+            assert loop.lease is not None
+            world = loop.observer.world()
+            change = turn(world, self._new_id, loop.lease.fence)
+            loop.world = world
+            if not change.empty:
+                self.store.commit(change, loop.lease.fence)
+            loop._expire_orders(world, loop.lease.fence)
+        except OutsideError:
+            return None
+        return change
+
+    def act(self) -> bool:
+        """The actor looks once; a crash is followed by a fresh one. True: something was settled."""
+        before = self._settled()
+        try:
+            self.actor._hand_out(_Inline(1))
+        except Crash:
+            self.killed += 1
+            self.start_actor()
+        except OutsideError:
+            return False
+        return self._settled() != before
+
+    def _settled(self) -> int:
+        try:
+            return len(self.store.due_intents())
+        except OutsideError:
+            return -1
+
+    # Reading
+
+    @property
+    def book(self) -> Book:
+        return self.store.load_book(self.clock.now())
+
+    def machine(self, node: str) -> Machine:
+        return self.provider.serving(node)
+
+    def incident(self, node: str) -> Incident:
+        """The newest incident of a node."""
+        return self.store.incidents(node=node)[0]
+
+    def recovery(self, job_id: int) -> Recovery:
+        """The newest recovery of a job."""
+        return self.store.recoveries(job_id=job_id)[-1]
+
+    def kinds(self, incident: str | None = None) -> list[str]:
+        """Kinds of all steps that were done, in order."""
+        return [i.kind for i in self.store.intents(incident_id=incident) if i.state.value == "done"]
+
+    def operate(self, verb: str, target: str = "", reason: str = "drill") -> None:
+        self.store.operate(Operation(verb, "ops", target, reason), self.clock.now())
+
+    def fault(self, node: str, **changed: Any) -> None:
+        """The node's agent reports a finding (Xid 79 of GPU 3 unless said otherwise)."""
+        self.agents.find(self.machine(node), **changed)

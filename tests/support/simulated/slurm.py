@@ -1,0 +1,409 @@
+"""Slurm in memory, with the semantics that were measured on 22.05: a requeued job is COMPLETING for a while, then PENDING with its
+BeginTime two minutes ahead, a new SubmitTime and one more restart; a node set DOWN frees and requeues its jobs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Reservation
+from holdfast.model.errors import NotFound, Rejected, Unavailable
+from support.simulated.clock import SimClock
+
+HOLD_S = 120.0
+"""AuthInfo=cred_expire: so long a requeued job waits unless its start is set to now."""
+SLURMD_TIMEOUT_S = 300.0
+COMPLETING_S = 1.0
+CLUSTER = "sim"
+
+
+@dataclass
+class SimNode:
+    name: str
+    drain: bool = False
+    down: bool = False
+    reason: str = ""
+    user: str = ""
+    time: datetime | None = None
+    slurmd_started: datetime | None = None
+    unheard_since_s: float | None = None
+    stuck: bool = False
+    """Tasks hang in the driver: a job that ends stays COMPLETING here."""
+
+
+@dataclass
+class SimJob:
+    job_id: int
+    user: str
+    uid: int
+    num_nodes: int
+    gpus: int
+    """Of each node."""
+    submit_time: datetime
+    state: str = "PENDING"
+    reason: str = "None"
+    partition: str = "gpu"
+    comment: str = ""
+    admin_comment: str = ""
+    requeue: bool = True
+    batch: bool = True
+    exclusive: bool = False
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    minors: dict[str, frozenset[int]] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    reservation: str = ""
+    held: bool = False
+    begin: datetime | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    then: str = ""
+    """State after COMPLETING."""
+    completing_until_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Undrained:
+    """What stood on a node when somebody asked Slurm to resume it through the port."""
+
+    node: str
+    reason: str
+    user: str
+
+
+class SimSlurm:
+    """Implements :class:`holdfast.ports.Scheduler`. Reasons set through the port are by ``root``."""
+
+    def __init__(self, clock: SimClock, names: tuple[str, ...], gpus: int = 8) -> None:
+        self._clock = clock
+        self._gpus = gpus
+        self.nodes = {n: SimNode(n, slurmd_started=clock.now()) for n in names}
+        self.jobs: dict[int, SimJob] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.away = False
+        self.undrained: list[Undrained] = []
+        self.calls: list[tuple[str, str]] = []
+        self.on_view: Callable[[], None] = lambda: None
+
+    # What people and the world do
+
+    def submit(self, num_nodes: int = 1, **changed: object) -> SimJob:
+        number = 100 + len(self.jobs)
+        job = SimJob(number, "ada", 1000, num_nodes, self._gpus, self._clock.now())
+        for name, value in changed.items():
+            setattr(job, name, value)
+        self.jobs[number] = job
+        self.schedule()
+        return job
+
+    def operator_drains(self, name: str, reason: str = "psu", user: str = "ops") -> None:
+        node = self.nodes[name]
+        node.drain, node.reason, node.user, node.time = True, reason, user, self._second()
+
+    def operator_resumes(self, name: str) -> None:
+        self._resume(self.nodes[name])
+
+    def finish(self, job: SimJob, state: str) -> None:
+        """The job ends by itself."""
+        if job.state == "RUNNING":
+            self._complete(job, state)
+
+    # Time
+
+    def step(self, hears: Callable[[str], bool]) -> None:
+        """Whatever is due. ``hears``: slurmctld hears the node's slurmd."""
+        for node in self.nodes.values():
+            self._listen(node, hears(node.name))
+        for job in self.jobs.values():
+            if job.state == "COMPLETING" and self._completed(job, hears):
+                self._over(job)
+        for name, held in list(self.reservations.items()):
+            if held.end_time is not None and held.end_time <= self._clock.now():
+                self._purge(name)
+        self.schedule()
+
+    def _listen(self, node: SimNode, heard: bool) -> None:
+        now_s = self._clock.elapsed_s
+        if heard:
+            node.unheard_since_s = None
+        elif node.unheard_since_s is None:
+            node.unheard_since_s = now_s
+        elif now_s - node.unheard_since_s >= SLURMD_TIMEOUT_S and not node.down:
+            node.down = True
+            if not node.reason:
+                node.reason, node.user, node.time = "Not responding", "slurm", self._second()
+            self._kill_on(node.name)
+
+    def _completed(self, job: SimJob, hears: Callable[[str], bool]) -> bool:
+        if self._clock.elapsed_s < job.completing_until_s:
+            return False
+        return all(self.nodes[n].down or (hears(n) and not self.nodes[n].stuck) for n in job.nodes)
+
+    def _complete(self, job: SimJob, then: str) -> None:
+        job.state, job.then, job.end = "COMPLETING", then, self._clock.now()
+        job.completing_until_s = self._clock.elapsed_s + COMPLETING_S
+
+    def _over(self, job: SimJob) -> None:
+        job.state = job.then
+        job.minors = {}
+        if job.then == "PENDING":
+            job.nodes, job.start, job.end = (), None, None
+            job.restarts += 1
+            job.submit_time = self._second()
+            job.begin = self._clock.now() + timedelta(seconds=HOLD_S)
+            job.reason = "BeginTime"
+
+    def _kill_on(self, name: str) -> None:
+        for job in self.jobs.values():
+            if name in job.nodes and job.state == "RUNNING":
+                self._complete(job, "PENDING" if job.requeue and job.batch else "NODE_FAIL")
+
+    def schedule(self) -> None:
+        for job in self.jobs.values():
+            if job.state == "PENDING":
+                self._try_start(job)
+
+    def _try_start(self, job: SimJob) -> None:
+        now = self._clock.now()
+        if job.held:
+            job.reason = "JobHeldAdmin"
+        elif job.begin is not None and job.begin > now:
+            job.reason = "BeginTime"
+        else:
+            usable = [n for n in self.nodes if self._usable(job, n)]
+            mine = self.reservations[job.reservation].nodes if job.reservation in self.reservations else ()
+            chosen = sorted(usable, key=lambda n: (n not in job.required, n not in mine))[: job.num_nodes]
+            if len(chosen) < job.num_nodes or not set(job.required) <= set(chosen):
+                job.reason = "Resources"
+                return
+            job.minors = {n: frozenset(sorted(self._free(n))[: job.gpus]) for n in chosen}
+            job.nodes, job.state, job.start, job.reason = tuple(sorted(chosen)), "RUNNING", now, "None"
+
+    def _usable(self, job: SimJob, name: str) -> bool:
+        node = self.nodes[name]
+        if node.drain or node.down or node.unheard_since_s is not None or name in job.excluded:
+            return False
+        over = [r.name for r in self.reservations.values() if name in r.nodes]
+        if over and job.reservation not in over:
+            return False
+        free = self._free(name)
+        return len(free) >= (self._gpus if job.exclusive else job.gpus)
+
+    def _free(self, name: str) -> set[int]:
+        used = {m for j in self.jobs.values() if j.state in HOLDING_STATES for m in j.minors.get(name, ())}
+        return set(range(self._gpus)) - used
+
+    # The port: reading
+
+    def _answer(self) -> None:
+        if self.away:
+            raise Unavailable("slurmctld does not answer")
+
+    def view(self) -> ClusterView:
+        self._answer()
+        self.on_view()
+        return ClusterView(
+            cluster=CLUSTER,
+            read_at=self._clock.now(),
+            nodes={n: self._shown(node) for n, node in self.nodes.items()},
+            jobs={j: self._job(job) for j, job in self.jobs.items()},
+            reservations=dict(self.reservations),
+        )
+
+    def node(self, name: str) -> Node:
+        self._answer()
+        if name not in self.nodes:
+            raise NotFound(f"no node {name}")
+        return self._shown(self.nodes[name])
+
+    def job(self, job_id: int) -> Job:
+        self._answer()
+        if job_id not in self.jobs:
+            raise NotFound(f"no job {job_id}")
+        return self._job(self.jobs[job_id])
+
+    def version(self) -> str:
+        return "22.05.8"
+
+    def config(self) -> dict[str, str]:
+        return {"ClusterName": CLUSTER}
+
+    def reservation(self, name: str) -> Reservation:
+        self._answer()
+        if name not in self.reservations:
+            raise NotFound(f"no reservation {name}")
+        return self.reservations[name]
+
+    def _shown(self, node: SimNode) -> Node:
+        here = [j for j in self.jobs.values() if node.name in j.nodes and j.state in HOLDING_STATES]
+        busy = bool(here)
+        flags = {
+            "DRAIN": node.drain,
+            "COMPLETING": any(j.state == "COMPLETING" for j in here),
+            "NOT_RESPONDING": node.unheard_since_s is not None,
+        }
+        return Node(
+            name=node.name,
+            base_state="DOWN" if node.down else "ALLOCATED" if busy else "IDLE",
+            flags=frozenset(f for f, on in flags.items() if on),
+            reason=node.reason,
+            reason_user=node.user,
+            reason_time=node.time,
+            address=f"10.0.0.{node.name.removeprefix('n')}",
+            partitions=("gpu",),
+            gpu_count=self._gpus,
+            slurmd_start_time=node.slurmd_started,
+        )
+
+    def _job(self, job: SimJob) -> Job:
+        return Job(
+            key=JobKey(CLUSTER, job.job_id, job.submit_time),
+            name="train",
+            user=job.user,
+            uid=job.uid,
+            account=job.user,
+            partition=job.partition,
+            qos="normal",
+            state=job.state,
+            reason=job.reason,
+            restarts=job.restarts,
+            requeue=job.requeue,
+            batch=job.batch,
+            num_nodes=job.num_nodes,
+            nodes=job.nodes,
+            required_nodes=job.required,
+            excluded_nodes=job.excluded,
+            gpu_minors=dict(job.minors),
+            exclusive=job.exclusive,
+            reservation=job.reservation,
+            comment=job.comment,
+            admin_comment=job.admin_comment,
+            start_time=job.start,
+            end_time=job.end if job.state not in HOLDING_STATES else None,
+            eligible_time=job.begin,
+        )
+
+    # The port: verbs
+
+    def _change(self, verb: str, target: object) -> None:
+        self._answer()
+        self.calls.append((verb, str(target)))
+
+    def _node(self, verb: str, name: str) -> SimNode:
+        self._change(verb, name)
+        if name not in self.nodes:
+            raise NotFound(f"no node {name}")
+        return self.nodes[name]
+
+    def _mine(self, verb: str, job_id: int) -> SimJob:
+        self._change(verb, job_id)
+        if job_id not in self.jobs:
+            raise NotFound(f"no job {job_id}")
+        return self.jobs[job_id]
+
+    def drain(self, node: str, reason: str) -> None:
+        found = self._node("drain", node)
+        found.drain, found.reason, found.user, found.time = True, reason, "root", self._second()
+
+    def undrain(self, node: str) -> None:
+        found = self._node("undrain", node)
+        self.undrained.append(Undrained(node, found.reason, found.user))
+        self._resume(found)
+
+    def _resume(self, node: SimNode) -> None:
+        node.drain = node.down = False
+        node.reason, node.user, node.time = "", "", None
+        node.unheard_since_s = None
+
+    def set_down(self, node: str, reason: str) -> None:
+        found = self._node("set_down", node)
+        found.drain = found.down = True
+        found.reason, found.user, found.time = reason, "root", self._second()
+        self._kill_on(node)
+
+    def requeue(self, job_id: int) -> None:
+        job = self._mine("requeue", job_id)
+        if not job.batch or not job.requeue:
+            raise Rejected(f"job {job_id} cannot be requeued")
+        if job.state == "RUNNING":
+            self._complete(job, "PENDING")
+        elif job.state == "COMPLETING":
+            job.then = "PENDING"
+        elif job.state != "PENDING":
+            job.then = "PENDING"
+            self._over(job)
+
+    def release(self, job_id: int, *, reservation: str | None = None) -> None:
+        job = self._mine("release", job_id)
+        if job.state != "PENDING":
+            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
+        if reservation is not None and reservation not in self.reservations:
+            raise Rejected(f"no reservation {reservation}")
+        job.reservation = reservation or job.reservation
+        job.begin = self._clock.now()
+        self.schedule()
+
+    def hold(self, job_id: int, reason: str) -> None:
+        job = self._mine("hold", job_id)
+        if job.state not in ("PENDING", "RUNNING"):
+            raise Rejected(f"job {job_id} is {job.state}: it cannot be held")
+        job.held = True
+        if job.state == "RUNNING":
+            self._complete(job, "PENDING")
+
+    def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
+        job = self._mine("set_excluded_nodes", job_id)
+        if job.state != "PENDING":
+            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
+        job.excluded = nodes
+
+    def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
+        self._mine("set_job_reservation", job_id).reservation = reservation or ""
+
+    def tell_owner(self, job_id: int, text: str) -> None:
+        self._mine("tell_owner", job_id).admin_comment = text
+
+    def create_reservation(
+        self,
+        name: str,
+        nodes: tuple[str, ...],
+        *,
+        users: tuple[str, ...],
+        duration_s: int | None,
+        hold_for_job: bool = False,
+    ) -> None:
+        self._change("create_reservation", name)
+        there = self.reservations.get(name)
+        if there is not None and set(there.nodes) != set(nodes):
+            raise Rejected(f"reservation {name} exists with other nodes")
+        if there is None:
+            now = self._clock.now()
+            end = None if duration_s is None else now + timedelta(seconds=duration_s)
+            self.reservations[name] = Reservation(name, tuple(sorted(nodes)), users, start_time=now, end_time=end)
+
+    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
+        self._change("set_reservation_nodes", name)
+        held = self.reservation(name)
+        if nodes:
+            self.reservations[name] = replace(held, nodes=tuple(sorted(nodes)))
+        else:
+            self._purge(name)
+
+    def delete_reservation(self, name: str) -> None:
+        self._change("delete_reservation", name)
+        self._purge(name)
+
+    def _purge(self, name: str) -> None:
+        self.reservations.pop(name, None)
+        for job in self.jobs.values():
+            if job.reservation == name:
+                job.reservation = ""
+
+    def reboot(self, node: str, reason: str) -> None:
+        self._node("reboot", node)
+
+    def _second(self) -> datetime:
+        """Slurm's own times have a resolution of a second."""
+        return self._clock.now().replace(microsecond=0)

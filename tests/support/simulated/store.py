@@ -1,0 +1,386 @@
+"""The store in memory, for loops of thousands of turns. ``test_memory_store.py`` holds it to the real one, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from holdfast.model.action import Intent, IntentState, SendOrder, action_event
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
+from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState, Recovery, legal
+from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
+from holdfast.ports import Accepted, Lease, Operation, Outcome
+from holdfast.store.books import INCIDENT_MEMORY, INTENT_MEMORY, RECOVERY_MEMORY
+from holdfast.store.checkpoints import Kept, state
+from holdfast.store.reports import identity
+
+_EVENT_OF = {
+    IntentState.DONE: EventKind.ACTION_DONE,
+    IntentState.FAILED: EventKind.ACTION_FAILED,
+    IntentState.REFUSED: EventKind.ACTION_REFUSED,
+}
+
+
+@dataclass
+class _Row:
+    finding: Finding
+    last_fault_at: datetime
+    live: bool = True
+
+
+class MemoryStore:
+    """Implements :class:`holdfast.ports.Store`."""
+
+    def __init__(self) -> None:
+        self.away = False
+        self.commits = 0
+        self._lease: Lease | None = None
+        self._seen: set[tuple[str, str, str, int]] = set()
+        self._newest: dict[tuple[str, str, str], int] = {}
+        self._rows: dict[int, _Row] = {}
+        self._incidents: dict[str, Incident] = {}
+        self._recoveries: dict[str, Recovery] = {}
+        self._final_at: dict[str, datetime] = {}
+        self._intents: dict[str, Intent] = {}
+        self._marks: dict[str, NodeMark] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
+        self._checkpoints: dict[int, Kept] = {}
+        self._brakes: dict[str, Brake] = {}
+        self._notes: dict[str, str] = {}
+        self._events: list[Event] = []
+        self._now: datetime | None = None
+
+    def _answer(self) -> None:
+        if self.away:
+            raise Unavailable("the database does not answer")
+
+    def ping(self) -> None:
+        self._answer()
+
+    # The lease
+
+    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
+        self._answer()
+        held = self._lease
+        if held is not None and held.holder != holder and held.expires_at > now:
+            return None
+        fence = (held.fence if held else 0) + (0 if held is not None and held.holder == holder else 1)
+        self._lease = Lease(holder, fence, now + timedelta(seconds=ttl_s))
+        return self._lease
+
+    def lease(self) -> Lease | None:
+        self._answer()
+        return self._lease
+
+    def _fence(self, fence: int) -> None:
+        self._answer()
+        if fence != (self._lease.fence if self._lease else 0):
+            raise FencedOff(f"fence {fence} is not the lease's own")
+
+    # Reports
+
+    def accept(self, report: Report) -> Accepted:
+        self._answer()
+        box = (report.node, report.boot_id, report.outbox_id)
+        name = (*box, report.sequence)
+        if name in self._seen:
+            return Accepted(duplicate=True)
+        late = report.sequence <= self._newest.get(box, -1)
+        self._seen.add(name)
+        self._newest[box] = max(report.sequence, self._newest.get(box, -1))
+        for finding in report.findings:
+            self._take_finding(finding)
+        for clear in report.clears:
+            self._take_clear(report, clear.check, clear.component, clear.cleared_at)
+        for said in report.statements:
+            after = state(self._checkpoints.get(said.job_id), said)
+            if isinstance(after, Kept):
+                self._checkpoints[said.job_id] = after
+        for outcome in report.outcomes:
+            self._settle_order(report, outcome)
+        if report.inventory is not None:
+            self._take_inventory(report, report.inventory)
+        return Accepted(duplicate=False, out_of_order=late)
+
+    def _take_finding(self, finding: Finding) -> None:
+        same = identity(finding)
+        for row in self._rows.values():
+            if row.live and identity(row.finding) == same:
+                row.last_fault_at = max(row.last_fault_at, finding.fault_at)
+                return
+        number = len(self._rows) + 1
+        fresh = replace(finding, id=number, incident_id=None, cleared_at=None)
+        self._rows[number] = _Row(fresh, finding.fault_at)
+
+    def _take_clear(self, report: Report, check: str, component: str, at: datetime) -> None:
+        for row in self._rows.values():
+            f = row.finding
+            mine = (f.node, f.instance_id, f.check, f.component) == (report.node, report.instance_id, check, component)
+            if mine and row.live and f.sticky and row.last_fault_at <= at:
+                row.finding, row.live = replace(f, cleared_at=at), False
+
+    def _take_inventory(self, report: Report, inventory: Inventory) -> None:
+        self._inventories[report.node, report.instance_id] = (report.boot_id, inventory)
+        record = self._nodes.get(report.node, NodeRecord(report.node))
+        if record.instance_id in ("", report.instance_id):
+            gpus = frozenset(inventory.gpus)
+            self._nodes[report.node] = replace(
+                record, instance_id=report.instance_id, boot_id=report.boot_id, gpu_uuids=gpus
+            )
+
+    def _put_node(self, record: NodeRecord) -> None:
+        known = self._inventories.get((record.name, record.instance_id))
+        if known is not None:
+            record = replace(record, boot_id=known[0], gpu_uuids=frozenset(known[1].gpus))
+        self._nodes[record.name] = record
+
+    # The book
+
+    def load_book(self, now: datetime) -> Book:
+        self._answer()
+        self._now = now
+        incidents = {
+            i.id: i
+            for i in self._incidents.values()
+            if i.open or (i.closed_at is not None and i.closed_at >= now - INCIDENT_MEMORY)
+        }
+        opened = {i.id for i in incidents.values() if i.open}
+        findings = {
+            n: row.finding
+            for n, row in self._rows.items()
+            if row.finding.incident_id is None or row.finding.incident_id in opened
+        }
+        recoveries = {r.id: r for r in self._recoveries.values() if self._remembered(r, opened, now)}
+        alive = opened | {r.incident_id for r in self._recoveries.values() if not r.final}
+        intents = {
+            i.key: i
+            for i in self._intents.values()
+            if i.incident_id in alive or not i.settled or i.planned_at >= now - INTENT_MEMORY
+        }
+        checkpoints: dict[int, CheckpointRecord] = {n: k.record for n, k in self._checkpoints.items()}
+        return Book(
+            incidents=incidents,
+            findings=findings,
+            recoveries=recoveries,
+            intents=intents,
+            marks=dict(self._marks),
+            nodes=dict(self._nodes),
+            checkpoints=checkpoints,
+            brakes=dict(self._brakes),
+            paused=self._notes.get("paused"),
+        )
+
+    def _remembered(self, recovery: Recovery, opened: set[str], now: datetime) -> bool:
+        since = self._final_at.get(recovery.id)
+        return since is None or since >= now - RECOVERY_MEMORY or recovery.incident_id in opened
+
+    def commit(self, change: Change, fence: int) -> None:
+        self._fence(fence)
+        for incident in change.incidents:
+            before = self._incidents.get(incident.id)
+            if before is not None and before.operated != incident.operated:
+                raise Stale(f"an operator changed incident {incident.id} meanwhile")
+        self._refuse_twice(change.intents)
+        self.commits += 1
+        self._incidents |= {i.id: i for i in change.incidents}
+        for number, incident_id in change.placed.items():
+            row = self._rows[number]
+            row.finding = replace(row.finding, incident_id=incident_id)
+        self._bury({i.id for i in change.incidents} | set(change.placed.values()))
+        at = max((e.at for e in change.events), default=self._now)
+        for recovery in change.recoveries:
+            self._recoveries[recovery.id] = recovery
+            self._final_at.pop(recovery.id, None)
+            if recovery.final:
+                self._final_at[recovery.id] = at
+        self._intents |= {i.key: i for i in change.intents}
+        self._marks |= {m.node: m for m in change.marks}
+        for name in change.dropped_marks:
+            self._marks.pop(name, None)
+        for record in change.nodes:
+            self._put_node(record)
+        self._brakes |= {b.kind: b for b in change.brakes}
+        for kind in change.released_brakes:
+            self._brakes.pop(kind, None)
+        self._append(change.events)
+
+    def _refuse_twice(self, intents: tuple[Intent, ...]) -> None:
+        keys = [i.key for i in intents]
+        twice = sorted({k for k in keys if k in self._intents or keys.count(k) > 1})
+        if twice:
+            raise Rejected(f"intent {twice[0]} exists already")
+
+    def _bury(self, touched: set[str]) -> None:
+        """The same fault after its incident has closed is news again."""
+        for row in self._rows.values():
+            incident = self._incidents.get(row.finding.incident_id or "")
+            if row.finding.incident_id in touched and incident is not None and not incident.open:
+                row.live = False
+
+    def _append(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._events.append(replace(event, id=len(self._events) + 1))
+
+    # Intents and orders
+
+    def due_intents(self) -> tuple[Intent, ...]:
+        self._answer()
+        due = [i for i in self._intents.values() if not i.settled and not isinstance(i.action, SendOrder)]
+        return tuple(sorted(due, key=lambda i: (i.planned_at, i.order, i.key)))
+
+    def start_intent(self, key: str, fence: int, at: datetime) -> None:
+        self._fence(fence)
+        intent = self._intent(key)
+        if intent.settled:
+            raise Rejected(f"intent {key} is {intent.state} already")
+        if intent.state is IntentState.PLANNED:
+            self._mark_started(intent, at)
+
+    def _mark_started(self, intent: Intent, at: datetime) -> Intent:
+        started = replace(intent, state=IntentState.STARTED, started_at=at)
+        self._intents[intent.key] = started
+        self._append([action_event(started, EventKind.ACTION_STARTED, at, intent.reason)])
+        return started
+
+    def finish_intent(self, key: str, fence: int, outcome: Outcome, at: datetime) -> None:
+        self._fence(fence)
+        intent = self._intent(key)
+        if intent.settled:
+            if intent.state is not outcome.state:
+                raise Rejected(f"intent {key} is {intent.state} already")
+            return
+        self._settle(intent, outcome, at)
+
+    def _settle(self, intent: Intent, outcome: Outcome, at: datetime) -> None:
+        settled = replace(
+            intent,
+            state=outcome.state,
+            finished_at=at,
+            retryable=outcome.retryable,
+            outcome=outcome.text,
+            result=dict(outcome.result),
+        )
+        self._intents[intent.key] = settled
+        self._append([action_event(settled, _EVENT_OF[outcome.state], at, outcome.text)])
+        if outcome.mark is not None:
+            self._marks[outcome.mark.node] = outcome.mark
+        if outcome.drop_mark is not None:
+            self._marks.pop(outcome.drop_mark, None)
+
+    def _intent(self, key: str) -> Intent:
+        if key not in self._intents:
+            raise NotFound(f"there is no intent {key}")
+        return self._intents[key]
+
+    def _settle_order(self, report: Report, said: OrderOutcome) -> None:
+        intent = self._intents.get(said.order_id)
+        if intent is None or intent.settled or not isinstance(intent.action, SendOrder):
+            return
+        if (intent.action.node, intent.action.instance_id) == (report.node, report.instance_id):
+            ended = IntentState.DONE if said.ok else IntentState.FAILED
+            self._settle(intent, Outcome(ended, said.summary, result=said.detail), said.at)
+
+    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+        self._answer()
+        found = [i for i in self._intents.values() if not i.settled and _meant_for(i, node, instance_id, boot_id, now)]
+        found.sort(key=lambda i: (i.planned_at, i.order, i.key))
+        return tuple(self._mark_started(i, now) if i.state is IntentState.PLANNED else i for i in found)
+
+    # Operators
+
+    def operate(self, operation: Operation, at: datetime) -> None:
+        self._answer()
+        who = f"{operation.who}: {operation.reason}" if operation.reason else operation.who
+        verbs: dict[str, Callable[[], None]] = {
+            "pause": lambda: self._notes.update(paused=who),
+            "resume": lambda: (self._notes.pop("paused", None), None)[1],
+            "release_brake": lambda: self._release(operation.target, at),
+            "acknowledge": lambda: self._operated(operation.target, acknowledged=True, note=f"taken over by {who}"),
+            "close": lambda: self._close(operation.target, at, f"close by {who}"),
+            "retry": lambda: self._retry(operation.target, at, f"retry by {who}"),
+        }
+        verbs[operation.verb]()
+
+    def _open(self, incident_id: str) -> Incident:
+        incident = self._incidents.get(incident_id)
+        if incident is None or not incident.open:
+            raise Rejected(f"incident {incident_id} is not open")
+        return incident
+
+    def _operated(self, incident_id: str, **changed: object) -> None:
+        incident = self._open(incident_id)
+        after = replace(incident, operated=incident.operated + 1, **changed)  # type: ignore[arg-type]
+        if not legal(incident.state, after.state):
+            raise Rejected(f"incident {incident_id} is {incident.state}: it cannot become {after.state} now")
+        self._incidents[incident_id] = after
+
+    def _close(self, incident_id: str, at: datetime, note: str) -> None:
+        self._operated(incident_id, state=IncidentState.CLOSED, state_since=at, closed_at=at, note=note)
+        self._bury({incident_id})
+
+    def _retry(self, incident_id: str, at: datetime, note: str) -> None:
+        if self._open(incident_id).state is not IncidentState.AWAITING_HUMAN:
+            raise Rejected("only one that awaits a human can be retried")
+        self._operated(incident_id, state=IncidentState.REPAIRING, state_since=at, note=note)
+
+    def _release(self, kind: str, at: datetime) -> None:
+        brake = self._brakes.get(kind)
+        if brake is None or brake.released_at is not None:
+            raise NotFound(f"the brake {kind!r} is not tripped")
+        self._brakes[kind] = replace(brake, released_at=at)
+
+    # Reading
+
+    def incidents(
+        self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
+    ) -> tuple[Incident, ...]:
+        found = [i for i in self._incidents.values() if (i.open or not only_open) and node in (None, i.node)]
+        found = [i for i in found if since is None or i.opened_at >= since]
+        return tuple(sorted(found, key=lambda i: (i.opened_at, i.id), reverse=True)[:limit])
+
+    def incident(self, incident_id: str) -> Incident | None:
+        return self._incidents.get(incident_id)
+
+    def events(
+        self,
+        *,
+        incident_id: str | None = None,
+        since: datetime | None = None,
+        after_id: int = 0,
+        kinds: tuple[EventKind, ...] = (),
+        limit: int = 10_000,
+    ) -> tuple[Event, ...]:
+        found = [e for e in self._events if e.id > after_id and incident_id in (None, e.incident_id)]
+        found = [e for e in found if (since is None or e.at >= since) and (not kinds or e.kind in kinds)]
+        return tuple(found[:limit])
+
+    def recoveries(
+        self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
+    ) -> tuple[Recovery, ...]:
+        found = [r for r in self._recoveries.values() if job_id in (None, r.job.job_id)]
+        found = [r for r in found if incident_id in (None, r.incident_id) and (since is None or r.created_at >= since)]
+        return tuple(sorted(found, key=lambda r: (r.created_at, r.id)))
+
+    def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]:
+        found = [i for i in self._intents.values() if incident_id in (None, i.incident_id)]
+        return tuple(sorted(found, key=lambda i: (i.planned_at, i.order, i.key))[-limit:])
+
+    def note(self, key: str) -> str | None:
+        return self._notes.get(key)
+
+    def set_note(self, key: str, value: str) -> None:
+        self._notes[key] = value
+
+
+def _meant_for(intent: Intent, node: str, instance_id: str, boot_id: str, now: datetime) -> bool:
+    order = intent.action
+    return (
+        isinstance(order, SendOrder)
+        and (order.node, order.instance_id) == (node, instance_id)
+        and order.boot_id in ("", boot_id)
+        and now < intent.planned_at + timedelta(seconds=order.expires_s)
+    )
