@@ -50,6 +50,7 @@ class WatchedStore(SqlStore):
     away = False
     token_lookups = 0
     order_lookups = 0
+    token_reads = 0
 
     def __init__(self, url: URL) -> None:
         super().__init__(url)
@@ -66,6 +67,7 @@ class WatchedStore(SqlStore):
 
     def tokens(self) -> tuple[TokenRow, ...]:
         self._answer()
+        self.token_reads += 1
         return super().tokens()
 
     def accept_soon(self, report: Report) -> Future[Accepted]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from uvicorn import Server
 
+from holdfast.api.server import quiet_gc
 from holdfast.config.controller import Settings, load
 from holdfast.controller import logs
 from holdfast.controller.wiring import Controller, build_controller
@@ -28,6 +29,7 @@ def run(config: Path) -> int:
         sys.stderr.write(f"holdfast controller: {error}\n")
         return 2
     announce(settings)
+    quiet_gc()
     try:
         asyncio.run(_serve(controller))
     finally:
