@@ -111,14 +111,14 @@ def test_an_agent_that_does_not_read_costs_no_time_and_no_broken_line(agent: soc
     assert steps == [*range(len(steps) - 1), 5000]
 
 
-def test_progress_is_told_once_a_second(agent: socket.socket, tmp_path: Path) -> None:
+def test_progress_is_told_five_times_a_second(agent: socket.socket, tmp_path: Path) -> None:
     now = [0.0]
     teller = Teller(str(tmp_path / "agent.sock"), clock=lambda: now[0])
     for step in range(21):
-        now[0] = step / 10
+        now[0] = step / 16
         teller.tell(progress(step, RUN))
     teller.close()
-    assert [s["step"] for s in lines(agent.accept()[0])] == [0, 10, 20]
+    assert [s["step"] for s in lines(agent.accept()[0])] == [0, 4, 8, 12, 16, 20]
 
 
 def test_a_line_too_long_is_not_sent(agent: socket.socket, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ class Checkpointer:
         return start
 
     def progress(self, step: int) -> None:
-        """Tells the agent, at most once a second, that a step is done. Never blocks, never fails."""
+        """Tells the agent, at most five times a second, that a step is done. Never blocks, never fails."""
         if self.rank == 0:
             self._teller.tell(statements.progress(step, self.run))
 

@@ -21,7 +21,7 @@ DEFAULT_SOCKET = "/run/holdfast/agent.sock"
 LINE_BYTES_MAX = 8192
 """Longer lines are not sent, and an agent may end the connection on one."""
 _RETRY_S = 5.0
-_PROGRESS_EVERY_S = 1.0
+_PROGRESS_EVERY_S = 0.2
 
 Statement = dict[str, str | int | bool | None]
 
@@ -62,7 +62,14 @@ def encode(statement: Mapping[str, str | int | bool | None]) -> bytes:
 
 
 def _statement(kind: str, run: RunId, **fields: str | int | bool | None) -> Statement:
-    return {"v": VERSION, "kind": kind, "job_id": _number(run.job_id), "restarts": run.restarts, "run": str(run), **fields}
+    return {
+        "v": VERSION,
+        "kind": kind,
+        "job_id": _number(run.job_id),
+        "restarts": run.restarts,
+        "run": str(run),
+        **fields,
+    }
 
 
 class Teller:

@@ -44,6 +44,8 @@ class _Peer:
     heard_s: float
     spoke: bool = False
     partial: bytes = b""
+    last_progress: Item | None = None
+    """The newest progress that was too early to be sent; sent when the job falls silent, so that its last step is known."""
 
 
 @dataclass(slots=True)
@@ -161,12 +163,18 @@ class JobSocket:
             self._refuse(peer, f"malformed: {error}")
             return
         peer.spoke = True
-        why = self._unbound(peer, said) or self._ledger.take(said, now_s)
+        why = self._unbound(peer, said)
+        if why is None and self._ledger.early(said, now_s):
+            peer.last_progress = said.item(peer.uid, now_s)
+            return
+        why = why or self._ledger.take(said, now_s)
         if why is not None:
             self._refuse(peer, why)
             return
         if said.kind != "progress":
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
+        if said.kind == "progress":
+            peer.last_progress = None
         self._report(said.item(peer.uid, now_s))
 
     def _unbound(self, peer: _Peer, said: Said) -> str | None:
@@ -199,6 +207,8 @@ class JobSocket:
 
     def _drop(self, peer: _Peer) -> None:
         if self._peers.pop(peer.connection.fileno(), None) is not None:
+            if peer.last_progress is not None:
+                self._report(peer.last_progress)
             self._selector.unregister(peer.connection)
             peer.connection.close()
 
