@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.model.errors import InsufficientCapacity, NotFound, Unavailable
@@ -26,6 +27,7 @@ class SimProvider:
         self.tokens: dict[str, str] = {}
         self.terminated: Counter[str] = Counter()
         """How often a machine went from alive to terminated."""
+        self.on_terminate: Callable[[str], None] = lambda _instance_id: None
         self.away = False
         self.capacity = True
         self.boot_s = 40.0
@@ -104,6 +106,7 @@ class SimProvider:
         shown = self._shown.get(instance_id)
         if shown is None or shown.state == "terminated":
             return
+        self.on_terminate(instance_id)
         self.terminated[instance_id] += 1
         self._shown[instance_id] = replace(shown, state="terminated")
         self._machines[instance_id].powered = False

@@ -3,6 +3,7 @@ BeginTime two minutes ahead, a new SubmitTime and one more restart; a node set D
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -85,7 +86,12 @@ class SimSlurm:
         self.away = False
         self.undrained: list[Undrained] = []
         self.calls: list[tuple[str, str]] = []
-        self.on_view: Callable[[], None] = lambda: None
+        self.taken_out: list[tuple[float, str]] = []
+        """When (seconds) which node was drained or set DOWN through the port."""
+        self.requeued: Counter[tuple[int, int]] = Counter()
+        """How often a run (job id, Restarts) was requeued through the port."""
+        self.on_requeue: Callable[[SimJob], None] = lambda _job: None
+        self.on_set_down: Callable[[str], None] = lambda _node: None
 
     # What people and the world do
 
@@ -203,7 +209,6 @@ class SimSlurm:
 
     def view(self) -> ClusterView:
         self._answer()
-        self.on_view()
         return ClusterView(
             cluster=CLUSTER,
             read_at=self._clock.now(),
@@ -305,6 +310,7 @@ class SimSlurm:
 
     def drain(self, node: str, reason: str) -> None:
         found = self._node("drain", node)
+        self.taken_out.append((self._clock.elapsed_s, node))
         found.drain, found.reason, found.user, found.time = True, reason, "root", self._second()
 
     def undrain(self, node: str) -> None:
@@ -319,6 +325,8 @@ class SimSlurm:
 
     def set_down(self, node: str, reason: str) -> None:
         found = self._node("set_down", node)
+        self.taken_out.append((self._clock.elapsed_s, node))
+        self.on_set_down(node)
         found.drain = found.down = True
         found.reason, found.user, found.time = reason, "root", self._second()
         self._kill_on(node)
@@ -327,11 +335,15 @@ class SimSlurm:
         job = self._mine("requeue", job_id)
         if not job.batch or not job.requeue:
             raise Rejected(f"job {job_id} cannot be requeued")
+        if job.state == "PENDING" or (job.state == "COMPLETING" and job.then == "PENDING"):
+            raise Rejected(f"job {job_id} is pending execution")
+        self.on_requeue(job)
+        self.requeued[job_id, job.restarts] += 1
         if job.state == "RUNNING":
             self._complete(job, "PENDING")
         elif job.state == "COMPLETING":
             job.then = "PENDING"
-        elif job.state != "PENDING":
+        else:
             job.then = "PENDING"
             self._over(job)
 

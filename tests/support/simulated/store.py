@@ -195,7 +195,7 @@ class MemoryStore:
         for recovery in change.recoveries:
             self._recoveries[recovery.id] = recovery
             self._final_at.pop(recovery.id, None)
-            if recovery.final:
+            if recovery.final and at is not None:
                 self._final_at[recovery.id] = at
         self._intents |= {i.key: i for i in change.intents}
         self._marks |= {m.node: m for m in change.marks}

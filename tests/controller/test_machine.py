@@ -1,0 +1,46 @@
+"""Anything may happen at any time, in any order: what must hold all the same.
+
+The real loop, turn and actor over a simulated site. A fast profile runs always; ``-m soak`` runs a longer one with a seed that it
+prints."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from support.simulated.anything import Anything
+
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+
+def test_whatever_happens() -> None:
+    fast = settings(
+        max_examples=60,
+        stateful_step_count=25,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=_QUIET,
+        phases=[Phase.generate, Phase.shrink],
+    )
+    run_state_machine_as_test(Anything, settings=fast)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_whatever_happens_for_long(capsys: pytest.CaptureFixture[str]) -> None:
+    number = random.randrange(2**32)
+    with capsys.disabled():
+        print(f"\nseed {number}")  # noqa: T201 - whoever reads a failure needs it
+    long = settings(
+        max_examples=3000,
+        stateful_step_count=60,
+        deadline=None,
+        database=None,
+        suppress_health_check=_QUIET,
+        print_blob=True,
+    )
+    run_state_machine_as_test(seed(number)(Anything), settings=long)

@@ -1,0 +1,319 @@
+"""A Hypothesis state machine: faults, silence, operators, users, outages, crashes and time, in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.model.book import Change
+from holdfast.model.errors import Rejected
+from holdfast.model.incident import IncidentState, RecoveryPhase, legal
+from holdfast_checks.result import Remedy, Severity
+from support.simulated.site import POLICY, Site
+from support.simulated.slurm import SimJob
+from support.simulated.store import MemoryStore
+
+NODES = 6
+node_names = st.sampled_from([f"n{n + 1}" for n in range(NODES)])
+KINDS: dict[str, dict[str, Any]] = {
+    "xid79": {},
+    "lost gpu": {"check": "gpu.lost", "code": "lost", "sticky": True},
+    "whole node": {"check": "host.pcie", "code": "fatal", "minor": None},
+    "degraded": {"check": "gpu.remap", "code": "pending", "severity": Severity.DEGRADED, "sticky": True},
+    "warning": {"check": "gpu.thermal", "code": "slow", "severity": Severity.WARNING, "remedy": Remedy.NONE},
+    "the job's own": {"code": "31", "remedy": Remedy.RESTART_JOB},
+    "consequence": {"code": "45", "consequence": True},
+    "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},
+}
+STEPS = ("Drain", "SetDown", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold", "HoldJob", "Undrain")
+REPAIRS = ("Launch", "Terminate", "Assign", "AdoptSpare", "CheckInstance", "TellOwner", "Notify")
+
+
+class CheckedStore(MemoryStore):
+    """Refuses what no cycle may write: a step of an incident that the lifecycle's table does not allow."""
+
+    def commit(self, change: Change, fence: int) -> None:
+        for incident in change.incidents:
+            before = self.incident(incident.id)
+            assert before is None or _reachable(before.state, incident.state), f"{before} → {incident}"
+        super().commit(change, fence)
+
+
+def _reachable(before: IncidentState, after: IncidentState) -> bool:
+    """Within one cycle a fault may rise, open and be seen contained."""
+    between = [s for s in IncidentState if legal(before, s)]
+    return any(legal(s, t) and legal(t, after) for s in between for t in IncidentState)
+
+
+class Anything(RuleBasedStateMachine):
+    """Rules are what the world may do; invariants are the promises of the design's section 6."""
+
+    @initialize(spares=st.sampled_from([(), ("n6",), ("n5", "n6")]), quick=st.booleans())
+    def begin(self, spares: tuple[str, ...], quick: bool) -> None:
+        self.site = Site(NODES, spares=spares, policy=POLICY, store=CheckedStore())
+        self.slurm, self.provider = self.site.slurm, self.site.provider
+        self.by_hand: dict[str, str] = {}
+        """Drains of operators that stand."""
+        self.guilty: set[str] = set()
+        """Nodes of which there was evidence, or that are dead or hang."""
+        self.released_s = -1e9
+        self.slurm.on_requeue = self._on_requeue
+        self.slurm.on_set_down = self._on_set_down
+        self.provider.on_terminate = self._on_terminate
+        self.jobs: list[SimJob] = []
+        if quick:
+            self.submit(2, consent=True, exclusive=True)
+
+    # What is looked at in the very moment that something is done
+
+    def _on_requeue(self, job: SimJob) -> None:
+        if any(b.released_at is None for b in self.site.book.brakes.values()):
+            assert job.state != "RUNNING", "a running job was stopped while a brake held"
+
+    def _on_set_down(self, name: str) -> None:
+        if not self.site.machine(name).powered:
+            return
+        for job in self.slurm.jobs.values():
+            record = self.site.book.checkpoints.get(job.job_id)
+            if name in job.nodes and job.state == "RUNNING":
+                assert record is not None, f"{name} lives, and job {job.job_id} on it can still write"
+                assert record.fenced, f"{name} lives, and job {job.job_id} on it can still write"
+
+    def _on_terminate(self, instance_id: str) -> None:
+        for name in self.slurm.nodes:
+            if self.site.machine(name).instance_id != instance_id:
+                continue
+            node = self.slurm.nodes[name]
+            assert name not in self.by_hand, f"{name} was drained by hand, its machine is not ours to terminate"
+            if self.site.incident(name).dead:
+                continue
+            assert node.drain or node.down, f"{name} serves"
+            running = [j for j in self.slurm.jobs.values() if name in j.nodes and j.state == "RUNNING"]
+            assert not running, f"{name} is terminated under a job"
+
+    # Faults
+
+    @rule(name=node_names, kind=st.sampled_from(sorted(KINDS)), gpu=st.integers(0, 7), late_s=st.sampled_from([0, 200]))
+    def fault(self, name: str, kind: str, gpu: int, late_s: int) -> None:
+        changed = {"minor": gpu, "fault_at": self.site.clock.now(), **KINDS[kind]}
+        machine = self.site.machine(name)
+        finding = self.site.agents.find(machine, **changed)
+        self.guilty.add(name)
+        if late_s:
+            machine.sequence -= 1  # the same envelope again: to be dropped
+            self.site.agents.report(machine, findings=(finding,))
+        self.site.react()
+
+    @rule(name=node_names, gpu=st.integers(0, 7), check=st.sampled_from(["gpu.lost", "gpu.remap"]))
+    def clears(self, name: str, gpu: int, check: str) -> None:
+        machine = self.site.machine(name)
+        self.site.agents.clear(machine, check, machine.gpu_uuids[gpu])
+        self.site.react()
+
+    @rule(name=node_names)
+    def agent_falls_silent(self, name: str) -> None:
+        self.site.machine(name).agent_up = False
+
+    @rule(name=node_names)
+    def is_cut_off(self, name: str) -> None:
+        self.site.machine(name).cut_off = True
+
+    @rule(name=node_names)
+    def is_cut_off_from_all(self, name: str) -> None:
+        """It trains on, and nobody reaches it: to everybody else it looks dead."""
+        machine = self.site.machine(name)
+        machine.cut_off, machine.unreachable_by = True, set(self.slurm.nodes)
+        self.guilty.add(name)
+
+    @rule(name=node_names)
+    def loses_power(self, name: str) -> None:
+        self.site.machine(name).powered = False
+        self.guilty.add(name)
+
+    @rule(name=node_names)
+    def is_back(self, name: str) -> None:
+        machine = self.site.machine(name)
+        machine.agent_up, machine.cut_off, machine.unreachable_by = True, False, set()
+
+    @rule(name=node_names, on=st.booleans())
+    def tasks_hang(self, name: str, on: bool) -> None:
+        self.slurm.nodes[name].stuck = on
+        self.guilty.add(name)
+
+    # People
+
+    @rule(name=node_names)
+    def operator_drains(self, name: str) -> None:
+        reason = f"by hand at {self.site.clock.elapsed_s:g}"
+        self.slurm.operator_drains(name, reason)
+        self.by_hand[name] = reason
+        self.site.react()
+
+    @rule(name=node_names)
+    def operator_resumes(self, name: str) -> None:
+        self.by_hand.pop(name, None)
+        self.slurm.operator_resumes(name)
+        self.site.react()
+
+    @rule(verb=st.sampled_from(["acknowledge", "close", "retry"]), number=st.integers(0, 5))
+    def operator_decides(self, verb: str, number: int) -> None:
+        opened = self.site.store.incidents(only_open=True) if not self._store.away else ()
+        if opened:
+            try:
+                self.site.operate(verb, opened[number % len(opened)].id)
+            except Rejected:
+                return
+        self.site.react()
+
+    @rule(paused=st.booleans())
+    def operator_pauses(self, paused: bool) -> None:
+        if not self._store.away:
+            self.site.operate("pause" if paused else "resume")
+
+    @rule()
+    def operator_releases_the_brakes(self) -> None:
+        if not self._store.away:
+            self._release_brakes()
+
+    def _release_brakes(self) -> None:
+        for brake in self.site.book.brakes.values():
+            if brake.released_at is None:
+                self.site.operate("release_brake", brake.kind)
+                self.released_s = self.site.clock.elapsed_s
+
+    @rule(nodes=st.integers(1, 3), consent=st.booleans(), exclusive=st.booleans())
+    def submit(self, nodes: int, consent: bool, exclusive: bool) -> None:
+        job = self.slurm.submit(
+            nodes, comment="holdfast" if consent else "", exclusive=exclusive, gpus=8 if exclusive else 2
+        )
+        self.jobs.append(job)
+
+    @rule(nodes=st.integers(1, 2), kind=st.sampled_from(["salloc", "no-requeue", "another user"]))
+    def others_submit(self, nodes: int, kind: str) -> None:
+        changed: dict[str, object] = {"salloc": {"batch": False}, "no-requeue": {"requeue": False}}.get(kind, {})
+        self.slurm.submit(nodes, user="bob", uid=1001, gpus=8, exclusive=True, **changed)
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=st.integers(0, 9), end=st.sampled_from(["FAILED", "COMPLETED", "CANCELLED"]))
+    def job_ends(self, number: int, end: str) -> None:
+        self.slurm.finish(self.jobs[number % len(self.jobs)], end)
+
+    @precondition(lambda self: self.jobs)
+    @rule(number=st.integers(0, 9), kind=st.sampled_from(["register", "saved", "resumed"]), step=st.integers(1, 9))
+    def job_speaks(self, number: int, kind: str, step: int) -> None:
+        job = self.jobs[number % len(self.jobs)]
+        if job.nodes and job.state == "RUNNING":
+            more: dict[str, Any] = {"path": "/ckpt", "detail": {"fenced": True}} if kind == "register" else {"step": step}
+            machine = self.site.machine(job.nodes[0])
+            self.site.agents.state(machine, f"checkpoint.{kind}", job.job_id, job.restarts, **more)
+
+    # Outages, crashes, time
+
+    @rule(away=st.booleans())
+    def slurm_away(self, away: bool) -> None:
+        self.slurm.away = away
+
+    @rule(away=st.booleans(), capacity=st.booleans(), broken=st.booleans(), same=st.booleans())
+    def provider_has_a_day(self, away: bool, capacity: bool, broken: bool, same: bool) -> None:
+        self.provider.away, self.provider.capacity = away, capacity
+        self.provider.launches_broken, self.provider.same_hardware = broken, same
+
+    @property
+    def _store(self) -> MemoryStore:
+        assert isinstance(self.site.store, MemoryStore)
+        return self.site.store
+
+    @rule(away=st.booleans())
+    def store_away(self, away: bool) -> None:
+        self._store.away = away
+
+    @rule(kind=st.sampled_from(STEPS + REPAIRS), moment=st.sampled_from(["planned", "started", "acted", "finished"]))
+    def actor_will_be_killed(self, kind: str, moment: str) -> None:
+        self.site.kill_at = (kind, moment)
+
+    @rule()
+    def controller_restarts(self) -> None:
+        self.site.start_controller()
+
+    @rule(seconds=st.sampled_from([1, 3, 10]))
+    def seconds_pass(self, seconds: int) -> None:
+        self.site.run(seconds)
+
+    @rule(seconds=st.sampled_from([40, 130, 320, 700]))
+    def minutes_pass(self, seconds: int) -> None:
+        self.site.run(seconds, step_s=10)
+
+    # What must hold
+
+    @invariant()
+    def undrains_only_its_own(self) -> None:
+        for undrained in self.slurm.undrained:
+            assert undrained.reason.startswith("holdfast[")
+            assert undrained.user == "root"
+
+    @invariant()
+    def a_drain_by_hand_stands(self) -> None:
+        for name, reason in self.by_hand.items():
+            node = self.slurm.nodes[name]
+            assert node.drain, f"the operator's drain of {name} was cleared"
+            assert node.reason == reason, f"the operator's reason on {name} was overwritten"
+
+    @invariant()
+    def nothing_is_done_twice(self) -> None:
+        assert all(times == 1 for times in self.slurm.requeued.values())
+        assert all(times == 1 for times in self.provider.terminated.values())
+
+    @invariant()
+    def the_drain_budget_holds(self) -> None:
+        for window_s, most in ((600, 3), (3600, 8)):
+            since_s = max(self.site.clock.elapsed_s - window_s, self.released_s)
+            drained = {name for at_s, name in self.slurm.taken_out if at_s > since_s}
+            assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
+
+    @invariant()
+    def only_evidence_counts(self) -> None:
+        touched = {name for _, name in self.slurm.taken_out}
+        assert touched <= self.guilty, f"{sorted(touched - self.guilty)} were only silent"
+
+    def teardown(self) -> None:
+        """Everything is mended and hours pass: nothing of Holdfast's may be left behind."""
+        if not hasattr(self, "site"):
+            return
+        self._mend()
+        for _ in range(3):
+            self._release_brakes()
+            self.site.run(900, step_s=10)
+        for check in (self.undrains_only_its_own, self.a_drain_by_hand_stands, self.nothing_is_done_twice):
+            check()
+        self._nothing_is_left_behind()
+
+    def _mend(self) -> None:
+        self._store.away = self.slurm.away = self.provider.away = False
+        self.provider.capacity, self.provider.launches_broken, self.provider.same_hardware = True, False, False
+        self.site.kill_at = None
+        for node in self.slurm.nodes.values():
+            node.stuck = False
+            self.is_back(node.name)
+        self.site.operate("resume")
+
+    def _nothing_is_left_behind(self) -> None:
+        book = self.site.book
+        assert not [n for n in self.slurm.reservations if n != POLICY.spare_reservation]
+        busy = [
+            i for i in book.open_incidents() if i.state in (IncidentState.REPAIRING, IncidentState.VALIDATING)
+        ]
+        assert busy or not self.provider.candidates(), f"{self.provider.candidates()} serve nothing"
+        unsettled = [i.key for i in self.site.store.intents() if not i.settled]
+        assert not unsettled
+        stopping = [r for r in book.recoveries.values() if r.phase is RecoveryPhase.STOPPING]
+        assert not stopping, stopping
+        for recovery in book.recoveries.values():
+            if not recovery.final and recovery.phase in (RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT):
+                assert book.incidents[recovery.incident_id].open, f"{recovery} waits for nothing"
+        for name, mark in book.marks.items():
+            assert book.incidents[mark.incident_id].open or not self.slurm.nodes[name].drain, f"{name} is forgotten"
+
+
+__all__ = ["Anything"]
