@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import httpx
@@ -17,8 +17,8 @@ from fastapi import FastAPI
 from sqlalchemy import URL
 
 from holdfast.api.app import create_app
-from holdfast.api.auth import hash_token
-from holdfast.api.deps import ApiDeps
+from holdfast.api.auth import Authenticator, hash_token
+from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.hub import OrderHub
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.action import Intent
@@ -36,12 +36,13 @@ T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 class StillClock:
     def __init__(self) -> None:
         self.passed_s = 0.0
+        self.base_s = 1000.0
 
     def now(self) -> datetime:
         return T0 + timedelta(seconds=self.passed_s)
 
     def monotonic_s(self) -> float:
-        return 1000.0 + self.passed_s
+        return self.base_s + self.passed_s
 
 
 class WatchedStore(SqlStore):
@@ -93,19 +94,26 @@ class WatchedStore(SqlStore):
         super().ping()
 
 
-class Served:
-    """The application with everything behind it, and calls with a role's token."""
+class _Current:
+    """Whatever store the running test has."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._served.store, name)
+
+
+class Served:
+    """The application with everything behind it, and calls with a role's token. Built once; each test has its own store."""
+
+    store: WatchedStore
+
+    def __init__(self) -> None:
         self.clock = StillClock()
-        self.store = WatchedStore(parse_url(url))
-        self.agents = AgentRegistry()
-        self.hub = OrderHub(self.clock.monotonic_s)
-        self.woken = 0
-        self.world: World | None = None
-        self.turned_at_s: float | None = 999.0
+        self.forget()
         self.deps = ApiDeps(
-            store=self.store,
+            store=cast(ApiStore, _Current(self)),
             agents=self.agents,
             clock=self.clock,
             wake=self._wake,
@@ -114,6 +122,25 @@ class Served:
             loop_turned_at=lambda: self.turned_at_s,
         )
         self.app: FastAPI = create_app(self.deps)
+
+    def forget(self) -> None:
+        """As after a restart, and later than anything before."""
+        self.clock.base_s += 10_000.0
+        self.clock.passed_s = 0.0
+        self.agents = AgentRegistry()
+        self.hub = OrderHub(self.clock.monotonic_s)
+        self.woken = 0
+        self.world: World | None = None
+        self.turned_at_s: float | None = self.clock.monotonic_s() - 1
+
+    def begin(self, store: WatchedStore) -> None:
+        """A new test."""
+        self.forget()
+        self.store = store
+        deps = self.deps
+        deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
+        api: Api = self.app.state.api
+        api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
 
     def commit(self, change: Change) -> None:
         """Write as the control loop does."""
@@ -158,23 +185,36 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def application() -> Served:
+    return Served()
+
+
 @pytest.fixture
-def served(empty_store: Path, tmp_path: Path) -> Iterator[Served]:
-    path = tmp_path / "holdfast.db"
-    shutil.copy(empty_store, path)
-    served = Served(f"sqlite:///{path}")
-    yield served
-    served.store.close()
+def served(application: Served, empty_store: Path, tmp_path: Path) -> Iterator[Served]:
+    application.begin(_copy(empty_store, tmp_path))
+    yield application
+    application.store.close()
 
 
 @pytest.fixture(scope="session")
-def untouched(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One application for all tests whose requests are refused: none of them may leave a trace."""
-    path = tmp_path_factory.mktemp("untouched") / "holdfast.db"
-    shutil.copy(empty_store, path)
-    served = Served(f"sqlite:///{path}")
+def refusing(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served()
+    served.begin(_copy(empty_store, tmp_path_factory.mktemp("refusing")))
     yield served
-    assert served.store.reports == []
-    assert served.agents.views() == {}
-    assert served.store.events() == ()
     served.store.close()
+
+
+@pytest.fixture
+def untouched(refusing: Served) -> Iterator[Served]:
+    """One store for all tests whose requests are refused: none of them may leave a trace."""
+    yield refusing
+    assert refusing.store.reports == []
+    assert refusing.agents.views() == {}
+    assert refusing.store.events() == ()
+
+
+def _copy(empty_store: Path, folder: Path) -> WatchedStore:
+    path = folder / "holdfast.db"
+    shutil.copy(empty_store, path)
+    return WatchedStore(parse_url(f"sqlite:///{path}"))

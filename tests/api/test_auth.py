@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -58,9 +59,8 @@ def test_a_token_that_is_bound_to_nothing_is_refused(served: Any, role: str, sub
     assert served.call("GET", "/v1/jobs", subject).status_code == 401
 
 
-def test_too_many_waiting_reports_are_503_at_once(served: Any) -> None:
-    served.deps.settings = ApiSettings(max_reports=0)
-    served.app = create_app(served.deps)
+def test_too_many_waiting_reports_are_503_at_once(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "app", create_app(replace(served.deps, settings=ApiSettings(max_reports=0))))
     body = {"version": 1, "node": "n1", "boot_id": "b", "outbox_id": "o", "sequence": 1}
     answer = served.call("POST", "/v1/reports", "n1", json=body)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

