@@ -222,6 +222,7 @@ ROUTES = [
     ("GET", "/v1/nodes"),
     ("GET", "/v1/incidents"),
     ("GET", f"/v1/incidents/{ID}"),
+    ("GET", f"/v1/incidents/{ID}/bundle"),
     ("GET", "/v1/jobs"),
     ("GET", "/v1/actions"),
     ("GET", "/v1/events"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import logging
@@ -24,8 +23,9 @@ log = logging.getLogger(__name__)
 _KERNEL_RECORDS = 5000
 _PSTORE_BYTES = 256 * 1024
 _PSTORE_FILES = 20
-_INLINE_BYTES = 190 * 1024
-"""A bundle below this travels in the order's outcome too (256 KiB as base64)."""
+_BUNDLE_BYTES = 512 * 1024
+"""A bundle is made to fit by keeping the ends of its longest files: it travels with the order's outcome (a report's body may
+have 1 MiB, and base64 takes a third more)."""
 _BUNDLES_KEPT = 20
 _PROC = ("meminfo", "loadavg", "uptime", "version", "cmdline", "modules", "mounts", "net/dev")
 _DEFAULT_S = 10.0
@@ -56,7 +56,9 @@ def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[flo
             except OSError as error:
                 missing.append(f"{name}: {error}")
         path = _write(folder, order, [*parts, ("missing.json", _json(missing))])
-        return Done(True, f"{len(parts)} files of evidence in {path}", _detail(path, missing))
+        bundle = path.read_bytes()
+        detail = {"path": str(path), "bytes": len(bundle), "missing": missing}
+        return Done(True, f"{len(parts)} files of evidence, {len(bundle)} bytes", detail, bundle)
 
     return verb
 
@@ -105,11 +107,11 @@ def _write(folder: Path, order: Order, parts: list[Part]) -> Path:
     name = re.sub(r"[^A-Za-z0-9_-]", "_", order.incident or order.id)[:100]
     path = folder / f"{name}.tar.gz"
     temporary = path.with_suffix(".tmp")
-    with tarfile.open(temporary, "w:gz", compresslevel=6) as bundle:
-        for part, data in parts:
-            info = tarfile.TarInfo(f"{name}/{part}")
-            info.size, info.mtime, info.mode = len(data), int(time.time()), 0o600
-            bundle.addfile(info, io.BytesIO(data))
+    longest = max(len(data) for _, data in parts)
+    _pack(temporary, name, parts)
+    while temporary.stat().st_size > _BUNDLE_BYTES and longest > 1024:
+        longest //= 2
+        _pack(temporary, name, [(part, data[-longest:]) for part, data in parts])
     temporary.replace(path)
     for old in sorted(folder.glob("*.tar.gz"), key=lambda each: each.stat().st_mtime)[:-_BUNDLES_KEPT]:
         log.info("event=evidence_removed path=%s", old)
@@ -117,9 +119,9 @@ def _write(folder: Path, order: Order, parts: list[Part]) -> Path:
     return path
 
 
-def _detail(path: Path, missing: list[str]) -> dict[str, Any]:
-    size = path.stat().st_size
-    detail: dict[str, Any] = {"path": str(path), "bytes": size, "missing": missing}
-    if size <= _INLINE_BYTES:
-        detail["base64"] = base64.b64encode(path.read_bytes()).decode()
-    return detail
+def _pack(path: Path, name: str, parts: list[Part]) -> None:
+    with tarfile.open(path, "w:gz", compresslevel=6) as bundle:
+        for part, data in parts:
+            info = tarfile.TarInfo(f"{name}/{part}")
+            info.size, info.mtime, info.mode = len(data), int(time.time()), 0o600
+            bundle.addfile(info, io.BytesIO(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import sqlite3
@@ -65,6 +66,8 @@ class Done:
     ok: bool
     summary: str
     detail: Mapping[str, Any] = field(default_factory=dict)
+    bundle: bytes = b""
+    """Evidence that must leave the node: a tar.gz of at most 512 KiB."""
 
 
 Verb = Callable[[Order], Done]
@@ -102,6 +105,8 @@ class OrderBook:
         """Note the outcome and make the item that reports it."""
         body = {"kind": "order_outcome", "order_id": order_id, "ok": done.ok, "summary": done.summary[:500]}
         body["detail"] = dict(done.detail)
+        if done.bundle:
+            body["bundle"] = base64.b64encode(done.bundle).decode()
         self._answered_s[order_id] = time.monotonic()
         try:
             with self._memory.transaction() as db:

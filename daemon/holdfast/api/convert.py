@@ -54,7 +54,7 @@ def to_report(body: ReportBody, items: Iterable[Item], received_at: datetime) ->
         clears=tuple(Clear(c.check, c.component, _at(received_at, c.age_s)) for c in kinds if isinstance(c, ClearItem)),
         statements=tuple(_statement(s, received_at) for s in kinds if isinstance(s, StatementItem)),
         outcomes=tuple(
-            OrderOutcome(o.order_id, o.ok, o.summary, _at(received_at, o.age_s), o.detail)
+            OrderOutcome(o.order_id, o.ok, o.summary, _at(received_at, o.age_s), o.detail, o.bundle)
             for o in kinds
             if isinstance(o, OutcomeItem)
         ),

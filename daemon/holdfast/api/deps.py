@@ -35,11 +35,24 @@ class SeenFinding(Protocol):
     def last_seen_at(self) -> datetime: ...
 
 
+class Evidence(Protocol):
+    """A bundle that an agent collected before the hardware was let go."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def bundle(self) -> bytes: ...
+
+
 class ApiStore(Store, TokenStore, Protocol):
     """The store's port, its tokens, and what only the API asks."""
 
     def accept_soon(self, report: Report) -> Future[Accepted]:
         """As ``accept``; the future resolves when it is durable. Writes of many reports share one commit."""
+        ...
+
+    def evidence(self, incident_id: str) -> Evidence | None:
+        """The incident's newest evidence bundle."""
         ...
 
     def findings(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
@@ -65,6 +66,14 @@ def reading_router(api: Api) -> APIRouter:
     async def incident(incident_id: IncidentId) -> IncidentStory:
         """One incident with its findings, timeline, actions, recoveries and timings."""
         return await threads.read(incident_story, api, incident_id)
+
+    @router.get("/v1/incidents/{incident_id}/bundle", responses=answers(404), response_class=Response)
+    async def bundle(incident_id: IncidentId) -> Response:
+        """The evidence that the node's agent collected before the hardware was let go: a tar.gz."""
+        found = await threads.read(store.evidence, incident_id)
+        if found is None:
+            raise ApiError(404, "not_found", f"There is no evidence bundle of incident {incident_id}")
+        return Response(found.bundle, media_type="application/gzip")
 
     @router.get("/v1/actions")
     async def actions(incident: OfIncident = None, limit: Limit = 200) -> ActionsShape:

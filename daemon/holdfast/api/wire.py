@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from holdfast.api.errors import ApiError, first_error
 from holdfast.model.report import WIRE_VERSION
@@ -20,6 +20,7 @@ MAX_ENTRIES = 256
 """Entries of one mapping; a node has some tens of evidence values."""
 MAX_DEPTH = 6
 MAX_TEXT = 2000
+MAX_BUNDLE_BYTES = 768 * 1024
 MAX_WORD = 256
 _BIG = 2**63 - 1
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
@@ -190,6 +191,7 @@ class OutcomeItem(_Wire):
     ok: bool
     summary: Text = ""
     detail: Annotated[dict[str, Any], BeforeValidator(_details)] = {}
+    bundle: Annotated[Base64Bytes, Field(max_length=MAX_BUNDLE_BYTES)] = b""
     age_s: Age = 0.0
 
 

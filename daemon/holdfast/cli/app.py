@@ -50,6 +50,7 @@ for look in (reading.nodes, reading.incidents, reading.jobs, reading.metrics):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.")
 _incident.command()(reading.show)
+_incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
     _incident.command()(word)
 for order in (operating.pause, operating.resume):

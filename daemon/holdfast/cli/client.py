@@ -43,12 +43,22 @@ class Client:
         """As :meth:`get`."""
         return self._call("POST", path, json.dumps(body).encode())
 
+    def fetch(self, path: str) -> bytes:
+        """The bytes at a path. Raises as :meth:`get`."""
+        return self._send("GET", path, None)
+
     def _call(self, method: str, path: str, body: bytes | None) -> Any:
+        try:
+            return json.loads(self._send(method, path, body))
+        except ValueError as error:
+            raise Unavailable(f"{self._url} answered with something else than JSON: {error}") from None
+
+    def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, data=body, headers=headers, method=method)  # noqa: S310 - scheme checked
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                return json.loads(answer.read())
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             raise _refusal(error.code, error.read()) from None
         except (OSError, ValueError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import typer
 
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
+from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, moment, seconds, table
 
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
@@ -95,6 +97,22 @@ def show(incident_id: IncidentId, url: Url = None, as_data: Json = False) -> Non
         table("jobs", ("JOB", "USER", "PHASE", "GPUS", "RESUMED AT STEP", "NOTE"), jobs, "")
     if got["timings"]:
         table("timings", ("PHASE", "TIME"), timing_rows(got["timings"]), "nothing is timed yet")
+
+
+def bundle(
+    incident_id: IncidentId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; default: ID.tar.gz here.")
+    ] = None,
+    url: Url = None,
+) -> None:
+    """Fetch the evidence that was collected before the hardware was let go (a tar.gz)."""
+    target = output or Path(f"{incident_id}.tar.gz")
+    if target.exists():
+        raise Usage(f"{target} exists already: name another file with --output")
+    data = Client(url).fetch(f"/v1/incidents/{quote(incident_id, safe='')}/bundle")
+    target.write_bytes(data)
+    line(f"{target}: {len(data)} bytes")
 
 
 def timeline_rows(start: str, events: Iterable[dict[str, Any]]) -> list[list[object]]:

@@ -97,6 +97,8 @@ class OrderOutcome:
     summary: str
     at: datetime
     detail: Mapping[str, Any] = field(default_factory=dict)
+    bundle: bytes = b""
+    """Evidence, a tar.gz; kept apart from the outcome."""
 
 
 @dataclass(frozen=True, slots=True)

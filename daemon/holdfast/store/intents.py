@@ -13,7 +13,7 @@ from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.report import OrderOutcome, Report
 from holdfast.ports import Outcome
-from holdfast.store import nodes, rows
+from holdfast.store import evidence, nodes, rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode
 
@@ -74,6 +74,7 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
     if intent.settled:
         log.info("order_outcome_ignored node=%s order=%s reason=settled", report.node, said.order_id)
         return
+    evidence.keep(connection, intent.incident_id, action.node, said)
     state = IntentState.DONE if said.ok else IntentState.FAILED
     _settle(connection, intent, Outcome(state=state, text=said.summary, result=said.detail), said.at)
 

@@ -17,9 +17,10 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import Inventory, Report
 from holdfast.ports import Accepted, Lease, Operation, Outcome
-from holdfast.store import books, changes, intents, leases, operations, queries, reports, rows, tokens, upkeep
+from holdfast.store import books, changes, evidence, intents, leases, operations, queries, reports, rows, tokens, upkeep
 from holdfast.store import tables as t
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
+from holdfast.store.evidence import Evidence
 from holdfast.store.failures import translated
 from holdfast.store.migrate import upgrade
 from holdfast.store.queries import SeenFinding
@@ -168,6 +169,10 @@ class SqlStore:
     def revoke_token(self, token_hash: str) -> bool:
         """False: there is no such token."""
         return self._writer.run(lambda c: tokens.revoke(c, token_hash))
+
+    def evidence(self, incident_id: str) -> Evidence | None:
+        """The incident's newest evidence bundle; None: there is none."""
+        return self._read(lambda c: evidence.of_incident(c, incident_id))
 
     def tokens(self) -> tuple[TokenRow, ...]:
         return self._read(tokens.every)

@@ -4,7 +4,7 @@ A change here needs a migration beside it: a test compares the two."""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, MetaData, Table, text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, Table, text
 
 from holdfast.store.columns import BigId, SafeText, UtcDateTime
 
@@ -188,6 +188,18 @@ events = Table(
     Index("events_at", "at"),
     Index("events_kind", "kind", "at"),
     sqlite_autoincrement=True,
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("incident_id", SafeText, nullable=False),
+    Column("node", SafeText, nullable=False),
+    Column("received_at", UtcDateTime, nullable=False),
+    Column("bundle", LargeBinary, nullable=False),
+    Index("evidence_incident", "incident_id", "id"),
+    Index("evidence_received_at", "received_at"),
 )
 
 tokens = Table(

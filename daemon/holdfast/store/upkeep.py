@@ -37,6 +37,7 @@ def prune_steps(before: datetime) -> tuple[Callable[[Connection], int], ...]:
         ),
         _step(t.checkpoints, t.checkpoints.c.job_id, t.checkpoints.c.stated_at < before),
         lambda connection: connection.execute(t.reports.delete().where(t.reports.c.received_at < before)).rowcount,
+        _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old)),
         lambda connection: (
             connection.execute(
                 t.inventories.delete().where(v.received_at < before, v.instance_id.not_in(serving))

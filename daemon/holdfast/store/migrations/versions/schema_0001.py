@@ -213,6 +213,17 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
+        "evidence",
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=True, nullable=False),
+        sa.Column("incident_id", SafeText(), nullable=False),
+        sa.Column("node", SafeText(), nullable=False),
+        sa.Column("received_at", UtcDateTime(timezone=True), nullable=False),
+        sa.Column("bundle", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("id"),
+    )
+    op.create_index("evidence_incident", "evidence", ["incident_id", "id"], unique=False)
+    op.create_index("evidence_received_at", "evidence", ["received_at"], unique=False)
+    op.create_table(
         "tokens",
         sa.Column("hash", SafeText(), nullable=False),
         sa.Column("role", SafeText(), nullable=False),

@@ -1,0 +1,36 @@
+"""Evidence bundles, off the node: a reboot or a replacement destroys what the node itself keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from holdfast.model.report import OrderOutcome
+from holdfast.store import tables as t
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One bundle as the agent sent it."""
+
+    incident_id: str
+    node: str
+    received_at: datetime
+    bundle: bytes
+    """A tar.gz. It comes from a node: list it before it is unpacked."""
+
+
+def keep(connection: Connection, incident_id: str, node: str, said: OrderOutcome) -> None:
+    """Keep the bundle of an outcome, if it has one, in a table of its own: every cycle reads outcomes, nobody but people bundles."""
+    if said.bundle:
+        row = {"incident_id": incident_id, "node": node, "received_at": said.at, "bundle": said.bundle}
+        connection.execute(t.evidence.insert(), row)
+
+
+def of_incident(connection: Connection, incident_id: str) -> Evidence | None:
+    """The newest bundle; None: there is none."""
+    newest = select(t.evidence).where(t.evidence.c.incident_id == incident_id).order_by(t.evidence.c.id.desc()).limit(1)
+    row = connection.execute(newest).mappings().first()
+    return Evidence(row["incident_id"], row["node"], row["received_at"], row["bundle"]) if row else None
