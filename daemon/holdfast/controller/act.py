@@ -179,7 +179,9 @@ def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
     try:
         pool = outside.scheduler.reservation(outside.spare_reservation).nodes
     except NotFound:
-        return _done(f"{action.node} left the spare pool, no spare is left")  # the last one takes the reservation with it
+        return _done(
+            f"{action.node} left the spare pool, no spare is left"
+        )  # the last one takes the reservation with it
     left = tuple(n for n in pool if n != action.node)
     if left != pool:
         outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)

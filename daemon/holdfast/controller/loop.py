@@ -12,7 +12,7 @@ from holdfast.api.hub import OrderHub
 from holdfast.controller.cycle import turn
 from holdfast.controller.observe import Observer
 from holdfast.model.action import Intent, IntentState, SendOrder
-from holdfast.model.book import Change, World
+from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
 from holdfast.ports import Lease, Outcome, Store
@@ -23,6 +23,7 @@ TICK_S = 1.0
 BUSY_POLL_S = 0.25
 """How often Slurm is read while something is on its way; every tick otherwise."""
 LEASE_TTL_S = 15.0
+PRUNE_EVERY_S = 6 * 3600.0
 ORDER_SLACK_S = 10.0
 """An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
 
@@ -43,10 +44,15 @@ class ControlLoop:
     turned_at_s: float | None = None
     lease: Lease | None = None
     stopping: bool = False
+    keep: timedelta = timedelta(days=400)
+    """Events and closed incidents older than this are removed."""
+    prune: Callable[[datetime], object] | None = None
+    """Removes what is older than the given time; None: nothing is removed."""
 
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
         watcher = asyncio.create_task(self._watch_slurm())
+        pruner = asyncio.create_task(self._prune())
         try:
             while not self.stopping:
                 self.wake.clear()
@@ -61,6 +67,7 @@ class ControlLoop:
                 await self._wait(TICK_S)
         finally:
             watcher.cancel()
+            pruner.cancel()
 
     async def _cycle(self) -> None:
         lease = self.lease
@@ -78,11 +85,19 @@ class ControlLoop:
     def _announce(self, change: Change) -> None:
         for event in change.events:
             log_event(event)
+        for record in change.nodes:
+            self._forget_other_machines(record)
         for intent in change.intents:
             if isinstance(intent.action, SendOrder) and intent.state is IntentState.PLANNED:
                 self.hub.notify(intent.action.node)
         if any(not isinstance(i.action, SendOrder) for i in change.intents):
             self.ring()
+
+    def _forget_other_machines(self, record: NodeRecord) -> None:
+        """A node's name was handed over: what its former machine said no longer counts."""
+        for agent in self.observer.agents.views().get(record.name, ()):
+            if agent.instance_id != record.instance_id:
+                self.observer.agents.forget(record.name, agent.instance_id)
 
     def _lead(self) -> bool:
         """Take or renew the lease; False: another controller leads."""
@@ -113,6 +128,16 @@ class ControlLoop:
             if before is None or (after is not None and _differs(before, after)):
                 self.wake.set()
             await asyncio.sleep(BUSY_POLL_S if self._busy() else TICK_S)
+
+    async def _prune(self) -> None:
+        """Keep the store from growing for ever; beside the cycle, in small steps."""
+        while self.prune is not None:
+            await asyncio.sleep(PRUNE_EVERY_S)
+            if self.leads:
+                try:
+                    await asyncio.to_thread(self.prune, self.observer.clock.now() - self.keep)
+                except OutsideError as error:
+                    log.warning("event=prune_failed error=%r", str(error))
 
     def _busy(self) -> bool:
         if self.world is None:

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from uvicorn import Server
@@ -98,7 +98,8 @@ def build_controller(settings: Settings) -> Controller:
         cold_start_s=settings.run.cold_start_s,
     )
     ringer = Ringer(actor_socket(settings))
-    loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids())
+    keep = timedelta(days=settings.store.keep_days)
+    loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids(), keep=keep, prune=store.prune)
     deps = ApiDeps(
         store=store,
         agents=agents,

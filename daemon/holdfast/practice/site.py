@@ -88,6 +88,7 @@ class Site:
         """Environment in which every ``holdfast`` command works on this site, as an operator."""
         return {
             **self.practice.command_env(),
+            **aws.practice_env(self.endpoint),
             "HOLDFAST_URL": self.practice.controller_url,
             "HOLDFAST_TOKEN_FILE": str(self.folder / "etc" / "token.operator"),
             "HOLDFAST_CONFIG": str(self.controller_toml),
