@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ("dev", ".ci/run", ".ci/slurm-24.11")
+SCRIPTS = ("dev", ".ci/run", ".ci/slurm-release")
 TOOLS = (
     *("awk", "basename", "cat", "chmod", "cp", "cut", "dirname", "env", "flock", "grep", "head", "id", "mkdir", "mv"),
     *("readlink", "rm", "sed", "sha256sum", "sh", "sleep", "tail", "tee", "tr", "xargs"),
@@ -199,7 +199,7 @@ def test_help_knows_every_verb() -> None:
     text = (ROOT / "dev").read_text()
     verbs = re.findall(r"^([a-z0-9.-]+)\) setup; ", text, re.MULTILINE)
     shown = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True, timeout=10).stdout
-    assert verbs == ["setup", "demo", "test", "lint", "bench", "docs", "soak", "slurm-24.11"]
+    assert verbs == ["setup", "demo", "test", "lint", "bench", "docs", "soak", "slurm-24.11", "slurm-26.05"]
     assert [verb for verb in verbs if not re.search(rf"^  {re.escape(verb)}\b", shown, re.MULTILINE)] == []
 
 
