@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import OutsideError
 from holdfast.model.policy import Policy
 from holdfast.ports import Clock, ProviderCan, Scheduler, Store
@@ -30,7 +30,7 @@ class SlurmWatch:
     def refresh(self) -> None:
         """Read Slurm once. A failure keeps the old view, which ages until decisions freeze."""
         try:
-            self.view = self.scheduler.view()
+            self.view = remember_gpus(self.view, self.scheduler.view())
         except OutsideError as error:
             if self.error is None:
                 log.warning("event=slurm_unavailable error=%r", str(error))
@@ -39,6 +39,23 @@ class SlurmWatch:
         if self.error is not None:
             log.info("event=slurm_back")
         self.error = None
+
+
+def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView:
+    """Slurm forgets at a job's end which GPUs it held; who was hurt by a GPU's fault is asked after that too."""
+    if before is None:
+        return after
+    jobs = {
+        number: replace(job, gpu_minors=held.gpu_minors)
+        if (held := before.jobs.get(number)) is not None and not job.gpu_minors and _same_run(held, job)
+        else job
+        for number, job in after.jobs.items()
+    }
+    return replace(after, jobs=jobs)
+
+
+def _same_run(held: Job, job: Job) -> bool:
+    return (held.key, held.restarts, held.nodes) == (job.key, job.restarts, job.nodes)
 
 
 @dataclass

@@ -56,7 +56,11 @@ def _hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]
     for _, job in sorted(view.jobs.items()):
         if job.state not in _FAILED or incident.node not in job.nodes or job.end_time is None:
             continue
-        if incident.fault_at - after <= job.end_time <= incident.fault_at + before and facts.hurt_by(incident, job):
+        # A job that runs on without consent is the fault's victim however long after it fails.
+        known = world.book.recovery_of(job.key, job.restarts)
+        told = known is not None and known.incident_id == incident.id
+        soon = incident.fault_at - after <= job.end_time <= incident.fault_at + before
+        if told or (soon and facts.hurt_by(incident, job)):
             hurt.append(job)
     return hurt
 
