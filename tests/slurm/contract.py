@@ -4,6 +4,7 @@ gives ``open``; ``test_commands_contract.py`` does so for the commands twin."""
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +21,10 @@ OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
 STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
 OWNER = 65534
 OWNER_NAME = "nobody"
-DECISIVE = (
-    "JobId JobName UserId Account QOS Requeue Restarts BatchFlag JobState Reason ExitCode SubmitTime EligibleTime StartTime "
-    "EndTime Partition NodeList NumNodes OverSubscribe Nodes CPU_IDs Mem GRES"
-).split()
+DECISIVE = re.compile(
+    r"\b(?:JobId|JobName|UserId|Account|QOS|Requeue|Restarts|BatchFlag|JobState|Reason|ExitCode|SubmitTime|EligibleTime|"
+    r"StartTime|EndTime|Partition|NodeList|NumNodes|OverSubscribe|Nodes|CPU_IDs|Mem|GRES)=\S*"
+)
 """All that a record is believed by, in less than the 1024 characters that Slurm gives a name."""
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for jobs of other users")
 
@@ -108,7 +109,7 @@ class SchedulerContract:
     def test_a_name_cannot_forge_another_job(self, slurm: Scheduler, practice: Practice) -> None:
         victim = self.running(slurm, practice, "-N1", "-w", "n1")
         record = practice.command("scontrol", "show", "job", "-d", "-o", str(victim.key.job_id)).strip()
-        forged = " ".join(word for word in record.replace("n1", "n5").split() if word.partition("=")[0] in DECISIVE)
+        forged = " ".join(DECISIVE.findall(record.partition(" Command=")[0].replace("n1", "n5")))
         forger = practice.sbatch(
             "sleep 60", "-N1", "-w", "n2", f"--job-name=x\n{forged}\n", f"--comment=y\n{forged}\nz"
         )
