@@ -1,0 +1,89 @@
+"""A node loses its power: from death to DOWN in Slurm, and to the job running again elsewhere, on a practice cluster.
+
+``bench/dead_node.py [--faults 50] [--leftovers on|off|both] [--quick]``. Heartbeats every 5 s. The survivors' agents end left-over steps
+in the series with ``death.end_leftover_steps = true``; in the other one the job waits for Slurm itself. Death is the injector's moment,
+right before the node is frozen and its sockets fall silent."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.kit import figures
+from bench.kit.slurmview import Watcher
+from bench.kit.stage import Stage, Struck, came_back, print_changes, site
+
+from holdfast.model.errors import HoldfastError
+
+HEARTBEAT_S = 5.0
+HEAL_WITHIN_S = 240.0
+DOWN = "death -> DOWN in Slurm"
+RUNNING = "death -> job RUNNING elsewhere"
+AFTER = "DOWN -> job RUNNING elsewhere"
+RESUMED = "death -> training goes on"
+RETURNED = "death -> node back in service"
+GOALS = {RUNNING: 20.0, AFTER: 5.0}
+
+
+def truth(struck: Struck) -> dict[str, float]:
+    """Seconds from death to what Slurm, or the job itself, showed."""
+    began_s, trace = struck.injection.monotonic_s, struck.trace
+    restarts = trace.looks[0].restarts
+    down = trace.first(lambda look: look.at_s > began_s and look.down)
+    running = trace.first(lambda look: look.restarts > restarts and look.job == "RUNNING")
+    back = trace.first(lambda look: down is not None and look.at_s > down.at_s and not look.out)
+    seen = {DOWN: down, RUNNING: running, RETURNED: back}
+    found = {name: look.at_s - began_s for name, look in seen.items() if look is not None}
+    if DOWN in found and RUNNING in found:
+        found[AFTER] = found[RUNNING] - found[DOWN]
+    if (resumed_s := came_back(trace, began_s)) is not None:
+        found[RESUMED] = resumed_s - began_s
+    return found
+
+
+def measure(faults: int, *, end_leftovers: bool) -> bool:
+    """One series; prints its figures. False: a death was not healed."""
+    figures.heading(f"dead node: {faults} power losses, death.end_leftover_steps = {str(end_leftovers).lower()}")
+    truths: list[dict[str, float]] = []
+    settings = {"death": {"end_leftover_steps": end_leftovers}}
+    with site(heartbeat_s=HEARTBEAT_S, settings=settings) as made, Watcher(made.practice) as watcher:
+        print_changes(made)
+        print(f"  agents' heartbeat_s = {HEARTBEAT_S:g} (shipped: 10)")
+        stage = Stage(made, watcher)
+        for number in range(faults):
+            began_s = time.monotonic()
+            try:
+                struck = stage.strike(lambda injector, node: injector.power_loss(node), heal_within_s=HEAL_WITHIN_S)
+            except HoldfastError as error:
+                print(f"death {number + 1}: NOT HEALED: {error}")
+                break
+            truths.append(truth(struck))
+            told = ", ".join(f"{name.split(' -> ')[1]} {value:.2f} s" for name, value in truths[-1].items())
+            print(
+                f"death {number + 1} of {struck.injection.node}: {told} ({time.monotonic() - began_s:.0f} s in all)",
+                flush=True,
+            )
+    rows = {name: [t[name] for t in truths if name in t] for name in (DOWN, AFTER, RUNNING, RESUMED, RETURNED)}
+    figures.durations("as Slurm showed it", rows, GOALS)
+    print(f"load at the end: {figures.load()}", flush=True)
+    return len(truths) == faults
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=50)
+    parser.add_argument("--leftovers", choices=("on", "off", "both"), default="both", help="end_leftover_steps")
+    parser.add_argument("--quick", action="store_true", help="one death of each kind: shows that the bench works")
+    options = parser.parse_args()
+    faults = 1 if options.quick else options.faults
+    kinds = {"on": (True,), "off": (False,), "both": (True, False)}[options.leftovers]
+    healed = [measure(faults, end_leftovers=kind) for kind in kinds]
+    return 0 if all(healed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

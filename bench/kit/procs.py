@@ -1,0 +1,68 @@
+"""CPU time and memory of process trees, from /proc."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.practice.processes import descendants
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Seconds of CPU used so far."""
+
+    own_s: float
+    """User and system time of the process, or of the live processes of a tree."""
+    ended_s: float
+    """Of children that have ended and were waited for."""
+
+    @property
+    def total_s(self) -> float:
+        return self.own_s + self.ended_s
+
+    def __sub__(self, before: Cpu) -> Cpu:
+        return Cpu(self.own_s - before.own_s, self.ended_s - before.ended_s)
+
+
+def cpu(pid: int) -> Cpu:
+    """Of one process with all its threads; zero when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return Cpu(0.0, 0.0)
+    user, system, ended_user, ended_system = (int(fields[n]) * _TICK_S for n in (11, 12, 13, 14))
+    return Cpu(user + system, ended_user + ended_system)
+
+
+def tree(pid: int) -> list[int]:
+    """The process and everything below it."""
+    return [pid, *(child.pid for child in descendants(pid))]
+
+
+def tree_cpu(pid: int) -> Cpu:
+    """Of the whole tree; what ended below it counts where it was waited for."""
+    each = [cpu(one) for one in tree(pid)]
+    return Cpu(sum(c.own_s for c in each), sum(c.ended_s for c in each))
+
+
+def pss_bytes(pid: int) -> int:
+    """Proportional set size: shared pages count by their share. Zero when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+
+
+def command(pid: int) -> str:
+    """Its command line, shortened."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return "(gone)"
+    return " ".join(Path(word).name if word.startswith("/") else word for word in words if word)[:60]

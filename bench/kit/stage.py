@@ -1,0 +1,179 @@
+"""The stage of the recovery benches: a site with one warm spare, a training job on all its other nodes, one fault after another."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.kit.slurmview import Trace, Watcher
+
+from holdfast.config.controller import load, read
+from holdfast.controller.logs import set_up
+from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
+from holdfast.practice import jobs
+from holdfast.practice.client import get
+from holdfast.practice.inject import Injector
+from holdfast.practice.site import SPARES, Site
+
+T = TypeVar("T")
+WORKERS = 3
+FIRST_LINE = "first line"
+_READY_WITHIN_S = 60.0
+GPU_MINORS = 8
+
+
+@contextmanager
+def site(*, heartbeat_s: float, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[Site]:
+    """A running site of three workers and a spare in a temporary folder; nothing of it is left afterwards."""
+    set_up("text", "error")
+    folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
+    folder.chmod(0o755)
+    made = Site.create(folder, nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings, name="bench")
+    try:
+        made.up()
+        yield made
+    finally:
+        made.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def print_changes(made: Site) -> None:
+    """Every value of the policy that is not the shipped default, by the profile or by the bench."""
+    settings, shipped = load(made.controller_toml), read({}, made.controller_toml)
+    print("policy values that differ from the shipped defaults:")
+    for section in ("brake", "death", "job", "repair"):
+        mine, default = getattr(settings.policy, section), getattr(shipped.policy, section)
+        for name in mine.__dataclass_fields__:
+            if (value := getattr(mine, name)) != (was := getattr(default, name)) and name != "provider":
+                print(f"  {section}.{name} = {value!r} (shipped: {was!r})")
+    print(f"  run.cold_start_s = {settings.run.cold_start_s!r} (shipped: {shipped.run.cold_start_s!r})")
+    print(f"  repair.provider = {settings.provider!r} (the EC2 emulator on this machine)", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """One line of the injector's own log."""
+
+    monotonic_s: float
+    wall: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault that was thrown under a running job, and what Slurm showed from then on."""
+
+    injection: Injection
+    trace: Trace
+    story: Mapping[str, Any]
+    """The incident as the API tells it, with timeline and timings."""
+
+
+class Stage:
+    """Throws one fault at a time, each under a fresh job, and waits until all is well again."""
+
+    def __init__(self, made: Site, watcher: Watcher, *, queue: int = 0) -> None:
+        self._site = made
+        self._watcher = watcher
+        self._queue = queue
+        self._injector = Injector(made.practice)
+        self._seen: set[str] = set()
+
+    def strike(self, fault: Callable[[Injector, str], None], *, heal_within_s: float) -> Struck:
+        """One fault on a random node of a job that trains. Raises Unavailable when it is not healed in time."""
+        wait("a spare", _READY_WITHIN_S, self._spare_ready)
+        job_id = self._submit()
+        trace = self._watcher.follow(self._site.practice.nodes[0], job_id)
+        wait("training", _READY_WITHIN_S, lambda: _trains(trace))
+        others = self._injector.fill_queue(self._queue) if self._queue else []
+        victim = random.choice(self._site.scheduler.job(job_id).nodes)
+        trace = self._watcher.follow(victim, job_id)
+        fault(self._injector, victim)
+        injection = self._injection()
+        wait("the job", heal_within_s, lambda: came_back(trace, injection.monotonic_s))
+        incident = wait("the incident's end", heal_within_s, self._closed_incident)
+        wait("the node", heal_within_s, lambda: trace.looks[-1] if not trace.looks[-1].out else None)
+        story = get(self._site, f"/v1/incidents/{incident}")
+        self._clear(job_id, *others)
+        return Struck(injection, trace, story)
+
+    def _submit(self) -> int:
+        script = Path(jobs.__file__).with_name("train.sbatch").read_text()
+        stamp = f'set -eu\necho "{FIRST_LINE} $(date +%s.%N)"\n'
+        script = script.replace("#SBATCH --output=train-%j.out\n", "").replace("set -eu\n", stamp)
+        folder = self._site.folder / "jobs"
+        export = f"--export=ALL,HOLDFAST_PYTHON={sys.executable},HOLDFAST_TRAIN_DIR={folder}/ckpt-{time.monotonic_ns()}"
+        return self._site.practice.sbatch(script, export, "--exclusive", f"--nodes={WORKERS}")
+
+    def _injection(self) -> Injection:
+        lines = (self._site.folder / "injections.jsonl").read_text().splitlines()
+        said = json.loads(lines[-1])
+        return Injection(said["monotonic_s"], said["wall"], said["node"])
+
+    def _spare_ready(self) -> str | None:
+        try:
+            pool = self._site.scheduler.reservation(SPARES).nodes
+        except NotFound:
+            return None
+        ready = [name for name in pool if self._site.scheduler.node(name).base_state == "IDLE"]
+        shown = {node["name"]: node for node in get(self._site, "/v1/nodes")["nodes"]}
+        heard = all(any(a["status"] == "heard" for a in node["agents"]) for node in shown.values())
+        idle = all(not self._site.scheduler.node(name).out_of_service for name in self._site.practice.nodes)
+        return ready[0] if ready and heard and idle else None
+
+    def _closed_incident(self) -> str | None:
+        shown = get(self._site, "/v1/incidents")["incidents"]
+        fresh = [row for row in shown if row["id"] not in self._seen]
+        if not fresh or any(row["state"] != "closed" for row in fresh):
+            return None
+        story = get(self._site, f"/v1/incidents/{fresh[0]['id']}")
+        if any(r["phase"] not in ("resumed", "gone", "held", "left_alone") for r in story["recoveries"]):
+            return None
+        self._seen |= {row["id"] for row in fresh}
+        return str(max(fresh, key=lambda row: row["opened_at"])["id"])
+
+    def _clear(self, *job_ids: int) -> None:
+        self._watcher.rest()
+        for job_id in job_ids:
+            try:
+                self._site.practice.command("scancel", str(job_id))
+            except Rejected as error:
+                print(f"  scancel {job_id}: {error}")
+        wait(
+            "an empty cluster", _READY_WITHIN_S, lambda: self._site.practice.command("squeue", "-h", "-a") == "" or None
+        )
+
+
+def came_back(trace: Trace, since_s: float) -> float | None:
+    """When the job's program said that it goes on; None: not yet."""
+    return trace.line("resumed from step", since_s)
+
+
+def _trains(trace: Trace) -> bool | None:
+    """It has saved a checkpoint, and steps beyond it are at stake."""
+    lines = [line for _, line in tuple(trace.lines)]
+    saved = [number for number, line in enumerate(lines) if line.startswith("checkpoint step")]
+    return True if saved and any(line.startswith("step") for line in lines[saved[-1] :]) else None
+
+
+def wait(what: str, within_s: float, ready: Callable[[], T | None]) -> T:
+    """What ``ready`` returns once it is not None. Raises Unavailable."""
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        try:
+            found = ready()
+        except OutsideError:
+            found = None
+        if found is not None:
+            return found
+        time.sleep(0.1)
+    raise Unavailable(f"{what}: not within {within_s:.0f} s")
