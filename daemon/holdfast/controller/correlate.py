@@ -21,6 +21,10 @@ NO_INCIDENT = "-"
 _SEVERITY_RANK = {Severity.WARNING: 0, Severity.DEGRADED: 1, Severity.FATAL: 2}
 _REMEDY_RANK = {remedy: rank for rank, remedy in enumerate(Remedy)}
 
+_STILL_ITS_FAULT = frozenset(
+    {IncidentState.WATCHING, IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.AWAITING_HUMAN}
+)
+
 NewId = Callable[[datetime], str]
 
 
@@ -58,7 +62,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
         i.id: i for i in opened.values() if i.node == finding.node
     }
     window = timedelta(seconds=world.policy.join_window_s)
-    for incident in sorted(candidates.values(), key=lambda i: i.id):
+    for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
         if incident.state is IncidentState.SUSPECTED:
             continue  # a silent node is no fault; evidence of one stands by itself
         acting = incident.state is not IncidentState.WATCHING
@@ -109,7 +113,7 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
     """The incident with this finding in it. Evidence of another machine (a replacement under test) changes nothing of it."""
     if finding.consequence or (incident.instance_id and finding.instance_id not in ("", incident.instance_id)):
         return incident
-    if incident.state not in (IncidentState.WATCHING, IncidentState.OPEN, IncidentState.CONTAINED):
+    if incident.state not in _STILL_ITS_FAULT:
         return incident  # the fault is being repaired: what else shows meanwhile is evidence
     raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
     remedy = max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__)

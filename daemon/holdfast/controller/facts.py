@@ -52,10 +52,17 @@ def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentVi
     return max(heard, key=lambda a: a.last_heard, default=None)
 
 
+SLURMS_OWN = frozenset({"Not responding", "Node unexpectedly rebooted"})
+"""Reasons that slurmctld itself gives a node; they are nobody's word."""
+
+
 def drained_by(node: Node) -> str | None:
-    """``ours`` when the reason names a Holdfast incident, ``foreign`` when somebody else took it out, None when in service."""
+    """``ours`` when the reason names a Holdfast incident, ``foreign`` when somebody else took it out, ``slurm`` when slurmctld set it
+    DOWN by itself, None when it is in service."""
     if not node.out_of_service:
         return None
+    if node.reason in SLURMS_OWN or (node.down and not node.reason):
+        return "slurm"
     return "ours" if incident_of_reason(node.reason) is not None else "foreign"
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
+from holdfast.model.action import IntentState
 from holdfast.model.book import Change, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
@@ -49,7 +50,23 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
         return _after_the_stop(world, recovery, job)
     if job.state in _ENDED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job ended by itself: {job.state}"), []
+    if recovery.phase in _ORDERED and not _cause_acts(world, recovery) and not _stop_ordered(world, recovery):
+        return replace(recovery, phase=RecoveryPhase.GONE, note="its incident is over or an operator's: left as it is"), []
     return recovery, []
+
+
+def _cause_acts(world: World, recovery: Recovery) -> bool:
+    incident = world.book.incidents.get(recovery.incident_id)
+    return incident is not None and facts.acting(incident)
+
+
+def _stop_ordered(world: World, recovery: Recovery) -> bool:
+    """The stop is on its way, or done and Slurm is to show it."""
+    incident = world.book.incidents.get(recovery.incident_id)
+    down = f"SetDown/{incident.node}" if incident is not None and recovery.via_down else None
+    steps = (f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}", down)
+    attempts = [i for step in steps if step for i in world.book.attempts(recovery.incident_id, step)]
+    return any(not i.settled or i.state is IntentState.DONE for i in attempts)
 
 
 def _next_run_started(recovery: Recovery) -> tuple[Recovery, list[Event]]:

@@ -32,7 +32,7 @@ class Choice(NamedTuple):
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
     node = view.nodes[incident.node]
-    if facts.drained_by(node) == "foreign" and incident.node not in world.book.marks:
+    if facts.drained_by(node) == "foreign":
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not incident.dead and not facts.free_of_jobs(view, incident.node):

@@ -11,7 +11,7 @@ from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, legal
 
@@ -74,7 +74,8 @@ def _watching(world: World, incident: Incident) -> Step:
 
 def _open(world: World, view: ClusterView, incident: Incident) -> Step:
     node = view.nodes[incident.node]
-    contained = node.down if incident.dead else node.out_of_service
+    by_hand = facts.drained_by(node) == "foreign"
+    contained = node.down if incident.dead and not by_hand else node.out_of_service
     if contained:
         detail = {"by": facts.drained_by(node), "state": node.base_state, "reason": node.reason}
         event = Event(
@@ -111,7 +112,15 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
             return replace(incident, note="collecting evidence"), []
 
 
+def _taken_over(incident: Incident, node: Node) -> Step:
+    """Somebody took the node over while it was being repaired: what was launched for it is given back (the attempt is over)."""
+    note = f"{node.reason_user or 'somebody'} took the node over ({node.reason!r}): theirs to repair and to resume"
+    return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=incident.repair_attempt + 1, note=note), []
+
+
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Step:
+    if facts.drained_by(view.nodes[incident.node]) == "foreign":
+        return _taken_over(incident, view.nodes[incident.node])
     new = replacement.new_instance(world, incident)
     failed = replacement.failure(world, incident)
     if failed is not None:
@@ -134,7 +143,11 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
         event = Event(world.now, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
         return replace(incident, state=_S.CLOSED, note="repaired, validated, back in service"), [event]
     if undrain is None and not view.nodes[incident.node].out_of_service:
-        return replace(incident, state=_S.AWAITING_HUMAN, note="somebody put the node back before it was validated"), []
+        note = "somebody put the node back before it was validated"
+        attempt = incident.repair_attempt + 1
+        return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=attempt, note=note), []
+    if facts.drained_by(view.nodes[incident.node]) == "foreign":
+        return _taken_over(incident, view.nodes[incident.node])
     failed = replacement.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)

@@ -60,6 +60,8 @@ def failure(world: World, incident: Incident) -> str | None:
     instance = serving_instance(world, incident)
     checked = validation(world, incident)
     if checked is None:
+        if done is None and world.book.attempts(incident.id, launch_step(incident)):
+            return None  # no machine yet: a lack of capacity is no fault of a machine
         since = done.finished_at if done is not None else incident.state_since
         limit_s = world.policy.repair.launch_timeout_s
         if since is not None and world.now - since > timedelta(seconds=limit_s):
@@ -83,8 +85,11 @@ def _new_findings(world: World, incident: Incident, instance: str) -> str | None
     for finding in world.book.findings.values():
         if finding.node != incident.node or finding.cleared_at is not None or finding.severity is Severity.WARNING:
             continue
-        if finding.instance_id == instance and new_instance(world, incident) is not None:
-            return f"the new machine has a fault: {finding.check} {finding.code}: {finding.summary}"
+        new = new_instance(world, incident) is not None
+        since = incident.state_since
+        if finding.instance_id == instance and (new or (since is not None and finding.received_at > since)):
+            machine = "new" if new else "same"
+            return f"the {machine} machine has a fault: {finding.check} {finding.code}: {finding.summary}"
     return None
 
 

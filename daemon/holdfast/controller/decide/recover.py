@@ -27,8 +27,16 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
-_RECOVERING = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
+_RECOVERING = (
+    IncidentState.OPEN,
+    IncidentState.CONTAINED,
+    IncidentState.REPAIRING,
+    IncidentState.VALIDATING,
+    IncidentState.AWAITING_HUMAN,
+)
 _FAILED = frozenset({"FAILED", "NODE_FAIL"})
+_MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
+_TOLD = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.LEFT_ALONE})
 CONSENT_WORD = "holdfast"
 """``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
 
@@ -111,6 +119,9 @@ class _Plan:
             job.key, job.restarts
         )
         failed = job.state in _FAILED
+        cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
+        if known is not None and (cause is None or not cause.open) and known.phase in _MAY_BEGIN_ANEW:
+            known = None  # its fault is over, this one is another
         if known is None:
             self._begin(incident, job, self._new(incident, job), failed=failed)
         elif known.phase is RecoveryPhase.AWAITING_CONSENT and (failed or incident.dead or consent(self.world, job)):
@@ -119,6 +130,10 @@ class _Plan:
             self._begin(incident, job, known, failed=failed)
         elif known.phase is RecoveryPhase.STOPPING and not known.via_down:
             self._requeue(known, job, failed=failed)
+        elif known.phase is RecoveryPhase.HELD:
+            self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
+        elif known.phase in _TOLD:
+            self._tell(incident, job, known.note)
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
         record = self.world.book.checkpoints.get(job.key.job_id)
@@ -169,20 +184,25 @@ class _Plan:
         if recovery.phase is phase:
             return
         self.recoveries[recovery.id] = replace(recovery, phase=phase, note=text)
+        self._tell(incident, job, text)
+
+    def _tell(self, incident: Incident, job: Job, text: str) -> None:
         step = f"TellOwner/{job.key.job_id}r{job.restarts}"
         if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
             action = TellOwner(job.key, f"holdfast[{incident.id}]: {text}")
             self.proposals.append(Proposal(incident.id, step, action, text, order=90))
 
     def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: budget.Refusal) -> None:
-        step = f"HoldJob/{job.key.job_id}r{job.restarts}"
-        if not facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
-            return
         self.recoveries[recovery.id] = replace(
             recovery, phase=RecoveryPhase.HELD, note=refusal.text, suspect=refusal.suspect
         )
-        action = HoldJob(job.key, f"holdfast[{incident.id}]: {refusal.text}")
-        self.proposals.append(Proposal(incident.id, step, action, refusal.text, stops_running_job=facts.holds(job)))
+        self._order_hold(incident, job, refusal.text)
+
+    def _order_hold(self, incident: Incident, job: Job, why: str) -> None:
+        step = f"HoldJob/{job.key.job_id}r{job.restarts}"
+        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+            action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
+            self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
 
     def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
         suspects = facts.suspect_nodes(self.world)
