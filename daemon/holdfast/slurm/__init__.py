@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, Unavailable
 from holdfast.ports import Scheduler
+from holdfast.slurm import pyslurm_twin
 from holdfast.slurm.commands import SlurmCommands
 
+_LOG = logging.getLogger(__name__)
 CLIENTS = ("auto", "commands", "pyslurm")
 
 
 def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
-    """The twin of this name; ``auto``: the best that there is for the running release, which today is commands.
+    """The twin of this name; ``auto``: pyslurm where it is installed for exactly the running release, else the commands.
 
-    Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm, whose twin does not exist yet."""
+    Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm where it is missing or was made for another
+    release than the running one. While slurmctld is away the release is not known: ``auto`` then takes the commands, and
+    pyslurm is believed to fit."""
     if client not in CLIENTS:
         raise ConfigError(f"slurm_client {client!r} is none of {', '.join(CLIENTS)}")
+    commands = SlurmCommands(env=env)
+    if client == "commands":
+        return commands
+    why_not = _why_no_pyslurm(commands, unknown_fits=client == "pyslurm")
+    if not why_not:
+        return pyslurm_twin.SlurmPyslurm(env=env)
     if client == "pyslurm":
-        raise ConfigError("slurm_client pyslurm is not available in this release of Holdfast: use commands or auto")
-    return SlurmCommands(env=env)
+        raise ConfigError(f"slurm_client pyslurm cannot be used: {why_not}; use commands or auto")
+    _LOG.info("slurm_client=commands because %s", why_not)
+    return commands
+
+
+def _why_no_pyslurm(commands: SlurmCommands, *, unknown_fits: bool) -> str:
+    """Empty when it can be used."""
+    installed = pyslurm_twin.installed_version()
+    if installed is None:
+        return "pyslurm is not installed"
+    try:
+        running = commands.version()
+    except Unavailable as error:
+        return "" if unknown_fits else f"the running release is not known: {error}"
+    return "" if pyslurm_twin.fits(installed, running) else f"pyslurm {installed} was not made for Slurm {running}"

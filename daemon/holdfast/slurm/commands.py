@@ -46,14 +46,19 @@ class SlurmCommands:
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
         nodes = [parse.node(line) for line in records.lines(self._scontrol("show", "node", "-o"))]
-        reservations = [parse.reservation(line) for line in records.lines(self._scontrol("show", "reservation", "-o"))]
+        reservations = self.reservations()
         return ClusterView(
             cluster=cluster,
             read_at=datetime.fromtimestamp(self._now(), UTC),
             nodes={node.name: node for node in nodes},
             jobs=self._jobs(),
-            reservations={reservation.name: reservation for reservation in reservations},
+            reservations=reservations,
         )
+
+    def reservations(self) -> dict[str, Reservation]:
+        """All reservations by name."""
+        found = [parse.reservation(line) for line in records.lines(self._scontrol("show", "reservation", "-o"))]
+        return {reservation.name: reservation for reservation in found}
 
     def node(self, name: str) -> Node:
         return parse.node(self._one(self._scontrol("show", "node", name, "-o"), f"no node {name}"))

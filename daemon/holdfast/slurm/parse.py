@@ -21,6 +21,8 @@ _USER = re.compile(r"(.*)\((\d+)\)$")
 _DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
+_STATE_SIGNS = "*~#!%$@^-"
+"""sinfo(1): signs after a state; the star is for a node that does not respond."""
 _UNITS_S = (86400, 3600, 60, 1)
 
 
@@ -125,15 +127,12 @@ def node(record: str) -> Node:
     found = fields(record)
     if not found.get("NodeName"):
         raise Rejected(f"not a node record: {record[:80]!r}")
-    base, *flags = re.split(r"\+", found.get("State", "UNKNOWN"))
+    base, flags = node_state(found.get("State", "UNKNOWN"))
     reason = _REASON.search(record)
-    marks = {flag.rstrip("*~#!%$@^-") for flag in flags}
-    if base.endswith("*"):
-        marks.add("NOT_RESPONDING")
     return Node(
         name=found["NodeName"],
-        base_state=base.rstrip("*~#!%$@^-"),
-        flags=frozenset(marks),
+        base_state=base,
+        flags=flags,
         reason=reason[1] if reason else found.get("Reason", ""),
         reason_user=reason[2] if reason else "",
         reason_time=time_or_none(reason[3]) if reason else None,
@@ -145,6 +144,15 @@ def node(record: str) -> Node:
         boot_time=time_or_none(found.get("BootTime", "")),
         slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
     )
+
+
+def node_state(text: str) -> tuple[str, frozenset[str]]:
+    """Base state and flags of a text such as ``MIXED+DRAIN`` or ``DOWN*+DRAIN``."""
+    base, *flags = text.split("+")
+    marks = {flag.rstrip(_STATE_SIGNS) for flag in flags}
+    if base.endswith("*"):
+        marks.add("NOT_RESPONDING")
+    return base.rstrip(_STATE_SIGNS), frozenset(marks)
 
 
 def reservation(record: str) -> Reservation:

@@ -1,0 +1,178 @@
+"""From pyslurm's attributes to the nouns of ``model.cluster``. Pure; the attributes of pyslurm 24.11, each None where unset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ClusterShell.RangeSet import RangeSet, RangeSetException
+
+from holdfast.model.cluster import Job, JobKey, Node
+from holdfast.model.errors import Rejected
+from holdfast.slurm.parse import hosts, node_state
+from holdfast.slurm.records import printable
+
+Attributes = Mapping[str, Any]
+
+NODE_ATTRIBUTES = (
+    "name",
+    "state",
+    "reason",
+    "reason_time",
+    "address",
+    "slurmd_port",
+    "partitions",
+    "configured_gres",
+    "boot_time",
+    "slurmd_start_time",
+)
+"""Of ``pyslurm.Node``; ``reason_user`` besides."""
+JOB_ATTRIBUTES = (
+    "id",
+    "name",
+    "user_id",
+    "account",
+    "partition",
+    "qos",
+    "state",
+    "state_reason",
+    "requeue_count",
+    "is_requeueable",
+    "is_batch_job",
+    "num_nodes",
+    "allocated_nodes",
+    "required_nodes",
+    "excluded_nodes",
+    "resource_sharing",
+    "priority",
+    "reservation",
+    "comment",
+    "admin_comment",
+    "submit_time",
+    "start_time",
+    "end_time",
+    "eligible_time",
+    "time_limit",
+    "exit_code",
+    "exit_code_signal",
+    "heterogeneous_id",
+    "array_id",
+    "array_task_id",
+    "array_tasks_waiting",
+    "working_directory",
+    "standard_output",
+)
+"""Of ``pyslurm.Job``; ``user_name`` and ``layout`` (node → GRES held there) besides."""
+_INFINITE = 0xFFFFFFFF
+"""slurm.h: INFINITE."""
+
+
+def node(found: Attributes) -> Node:
+    """One node. Raises Rejected when it has no name."""
+    if not found["name"]:
+        raise Rejected("pyslurm gave a node without a name")
+    base, flags = node_state(found["state"] or "UNKNOWN")
+    gres = found["configured_gres"] or {}
+    reason = found["reason"] or ""
+    return Node(
+        name=found["name"],
+        base_state=base,
+        flags=flags,
+        reason=reason,
+        reason_user=(found["reason_user"] or "") if reason else "",
+        reason_time=_time(found["reason_time"]) if reason else None,
+        address=found["address"] or "",
+        port=_number(found["slurmd_port"], 6818),
+        partitions=tuple(found["partitions"] or ()),
+        gres=",".join(f"{name}:{count}" for name, count in gres.items()),
+        gpu_count=sum(_number(count) for name, count in gres.items() if _is_gpu(name)),
+        boot_time=_time(found["boot_time"]),
+        slurmd_start_time=_time(found["slurmd_start_time"]),
+    )
+
+
+def job(found: Attributes, cluster: str) -> Job:
+    """One job. Raises Rejected when what identifies a job is missing."""
+    submitted = _time(found["submit_time"])
+    if not found["id"] or submitted is None:
+        raise Rejected(f"pyslurm gave a job without id or submit time: {found['id']!r}")
+    limit_min = found["time_limit"]
+    return Job(
+        key=JobKey(cluster, found["id"], submitted),
+        name=printable(found["name"] or ""),
+        user=found["user_name"],
+        uid=_number(found["user_id"]),
+        account=printable(found["account"] or ""),
+        partition=found["partition"] or "",
+        qos=found["qos"] or "",
+        state=found["state"] or "",
+        reason=_reason(found["state_reason"]),
+        restarts=_number(found["requeue_count"]),
+        requeue=bool(found["is_requeueable"]),
+        batch=bool(found["is_batch_job"]),
+        num_nodes=_number(found["num_nodes"]),
+        nodes=hosts(found["allocated_nodes"] or ""),
+        required_nodes=hosts(found["required_nodes"] or ""),
+        excluded_nodes=hosts(found["excluded_nodes"] or ""),
+        gpu_minors=gpu_minors(found["layout"]),
+        exclusive=found["resource_sharing"] == "NO",
+        priority=_INFINITE if found["priority"] == "UNLIMITED" else _number(found["priority"]),
+        reservation=found["reservation"] or "",
+        comment=printable(found["comment"] or ""),
+        admin_comment=printable(found["admin_comment"] or ""),
+        start_time=_time(found["start_time"]),
+        end_time=_time(found["end_time"]),
+        eligible_time=_time(found["eligible_time"]),
+        time_limit_s=limit_min * 60 if isinstance(limit_min, int) else None,
+        exit_code=f"{_number(found['exit_code'])}:{_number(found['exit_code_signal'])}",
+        het_leader=found["heterogeneous_id"] or None,
+        array_task_id=_array_task(found),
+        work_dir=printable(found["working_directory"] or ""),
+        stdout=printable(found["standard_output"] or ""),
+    )
+
+
+def gpu_minors(layout: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[int]]:
+    """Node → GRES indices of GPUs that the job holds there. Nodes without a GPU, or without indices, are absent."""
+    held: dict[str, frozenset[int]] = {}
+    for name, gres in layout.items():
+        indices: set[int] = set()
+        for kind, share in gres.items():
+            if _is_gpu(kind) and isinstance(share, Mapping):
+                indices |= _indices(str(share.get("indexes", "")))
+        if indices:
+            held[name] = frozenset(indices)
+    return held
+
+
+def _indices(text: str) -> set[int]:
+    try:
+        return {int(index) for index in RangeSet(text)} if text else set()
+    except RangeSetException:
+        return set()
+
+
+def _is_gpu(gres: str) -> bool:
+    return gres == "gpu" or gres.startswith("gpu:")
+
+
+def _array_task(found: Attributes) -> int | None:
+    """pyslurm shows task 0 as None; a record of an array that stands for no waiting tasks is one task."""
+    task: int | None = found["array_task_id"]
+    if task is None and found["array_id"] and not found["array_tasks_waiting"]:
+        return 0
+    return task
+
+
+def _reason(text: str | None) -> str:
+    """As scontrol prints it: one word, nothing for None."""
+    return "" if text in {None, "", "None"} else "_".join(str(text).split())
+
+
+def _time(seconds: int | None) -> datetime | None:
+    return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) and seconds else None
+
+
+def _number(value: object, absent: int = 0) -> int:
+    return value if isinstance(value, int) else absent

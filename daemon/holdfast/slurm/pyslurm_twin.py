@@ -1,0 +1,178 @@
+"""The pyslurm twin of the Scheduler port: one message to slurmctld where the commands twin starts processes.
+
+pyslurm is bound to one release of Slurm and licensed GPL-2.0: installed by the site, never a dependency, imported only in a
+process of its own (``pyslurm_worker``). Proved with pyslurm 24.11.0 on Slurm 24.11 (``docs/verified.md``).
+
+What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
+
+- ``create_reservation``, ``set_reservation_nodes``, ``delete_reservation``, ``reservation`` and the view's reservations: there
+  is no class for them; the old function interface is going away.
+- ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
+- ``reboot``: not there.
+- ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
+- ``set_excluded_nodes`` and ``set_job_reservation`` with nothing: it sends no empty text, so it cannot clear.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.slurm import pyslurm_records
+from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.pyslurm_client import PyslurmClient
+from holdfast.slurm.records import printable
+
+_FIRST_WITH_CLASSES = (23, 2)
+"""pyslurm's changelog: Nodes, Jobs and the other classes came with 23.2.0."""
+_RUNNING = frozenset({"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED"})
+
+
+def installed_version() -> str | None:
+    """Version of the pyslurm that is installed, None without one. Imports nothing of it."""
+    try:
+        return importlib.metadata.version("pyslurm")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def fits(pyslurm: str, slurm: str) -> bool:
+    """Whether this pyslurm was made for this release of Slurm: the first two numbers agree (24.5.1 is for 24.05.x), and it
+    has the interface of classes."""
+    release = _release(pyslurm)
+    return release is not None and release >= _FIRST_WITH_CLASSES and release == _release(slurm)
+
+
+def _release(version: str) -> tuple[int, int] | None:
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+class SlurmPyslurm:
+    """Implements :class:`holdfast.ports.Scheduler`. Safe to call from several threads at a time."""
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        deadline_s: float = 10.0,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``env``: SLURM_CONF and PATH where they are not this process's own. ``deadline_s``: of each call."""
+        self._commands = SlurmCommands(env=env, deadline_s=deadline_s)
+        self._client = PyslurmClient(env, deadline_s)
+        self._now = now
+        self._cluster = ""
+
+    def close(self) -> None:
+        """End pyslurm's process. A later call starts another."""
+        self._client.close()
+
+    def view(self) -> ClusterView:
+        cluster = self._cluster_name()
+        nodes = [pyslurm_records.node(found) for found in self._ask("nodes")]
+        reservations = self._commands.reservations()
+        jobs = [pyslurm_records.job(found, cluster) for found in self._ask("jobs")]
+        return ClusterView(
+            cluster=cluster,
+            read_at=datetime.fromtimestamp(self._now(), UTC),
+            nodes={node.name: node for node in nodes},
+            jobs={job.key.job_id: job for job in sorted(jobs, key=lambda job: job.key.job_id)},
+            reservations=reservations,
+        )
+
+    def node(self, name: str) -> Node:
+        return pyslurm_records.node(self._ask("node", name=name))
+
+    def job(self, job_id: int) -> Job:
+        return pyslurm_records.job(self._ask("job", job_id=job_id), self._cluster_name())
+
+    def version(self) -> str:
+        return self._commands.version()
+
+    def config(self) -> dict[str, str]:
+        return self._commands.config()
+
+    def drain(self, node: str, reason: str) -> None:
+        self._ask("update_node", name=node, state="DRAIN", reason=printable(reason))
+
+    def undrain(self, node: str) -> None:
+        try:
+            self._ask("update_node", name=node, state="RESUME")
+        except NotFound:
+            raise
+        except Rejected:
+            # Slurm refuses RESUME for a node that is in service; then there is nothing to do.
+            if self.node(node).out_of_service:
+                raise
+
+    def set_down(self, node: str, reason: str) -> None:
+        # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
+        self.drain(node, reason)
+        self._ask("update_node", name=node, state="DOWN", reason=printable(reason))
+
+    def requeue(self, job_id: int) -> None:
+        self._ask("requeue", job_id=job_id, hold=False)
+
+    def release(self, job_id: int, *, reservation: str | None = None) -> None:
+        self._commands.release(job_id, reservation=reservation)
+
+    def hold(self, job_id: int, reason: str) -> None:
+        if self.job(job_id).state in _RUNNING:
+            self._ask("requeue", job_id=job_id, hold=True)
+        else:
+            self._ask("hold", job_id=job_id)
+        self.tell_owner(job_id, reason)
+
+    def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
+        if nodes:
+            self._ask("update_job", job_id=job_id, excluded_nodes=list(nodes))
+        else:
+            self._commands.set_excluded_nodes(job_id, nodes)
+
+    def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
+        if reservation:
+            self._ask("update_job", job_id=job_id, reservations=[reservation])
+        else:
+            self._commands.set_job_reservation(job_id, None)
+
+    def tell_owner(self, job_id: int, text: str) -> None:
+        self._ask("update_job", job_id=job_id, admin_comment=printable(text))
+
+    def create_reservation(
+        self,
+        name: str,
+        nodes: tuple[str, ...],
+        *,
+        users: tuple[str, ...],
+        duration_s: int | None,
+        hold_for_job: bool = False,
+    ) -> None:
+        self._commands.create_reservation(name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job)
+
+    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
+        self._commands.set_reservation_nodes(name, nodes)
+
+    def delete_reservation(self, name: str) -> None:
+        self._commands.delete_reservation(name)
+
+    def reservation(self, name: str) -> Reservation:
+        return self._commands.reservation(name)
+
+    def reboot(self, node: str, reason: str) -> None:
+        self._commands.reboot(node, reason)
+
+    def _ask(self, verb: str, **arguments: Any) -> Any:
+        return self._client.ask(verb, **arguments)
+
+    def _cluster_name(self) -> str:
+        """It needs a restart of slurmctld, and of what it rules, to change."""
+        if not self._cluster:
+            self._cluster = self._commands.config()["ClusterName"]
+        return self._cluster

@@ -1,0 +1,91 @@
+"""The pyslurm twin under the contract, where pyslurm is installed for the release of Slurm that is here, and what only it can
+be asked. ``./dev slurm-24.11 --pyslurm FOLDER`` builds one (``docs/verified.md``)."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from holdfast.ports import Scheduler
+from holdfast.practice import Practice
+from holdfast.slurm import open_scheduler
+from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.pyslurm_twin import SlurmPyslurm, fits, installed_version
+from slurm.contract import SchedulerContract
+from support.practice import eventually
+
+
+def _why_not() -> str:
+    installed = installed_version()
+    if installed is None:
+        return "pyslurm is not installed"
+    try:
+        words = subprocess.run(
+            ["slurmctld", "-V"], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.split()
+    except (OSError, subprocess.SubprocessError):
+        return "slurmctld is not here"
+    return "" if fits(installed, words[-1]) else f"pyslurm {installed} was not made for Slurm {words[-1]}"
+
+
+WHY_NOT = _why_not()
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+class TestPyslurm(SchedulerContract):
+    @pytest.fixture
+    def slurm(self, practice: Practice) -> Iterator[Scheduler]:
+        twin = SlurmPyslurm(env=practice.command_env(), deadline_s=4)
+        yield twin
+        twin.close()
+
+    def open(self, env: Mapping[str, str]) -> Scheduler:
+        return SlurmPyslurm(env=env, deadline_s=4)
+
+    def test_auto_takes_it(self, practice: Practice) -> None:
+        twin = open_scheduler("auto", env=practice.command_env())
+        assert isinstance(twin, SlurmPyslurm)
+        assert twin.view().cluster == practice.spec.name
+        twin.close()
+
+    def test_it_sees_what_the_commands_see(self, slurm: Scheduler, practice: Practice) -> None:
+        self.running(
+            slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:3", "--time=1:30:00", "--exclusive", "--comment=a b"
+        )
+        practice.sbatch("sleep 60", "--array=0-1%1", "-N1", "--begin=now+1hour", "--exclude=n3,n5")
+        practice.sbatch("sleep 60", "--array=0-1", "-N1", "-w", "n3")
+        practice.sbatch("exit 3")
+        practice.sbatch("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nsleep 60\n", "--begin=now+1hour")
+        slurm.drain("n4", "test: a b")
+        practice.machine("n5").power_loss()
+        slurm.set_down("n5", "test: dead")
+        commands = SlurmCommands(env=practice.command_env())
+        eventually(lambda: sorted(job.state for job in commands.view().jobs.values()).count("RUNNING") == 3)
+        eventually(lambda: any(job.state == "FAILED" for job in commands.view().jobs.values()))
+        ours, theirs = slurm.view(), commands.view()
+        assert ours.nodes == theirs.nodes
+        assert ours.jobs == theirs.jobs
+        assert all(slurm.node(name) == commands.node(name) for name in practice.nodes)
+        assert all(slurm.job(number) == commands.job(number) for number in theirs.jobs)
+
+    def test_a_change_changes_nothing_else(self, slurm: Scheduler, practice: Practice) -> None:
+        options = [
+            "--begin=now+1hour",
+            "--mail-type=END",
+            "--deadline=now+10hours",
+            "--time=2:00:00",
+            "--nice=7",
+            "--requeue",
+        ]
+        job_id = practice.sbatch(
+            "sleep 60", *options, "--contiguous", "--exclusive", "--mem=100", "--no-kill", "--reboot"
+        )
+        before = practice.command("scontrol", "show", "job", "-o", str(job_id)).split()
+        slurm.tell_owner(job_id, "word")
+        slurm.set_excluded_nodes(job_id, ("n1", "n3"))
+        after = practice.command("scontrol", "show", "job", "-o", str(job_id)).split()
+        assert sorted(set(after) - set(before)) == ["AdminComment=word", "ExcNodeList=n[1,3]"]
+        assert sorted(set(before) - set(after)) == ["ExcNodeList=(null)"]
