@@ -1,14 +1,40 @@
-"""What all rooms' tests share."""
+"""What all rooms' tests share: their order, and how hard Hypothesis tries."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["support.practice"]
 
-_SLOW = ("slurm", "postgresql", "soak")
+_ORDER = ("slow", "aws", "postgresql", "slurm", "soak")
+
+# The same examples each time and no deadline, so that a busy machine fails nothing; ./dev soak looks for new ones.
+settings.register_profile(
+    "normal",
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "soak",
+    max_examples=20_000,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("soak" if "HOLDFAST_SOAK_SEED" in os.environ else "normal")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
-    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in _SLOW))
+    """Quick tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    return max((_ORDER.index(mark.name) + 1 for mark in item.iter_markers() if mark.name in _ORDER), default=0)

@@ -139,6 +139,7 @@ def loaded_by(module: str) -> set[str]:
     return set(done.stdout.split()) - set(plain.stdout.split()) - sys.stdlib_module_names
 
 
+@pytest.mark.slow
 def test_a_node_needs_few_packages() -> None:
     """The agent's import closure; the NVML binding is loaded late, in the child that may hang."""
     loaded = loaded_by("holdfast.agent.main, holdfast.agent.agent")

@@ -78,6 +78,7 @@ def test_started_modules_exist(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here; ./dev setup does not install it")
+@pytest.mark.slow
 def test_systemd_understands_every_line(name: str, tmp_path: Path) -> None:
     text = (UNITS / f"{name}.service").read_text().replace("/opt/holdfast/bin/python", "/bin/true")
     copy = tmp_path / f"{name}.service"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 ALLOWED = {"holdfast", "holdfast_checks", "urllib3", "psutil"}
 """``pynvml`` is loaded by the child that talks to NVML only."""
 

@@ -12,6 +12,8 @@ from holdfast.practice.nvml import state
 from holdfast.practice.nvml.build import BuildError, build, environment
 from support.agent_bench import FakeController, Folder
 
+pytestmark = pytest.mark.slow
+
 GPUS = 2
 
 

@@ -14,6 +14,8 @@ import pytest
 from holdfast.agent.memory import Memory
 from support.agent_bench import PCI, XID, FakeController, Folder
 
+pytestmark = pytest.mark.slow
+
 
 @contextmanager
 def running(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:

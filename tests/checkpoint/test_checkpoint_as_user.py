@@ -15,6 +15,8 @@ from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify
 from holdfast_checkpoint.model import Survey
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey, parse_checkpoint, parse_survey
 
+pytestmark = pytest.mark.slow
+
 Build = Any
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 NOBODY = Identity(54321, 54321, (54322,))

@@ -72,6 +72,7 @@ def test_register_needs_a_job_and_says_when_no_agent_listens(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
+@pytest.mark.slow
 def test_root_judges_as_the_owner(build: Build, capsys: Out) -> None:
     good = build.holdfast(10)
     for path in [build.root, *build.root.rglob("*")]:
@@ -87,6 +88,7 @@ def test_root_judges_as_the_owner(build: Build, capsys: Out) -> None:
     assert capsys.readouterr().out == f"{good}\n"
 
 
+@pytest.mark.slow
 def test_the_library_alone_is_enough(build: Build) -> None:
     good = build.holdfast(10)
     package = Path(__file__).parents[2] / "training"

@@ -53,6 +53,7 @@ def killed_at(call: int, work: Callable[[], None]) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_killed_at_every_boundary(build: Build, tmp_path: Path) -> None:
     run_once(build.root, 0, 1)
     call, seen, again = 0, set(), True

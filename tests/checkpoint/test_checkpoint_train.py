@@ -14,6 +14,8 @@ import pytest
 
 from holdfast_checkpoint import latest
 
+pytestmark = pytest.mark.slow
+
 RANKS = 3
 
 

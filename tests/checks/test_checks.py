@@ -292,6 +292,7 @@ def test_the_registry_is_complete_and_says_where_numbers_come_from() -> None:
         assert check.severity is not Severity.FATAL or check.remedy is not Remedy.NONE
 
 
+@pytest.mark.slow
 def test_importing_the_checks_needs_only_the_standard_library() -> None:
     """The agent imports these; the binding of NVML belongs to the child alone, where a hang and its memory stay."""
     program = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast_checks.checks.xid import MAX_EVIDENCE_CHARS, join_split_lines, parse_live, parse_loose
@@ -36,7 +36,6 @@ TEXT = st.one_of(st.text(max_size=80), st.lists(st.one_of(PIECES, st.text(max_si
 
 
 @given(TEXT)
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_text_is_judged_or_passed_over(text: str) -> None:
     results = [parse_live(text, KNOWN), *(parse_loose(line) for line in join_split_lines([text]))]
     for result in filter(None, results):
@@ -50,7 +49,6 @@ def test_any_text_is_judged_or_passed_over(text: str) -> None:
 
 
 @given(TEXT, st.integers(0, 2**40), st.integers(0, 2**50), st.integers(0, 20), st.integers(0, 7))
-@settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_message_survives_the_record_format(text: str, seq: int, us: int, facility: int, priority: int) -> None:
     record = Record(seq, us, facility, priority, text)
     assert parse(render(record).removesuffix("\n")) == record

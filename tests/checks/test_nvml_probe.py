@@ -20,6 +20,8 @@ from holdfast_checks.probes.nvml import NvmlEvent, NvmlProbe, Outcome
 from holdfast_checks.snapshot import NvmlFailure, Reading, Snapshot
 from support.emulated_nvml import library
 
+pytestmark = pytest.mark.slow
+
 MakeProbe = Callable[..., NvmlProbe]
 
 

@@ -206,6 +206,7 @@ class TestPractice:
         assert words in got.err
 
 
+@pytest.mark.slow
 def test_help_is_quick_and_imports_nothing_heavy() -> None:
     """Best of three: another process may hold the machine."""
     took_s = []
@@ -236,6 +237,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
         assert verb in done.stdout
 
 
+@pytest.mark.slow
 def test_the_agents_verb_needs_no_typer() -> None:
     code = "import sys; sys.modules['typer'] = None; sys.modules['rich'] = None; from holdfast.cli import main; main()"
     env = {**os.environ, "PYTHONWARNINGS": "error"}

@@ -18,6 +18,8 @@ import pytest
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import BuildError, build, environment
 
+pytestmark = pytest.mark.slow
+
 Ask = Callable[[str], Any]
 
 

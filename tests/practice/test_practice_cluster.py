@@ -83,6 +83,7 @@ def test_down_after_a_crash_of_whoever_started_it(make_practice: MakePractice) -
     assert processes_of(practice) == []
 
 
+@pytest.mark.slow
 def test_a_recorded_pid_of_another_process_is_left_alone(make_practice: MakePractice) -> None:
     practice = make_practice(nodes=1)
     record = practice.processes.start("extra", ["sleep", "600"])

@@ -41,6 +41,7 @@ def test_an_empty_database_gets_the_schema_and_keeps_it(empty_url: str) -> None:
     again.close()
 
 
+@pytest.mark.slow
 def test_several_processes_may_open_an_empty_database_at_once(empty_url: str) -> None:
     opened: list[SqlStore] = []
     threads = [threading.Thread(target=lambda: opened.append(open_store(empty_url))) for _ in range(3)]
@@ -166,6 +167,7 @@ def test_sqlite_is_set_up_for_durability(tmp_path: Path, pragma: str, expected: 
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_several_processes_write_to_one_store(store: SqlStore, store_url: str) -> None:
     other = open_store(store_url)
 
@@ -201,6 +203,7 @@ WRITE_UNTIL_KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_a_change_whole_or_not_at_all(store: SqlStore, store_url: str) -> None:
     path = os.pathsep.join(p for p in sys.path if p)
     command = [sys.executable, "-c", textwrap.dedent(WRITE_UNTIL_KILLED), store_url]
