@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from holdfast.controller import facts
 from holdfast.model.action import (
     Action,
     AdoptSpare,
@@ -129,7 +130,7 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
 
 
 def _foreign(node: Node) -> bool:
-    return node.out_of_service and bool(node.reason) and incident_of_reason(node.reason) is None
+    return facts.drained_by(node) == "foreign"
 
 
 def _drain(action: Drain, outside: Outside) -> Outcome:
@@ -146,8 +147,8 @@ def _drain(action: Drain, outside: Outside) -> Outcome:
 
 def _set_down(action: SetDown, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    if _foreign(node) and not node.down:
-        raise Refused(f"{node.reason_user or 'somebody'} has drained the node: {node.reason!r} stays")
+    if _foreign(node):
+        raise Refused(f"{node.reason_user or 'somebody'} has taken the node out: {node.reason!r} stays")
     if not (node.down and node.draining):
         outside.scheduler.set_down(action.node, action.reason)
         node = outside.scheduler.node(action.node)
@@ -216,7 +217,12 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
         raise Refused(f"the job ended by itself: {job.state}")
     if job.state in ("PENDING", "REQUEUED"):
         return _done(f"it is {job.state} already")
-    outside.scheduler.requeue(action.job.job_id)
+    try:
+        outside.scheduler.requeue(action.job.job_id)
+    except Rejected:
+        if _job(action.job, outside).state in ("COMPLETING", "PENDING", "REQUEUED"):
+            return _done("it is on its way back to the queue already")
+        raise
     return _done("requeued")
 
 
@@ -268,6 +274,8 @@ def _terminate(action: Terminate, outside: Outside) -> Outcome:
     if not action.fence and serving is not None and serving.instance_id == action.instance_id:
         if not node.out_of_service:
             raise Refused(f"{action.node} is in service in Slurm")
+        if _foreign(node):
+            raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
         if node.completing or outside.scheduler.view().jobs_on(action.node):
             raise Unavailable(f"{action.node} still holds a job")
     outside.provider.terminate(action.instance_id)

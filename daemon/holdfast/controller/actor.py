@@ -15,17 +15,21 @@ from threading import Event as Stop
 from holdfast.controller.act import Outside, carry_out
 from holdfast.model.action import (
     Action,
+    AdoptSpare,
     Assign,
     CheckInstance,
     Drain,
     HoldJob,
+    HoldNodes,
     Intent,
     IntentState,
     Launch,
     Notify,
+    PromoteSpare,
     Requeue,
     SetDown,
     Terminate,
+    Undrain,
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import FencedOff, OutsideError
@@ -39,6 +43,7 @@ LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
 _PROVIDER = (Launch, Terminate, Assign, CheckInstance)
 _BRAKED = (Drain, SetDown, Requeue, HoldJob)
+_NOT_AFTER_THE_END = (*_BRAKED, Undrain, HoldNodes, PromoteSpare, Launch, Assign, AdoptSpare)
 
 
 def lane(action: Action) -> str:
@@ -55,7 +60,25 @@ def holds_back(book: Book, intent: Intent) -> bool:
     if book.paused is not None:
         return True
     tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
-    return tripped is not None and isinstance(intent.action, _BRAKED) and intent.planned_at < tripped
+    if tripped is None or intent.planned_at >= tripped or not isinstance(intent.action, _BRAKED):
+        return False
+    return not (isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action))
+
+
+def _stops_nobody(book: Book, action: Requeue) -> bool:
+    """The run is over already: jobs that failed or lost a node are recovered while a brake holds."""
+    recovery = book.recovery_of(action.job, action.restarts)
+    return recovery is not None and recovery.consent in ("it failed by itself", "it lost the node")
+
+
+def outlived(book: Book, intent: Intent) -> str:
+    """Why a step that was planned, and not begun, is no longer wanted: an operator ended its incident or took it over. Empty: it is."""
+    incident = book.incidents.get(intent.incident_id)
+    if intent.state is not IntentState.PLANNED or not isinstance(intent.action, _NOT_AFTER_THE_END) or incident is None:
+        return ""
+    if incident.acknowledged:
+        return f"the incident was taken over meanwhile: {incident.note}"
+    return "" if incident.open else f"the incident was closed meanwhile: {incident.note}"
 
 
 @dataclass
@@ -98,11 +121,21 @@ class Actor:
             queue = (intent.incident_id, lane(intent.action))
             if queue in taken:
                 continue
+            ended = outlived(book, intent)
+            if ended:
+                self._refuse(intent, lease.fence, ended)
+                continue
             taken.add(queue)
             if not holds_back(book, intent):
                 future = pool.submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
+
+    def _refuse(self, intent: Intent, fence: int, why: str) -> None:
+        try:
+            self.store.finish_intent(intent.key, fence, Outcome(IntentState.REFUSED, why), self.outside.clock.now())
+        except FencedOff as error:
+            log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
 
     def _lease(self) -> Lease | None:
         """The lease, if our controller holds it now."""

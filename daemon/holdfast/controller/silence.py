@@ -44,10 +44,17 @@ def freeze_reason(world: World) -> str | None:
     if world.frozen is not None:
         return world.frozen
     known = len(set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id})
-    silent = len(silent_nodes(world))
+    silent = sum(1 for n in silent_nodes(world) if not _explained(world, n))
     if silent > max(2, known * world.policy.death.silent_share_suspects_controller):
         return f"{silent} of {known} agents are silent at once: the controller's own network is the suspect"
     return None
+
+
+def _explained(world: World, node: str) -> bool:
+    """A node whose silence says nothing about the controller: it was pronounced dead, or somebody took it out of service."""
+    shown = world.view.nodes.get(node) if world.view is not None else None
+    dead = any(i.dead for i in world.book.open_on(node))
+    return dead or (shown is not None and shown.out_of_service)
 
 
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
@@ -133,7 +140,7 @@ def _judge(world: World, incident: Incident) -> Incident:
     dead = [a for a, v in verdicts if v is True]
     if alive:
         return replace(incident, note="cut off from the controller, but a peer reaches it: it lives, nothing is done")
-    if not dead:
+    if not dead or _still_asked(world, incident):
         return incident
     named = ", ".join(_name(a) for a in dead)
     return replace(
@@ -146,6 +153,15 @@ def _judge(world: World, incident: Incident) -> Incident:
         dead=True,
         headline=f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}",
         note="",
+    )
+
+
+def _still_asked(world: World, incident: Incident) -> bool:
+    """A peer that was asked has not had the time to answer: it may be the one that reaches the node."""
+    patience = timedelta(seconds=2 * world.policy.death.probe_timeout_s)
+    return any(
+        isinstance(i.action, SendOrder) and not i.settled and world.now - i.planned_at < patience
+        for i in world.book.intents_of(incident.id)
     )
 
 

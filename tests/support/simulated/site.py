@@ -216,6 +216,10 @@ class Site:
         """Kinds of all steps that were done, in order."""
         return [i.kind for i in self.store.intents(incident_id=incident) if i.state.value == "done"]
 
+    def story(self, incident_id: str | None = None) -> str:
+        """All events of an incident, for whoever reads a failed test."""
+        return "\n".join(f"{e.at:%T} {e.kind.value} {e.text}" for e in self.store.events(incident_id=incident_id))
+
     def operate(self, verb: str, target: str = "", reason: str = "drill") -> None:
         self.store.operate(Operation(verb, "ops", target, reason), self.clock.now())
 

@@ -45,6 +45,7 @@ class MemoryStore:
         self._recoveries: dict[str, Recovery] = {}
         self._final_at: dict[str, datetime] = {}
         self._intents: dict[str, Intent] = {}
+        self._unsettled: set[str] = set()
         self._marks: dict[str, NodeMark] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
@@ -198,6 +199,7 @@ class MemoryStore:
             if recovery.final and at is not None:
                 self._final_at[recovery.id] = at
         self._intents |= {i.key: i for i in change.intents}
+        self._unsettled |= {i.key for i in change.intents if not i.settled}
         self._marks |= {m.node: m for m in change.marks}
         for name in change.dropped_marks:
             self._marks.pop(name, None)
@@ -229,7 +231,8 @@ class MemoryStore:
 
     def due_intents(self) -> tuple[Intent, ...]:
         self._answer()
-        due = [i for i in self._intents.values() if not i.settled and not isinstance(i.action, SendOrder)]
+        waiting = [self._intents[key] for key in self._unsettled]
+        due = [i for i in waiting if not isinstance(i.action, SendOrder)]
         return tuple(sorted(due, key=lambda i: (i.planned_at, i.order, i.key)))
 
     def start_intent(self, key: str, fence: int, at: datetime) -> None:
@@ -265,6 +268,7 @@ class MemoryStore:
             result=dict(outcome.result),
         )
         self._intents[intent.key] = settled
+        self._unsettled.discard(intent.key)
         self._append([action_event(settled, _EVENT_OF[outcome.state], at, outcome.text)])
         if outcome.mark is not None:
             self._marks[outcome.mark.node] = outcome.mark
@@ -286,7 +290,8 @@ class MemoryStore:
 
     def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
         self._answer()
-        found = [i for i in self._intents.values() if not i.settled and _meant_for(i, node, instance_id, boot_id, now)]
+        waiting = [self._intents[key] for key in self._unsettled]
+        found = [i for i in waiting if _meant_for(i, node, instance_id, boot_id, now)]
         found.sort(key=lambda i: (i.planned_at, i.order, i.key))
         return tuple(self._mark_started(i, now) if i.state is IntentState.PLANNED else i for i in found)
 

@@ -158,7 +158,7 @@ class _Plan:
         if why_not:
             self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
             return
-        ground = "it lost the node" if incident.dead else "it failed by itself" if failed else consent(self.world, job)
+        ground = "it failed by itself" if failed else "it lost the node" if incident.dead else consent(self.world, job)
         if not ground:
             text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
@@ -171,7 +171,9 @@ class _Plan:
         if refusal:
             self._hold(incident, job, recovery, refusal)
             return
-        self._stop(incident, job, replace(recovery, consent=ground, via_down=incident.dead), failed=failed)
+        self._stop(
+            incident, job, replace(recovery, consent=ground, via_down=incident.dead and not failed), failed=failed
+        )
 
     def _left_alone(self, incident: Incident, job: Job) -> str:
         if not job.requeueable:

@@ -9,7 +9,7 @@ import re
 
 from holdfast.controller import facts
 from holdfast.controller.decide.part import Part
-from holdfast.model.action import DropHold, IntentState, Notify, Proposal, SendOrder, SetDown, Terminate
+from holdfast.model.action import DropHold, Intent, IntentState, Launch, Notify, Proposal, SendOrder, SetDown, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -37,27 +37,50 @@ def _holds(world: World, view: ClusterView) -> list[Proposal]:
         if match is None or name in needed:
             continue
         step = f"DropHold/{name}"
-        if facts.may_try(world, world.book.attempts(match.group(1), step)):
+        attempts = world.book.attempts(match.group(1), step)
+        if facts.may_try(world, attempts) or _came_back(view, attempts):
             proposals.append(
                 Proposal(match.group(1), step, DropHold(name), "no job needs this hold any more", order=80)
             )
     return proposals
 
 
+def _came_back(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
+    """A hold of the same name was made again after it was dropped (a second run of the job under one incident)."""
+    latest = facts.last(attempts)
+    if latest is None or latest.state is not IntentState.DONE or latest.finished_at is None:
+        return False
+    return view.read_at > latest.finished_at
+
+
 def _failed_machines(world: World) -> list[Proposal]:
-    """Machines launched by earlier attempts of a ladder that moved on."""
+    """Machines launched by earlier attempts of a ladder that moved on, or for an incident that ended without them."""
+    terminated = {
+        i.action.instance_id
+        for i in world.book.intents.values()
+        if isinstance(i.action, Terminate) and i.state is IntentState.DONE
+    }
     proposals = []
-    for incident in world.book.open_incidents():
-        for attempt in range(incident.repair_attempt):
-            launch = facts.done(world.book.attempts(incident.id, f"Launch/{incident.node}.{attempt}"))
-            if launch is None:
-                continue
-            instance = str(launch.result["instance_id"])
-            step = f"Terminate/{instance}"
-            if facts.may_try(world, world.book.attempts(incident.id, step)):
-                reason = f"attempt {attempt + 1} failed: {incident.note}"
-                proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
+    for launch in sorted(world.book.intents.values(), key=lambda i: i.key):
+        incident = world.book.incidents.get(launch.incident_id)
+        if not isinstance(launch.action, Launch) or launch.state is not IntentState.DONE or incident is None:
+            continue
+        instance = str(launch.result["instance_id"])
+        if instance in terminated or not _over(world, incident, launch.action, instance):
+            continue
+        step = f"Terminate/{instance}"
+        if facts.may_try(world, world.book.attempts(incident.id, step)):
+            reason = f"it was launched for {incident.node} in vain: {incident.note}"
+            proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
     return proposals
+
+
+def _over(world: World, incident: Incident, launch: Launch, instance: str) -> bool:
+    """The attempt that launched the machine is over, and the machine has not become the node."""
+    record = world.book.nodes.get(incident.node)
+    if record is not None and record.instance_id == instance:
+        return False
+    return not incident.open or int(launch.token.rsplit("-", 1)[1]) < incident.repair_attempt
 
 
 def _stuck(world: World, view: ClusterView) -> list[Proposal]:
