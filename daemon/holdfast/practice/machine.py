@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,7 @@ from holdfast.practice.slurmconf import NODE_VARIABLE
 from holdfast.practice.spec import Spec
 
 _GHOST_READY_S = 5.0
+_BOOT_KNOWN_S = 3.0
 
 
 class Machine:
@@ -71,9 +74,41 @@ class Machine:
         self._spool.mkdir(parents=True, exist_ok=True)
         if not self._processes.alive(self.slurmd) and self._processes.tree(self.slurmd):
             self._processes.rename(self.slurmd, self.steps)
-        options = ["-b"] if rebooted else []
-        self._processes.start(self.slurmd, ["slurmd", "-D", "-N", self.name, *options], env=self._env, reaper=True)
+        began = time.time()
+        self._start_slurmd("-b" if rebooted else "")
         self.start_agent()
+        if rebooted and self._boot_is_known(since=began):
+            # slurmd -b counts its uptime in whole seconds from its own start: a later registration may seem one second newer
+            # than the first, a boot of its own, and slurmctld sets a node DOWN that was resumed in between.
+            self._processes.kill_main(self.slurmd)
+            if self._processes.tree(self.slurmd):
+                self._processes.rename(self.slurmd, self.steps)
+            self._start_slurmd()
+
+    def _start_slurmd(self, option: str = "") -> None:
+        argv = ["slurmd", "-D", "-N", self.name, *([option] if option else [])]
+        self._processes.start(self.slurmd, argv, env=self._env, reaper=True)
+
+    def _boot_is_known(self, since: float) -> bool:
+        """Wait until slurmctld has heard of the boot; False: it does not answer, or not in time."""
+        deadline = time.monotonic() + _BOOT_KNOWN_S
+        while self._processes.alive("slurmctld") and time.monotonic() < deadline:
+            if self._boot_time() >= int(since):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def _boot_time(self) -> int:
+        """When the node was booted, as slurmctld has it (seconds since 1970); 0: it does not say."""
+        env = {**os.environ, **self._env, "SLURM_TIME_FORMAT": "%s"}
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            argv = ["scontrol", "show", "node", "-o", self.name]
+            shown = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=_BOOT_KNOWN_S, check=False)
+            for word in shown.stdout.split():
+                key, _, value = word.partition("=")
+                if key == "BootTime" and value.isdigit():
+                    return int(value)
+        return 0
 
     def power_off(self) -> None:
         """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes."""
