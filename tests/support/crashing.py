@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,6 +23,8 @@ from holdfast.controller.actor import Actor
 from holdfast.controller.poke import Alone, Bell
 from holdfast.model.action import Intent
 from holdfast.model.book import Change
+from holdfast.model.report import Report
+from holdfast.ports import Accepted
 
 _ASKING = frozenset({"view", "node", "job", "version", "config", "reservation", "name", "can"})
 _ASKING |= {"instance_of", "instance", "find_launched"}
@@ -102,20 +105,21 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
     def build_mortal(settings: Settings) -> wiring.Controller:
         controller = build(settings)
         store: Any = controller.store
-        commit, accept = store.commit, store.accept
+        commit, accept = store.commit, store.accept_soon
 
         def dying_commit(change: Change, fence: int) -> None:
             if not before:
                 commit(change, fence)
             boundaries.die(f"life {len(boundaries.crossed)} {'before' if before else 'after'} commit {_said(change)}")
 
-        def dying_accept(report: Any) -> Any:
-            answer = accept(report)
+        def dying_accept(report: Report) -> Future[Accepted]:
+            durable: Future[Accepted] = accept(report)
             if report.findings or report.outcomes:
-                boundaries.cross(f"accept {report.node} {report.outbox_id} {report.sequence}")
-            return answer
+                name = f"accept {report.node} {report.outbox_id} {report.sequence}"
+                durable.add_done_callback(lambda _done: boundaries.cross(name))
+            return durable
 
-        store.commit, store.accept = dying_commit, dying_accept
+        store.commit, store.accept_soon = dying_commit, dying_accept
         return controller
 
     main.build_controller = build_mortal

@@ -167,7 +167,7 @@ class Drill:
         crossed = self.practice.folder / f"crossed.{role}"
         self.practice.processes.kill(role)
         argv = [sys.executable, "-m", "support.crashing", role, str(self.site.controller_toml), str(crossed), *only]
-        env = {**self._aws_env(), "PYTHONPATH": str(TESTS)}
+        env = {**self._aws_env(), "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
         self.practice.start_daemon(role, argv, env)
         return crossed
 
@@ -185,7 +185,8 @@ class Drill:
         for name in ("controller", "actor"):
             log = self.practice.folder / "log" / f"{name}.log"
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-            parts += [f"--- {name}", *(line[:400] for line in lines[-120:])]
+            lines = [line[:400] for line in lines if "event=profile" not in line and "logger=alembic" not in line]
+            parts += [f"--- {name}", *lines[-120:]]
         return "\n".join(parts)
 
     def calm(self) -> None:
