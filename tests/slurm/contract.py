@@ -19,11 +19,12 @@ from support.practice import eventually
 
 OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
 STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
-OWNER = 65534
-OWNER_NAME = "nobody"
+OWNER = 1
+OWNER_NAME = "daemon"
+"""A user whom every Debian has. Not nobody: Slurm 26.05 makes no reservation for that one."""
 DECISIVE = re.compile(
     r"\b(?:JobId|JobName|UserId|Account|QOS|Requeue|Restarts|BatchFlag|JobState|Reason|ExitCode|SubmitTime|EligibleTime|"
-    r"StartTime|EndTime|Partition|NodeList|NumNodes|OverSubscribe|Nodes|CPU_IDs|Mem|GRES)=\S*"
+    r"StartTime|EndTime|Partition|NodeList|NumNodes|OverSubscribe|Exclusive|Nodes|CPU_IDs|Mem|GRES)=\S*"
 )
 """All that a record is believed by, in less than the 1024 characters that Slurm gives a name."""
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for jobs of other users")
@@ -93,6 +94,7 @@ class SchedulerContract:
         assert {node: len(held) for node, held in second.gpu_minors.items()} == {"n1": 3, "n2": 3}
         assert not second.gpu_minors["n1"] & first.gpu_minors["n1"]
         assert (second.name, second.comment) == ("it is", "a b=c")
+        assert not first.exclusive
         assert (second.state, second.restarts, second.requeueable) == ("RUNNING", 0, True)
         assert second.required_nodes == ("n1", "n2")
         assert abs(second.key.submit_time.timestamp() - time.time()) < 30
@@ -129,6 +131,32 @@ class SchedulerContract:
         eventually(lambda: slurm.job(leader).state == "RUNNING")
         parts = [job for job in slurm.view().jobs.values() if job.het_leader == leader]
         assert [job.key.job_id for job in parts] == [leader, leader + 1]
+
+    def test_a_step_for_one_element_of_an_array_leaves_the_others_alone(
+        self, slurm: Scheduler, practice: Practice
+    ) -> None:
+        """The last element to start bears the id of the whole array, and Slurm takes that id for all of them."""
+        array = practice.sbatch(OBEDIENT, "--array=0-2", "-N1")
+        eventually(lambda: len(self.elements(slurm, array)) == 3)
+        base = slurm.job(array)
+        others = [job for job in self.elements(slurm, array) if job.key.job_id != array]
+        assert base.array_task_id is not None
+        slurm.tell_owner(array, "you alone")
+        slurm.requeue(array)
+        eventually(lambda: slurm.job(array).state == "PENDING" and slurm.job(array).restarts == 1)
+        slurm.set_excluded_nodes(array, ("n5",))
+        slurm.hold(array, "held alone")
+        assert slurm.job(array).reason.startswith("JobHeld")
+        assert slurm.job(array).excluded_nodes == ("n5",)
+        for other in others:
+            now = slurm.job(other.key.job_id)
+            assert (now.state, now.restarts, now.key) == ("RUNNING", 0, other.key)
+            assert (now.excluded_nodes, now.admin_comment) == ((), "")
+
+    def elements(self, slurm: Scheduler, array: int) -> list[Job]:
+        """The running elements of the only array there is."""
+        jobs = [job for job in slurm.view().jobs.values() if job.array_task_id is not None and job.key.job_id >= array]
+        return [job for job in jobs if job.state == "RUNNING"]
 
     def test_what_is_not_there(self, slurm: Scheduler) -> None:
         with pytest.raises(NotFound):
@@ -292,6 +320,7 @@ class SchedulerContract:
 
     def test_spares_take_no_job_and_busy_nodes_join(self, slurm: Scheduler, practice: Practice) -> None:
         job = self.running(slurm, practice, "-N1", "-w", "n4", "--exclusive")
+        assert job.exclusive
         slurm.create_reservation("holdfast-spares", ("n4", "n5"), users=("root",), duration_s=None)
         assert slurm.job(job.key.job_id).state == "RUNNING"
         waiting = practice.sbatch("sleep 60", "-N4", "--exclusive", uid=OWNER if os.geteuid() == 0 else None)

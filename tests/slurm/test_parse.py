@@ -39,6 +39,32 @@ def test_job() -> None:
     assert (job.het_leader, job.array_task_id) == (None, None)
 
 
+def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
+    text = (DATA / "job_26.05.txt").read_text()
+    own = OwnTexts("a b\nJobId=9 UserId=x", "(null)")
+    record = records.first_record(records.without_texts(text, [own]), 1)
+    assert record is not None
+    job = parse.job(record, "c", own)
+    assert (job.name, job.user, job.state, job.nodes) == ("a b JobId=9 UserId=x", "daemon", "RUNNING", ("n1", "n2"))
+    assert job.gpu_minors == {"n1": frozenset(range(8)), "n2": frozenset(range(8))}
+
+
+@pytest.mark.parametrize(
+    ("printed", "exclusive"),
+    [
+        ("OverSubscribe=OK", False),
+        ("OverSubscribe=NO", True),
+        ("OverSubscribe=USER", False),
+        ("OverSubscribe=NO Exclusive=NO", False),
+        ("OverSubscribe=NO Exclusive=NODE", True),
+        ("OverSubscribe=NO Exclusive=USER", False),
+        ("OverSubscribe=YES Exclusive=NO", False),
+    ],
+)
+def test_who_has_its_nodes_alone(printed: str, exclusive: bool) -> None:
+    assert parse.job(RECORD.replace("OverSubscribe=NO", printed), "c", OWN).exclusive is exclusive
+
+
 def test_nodes() -> None:
     down, idle = (parse.node(line) for line in records.lines((DATA / "node_22.05.txt").read_text()))
     assert (down.base_state, down.flags) == ("DOWN", frozenset({"DRAIN", "NOT_RESPONDING"}))

@@ -94,7 +94,7 @@ class SlurmCommands:
         self._scontrol("update", f"NodeName={node}", "State=DOWN", f"Reason={records.printable(reason)}")
 
     def requeue(self, job_id: int) -> None:
-        self._scontrol("requeue", str(job_id))
+        self._scontrol("requeue", self._name(job_id))
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
         """See the port. Waits up to a second or so for the restart to be safe.
@@ -114,7 +114,7 @@ class SlurmCommands:
 
     def hold(self, job_id: int, reason: str) -> None:
         running = self.job(job_id).state in {"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED"}
-        self._scontrol("requeuehold" if running else "hold", str(job_id))
+        self._scontrol("requeuehold" if running else "hold", self._name(job_id))
         self.tell_owner(job_id, reason)
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
@@ -234,7 +234,19 @@ class SlurmCommands:
         return True
 
     def _update_job(self, job_id: int, *changes: str) -> None:
-        self._scontrol("update", f"JobId={job_id}", *changes)
+        self._scontrol("update", f"JobId={self._name(job_id)}", *changes)
+
+    def _name(self, job_id: int) -> str:
+        """What a verb must call the job, so that it means this one alone.
+
+        The last element of an array to start bears the array's own id, which every verb takes for all elements (tried on
+        22.05: a requeue of that one stopped its healthy siblings)."""
+        listing = self._commands.run("squeue", "-h", "-a", "-t", "all", "-j", str(job_id), "-o", "%A %F %K")
+        for line in listing.splitlines():
+            number, array, task = line.split()
+            if number == str(job_id) and task.isdigit():
+                return f"{array}_{task}"
+        return str(job_id)
 
     def _scontrol(self, *argv: str) -> str:
         return self._commands.run("scontrol", "-a", *argv)

@@ -5,7 +5,7 @@ Times are asked for as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 
@@ -105,7 +105,7 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         required_nodes=hosts(found.get("ReqNodeList", "")),
         excluded_nodes=hosts(found.get("ExcNodeList", "")),
         gpu_minors=gpu_minors(record),
-        exclusive=found.get("OverSubscribe") == "NO",
+        exclusive=_has_nodes_alone(found),
         priority=_number(found.get("Priority")),
         reservation=found.get("Reservation", ""),
         comment=printable(free_text(record, "Comment")),
@@ -120,6 +120,11 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         work_dir=printable(free_text(record, "WorkDir")),
         stdout=printable(free_text(record, "StdOut")),
     )
+
+
+def _has_nodes_alone(found: Mapping[str, str]) -> bool:
+    """From 26.05 on Slurm says it in a key of its own, and ``OverSubscribe=NO`` also of jobs that share their nodes."""
+    return found["Exclusive"] == "NODE" if "Exclusive" in found else found.get("OverSubscribe") == "NO"
 
 
 def node(record: str) -> Node:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 _JOB_START = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_/]*(?::[A-Za-z:]+)?)=")
 _ONCE = ("JobName", "UserId", "Account", "Requeue", "Restarts", "BatchFlag", "JobState", "SubmitTime", "NodeList")
-_FREE = "Command|WorkDir|Comment|AdminComment|SystemComment|StdErr|StdIn|StdOut|Power|MailUser|MailType|Tres[A-Za-z]+"
+_FREE = "Command|SubmitLine|WorkDir|Comment|AdminComment|SystemComment|StdErr|StdIn|StdOut|Power|MailUser|MailType|Tres[A-Za-z]+"
 """Keys that may follow a value of free text; all of them come after every key that matters."""
 _PLAIN = re.compile(r"[^\s=]*")
 _EMPTY = frozenset({"(null)", "N/A", "none", "None", "Unknown"})
@@ -56,7 +56,7 @@ def without_texts(text: str, texts: Iterable[OwnTexts]) -> str:
     names = [own.name for own in texts if not _PLAIN.fullmatch(own.name)]
     accounts = [own.account for own in texts if not _PLAIN.fullmatch(own.account)]
     # One pass from the left, the longest first: a name that holds another job's name is cut as a whole.
-    cuts = [rf"(?<=\sJobName=)(?:{_any_of(names)})(?=\s(?:HetJobIdSet|UserId)=)"] if names else []
+    cuts = [rf"(?<=\sJobName=)(?:{_any_of(names)})(?=\s(?:HetJobIdSet|SLUID|UserId)=)"] if names else []
     cuts += [rf"(?<=\sAccount=)(?:{_any_of(accounts)})(?=\sQOS=)"] if accounts else []
     return re.sub("|".join(cuts), "", text) if cuts else text
 
