@@ -73,7 +73,7 @@ _checkpoint.command("list")(checkpoints.listing)
 _checkpoint.command()(checkpoints.verify)
 _checkpoint.command()(checkpoints.register)
 _practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.")
-for part in (practice.up, practice.down, practice.inject, practice.status):
+for part in (practice.up, practice.env, practice.status, practice.inject, practice.down):
     _practice.command()(part)
 
 

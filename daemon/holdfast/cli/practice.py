@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.practice.inject import Injector
+    from holdfast.practice.site import Site
 
 Folder = Annotated[Path, typer.Option("--dir", "-d", envvar="HOLDFAST_PRACTICE", help="The cluster's own folder.")]
 DEFAULT_FOLDER = Path("/tmp/holdfast-practice")  # noqa: S108 - short, since Unix socket paths are
@@ -27,15 +30,40 @@ def up(
     spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
 ) -> None:
     """Start it: Slurm, Holdfast, an agent per node, the AWS emulator."""
+    from holdfast.practice.site import Site  # noqa: PLC0415
+
+    if spares >= nodes:
+        raise Usage(f"{spares} spares of {nodes} nodes leave none to work")
+    site = _site(folder) if _is_site(folder) else Site.create(folder, nodes=nodes, spares=spares)
+    site.up()
+    where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
+    program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
+    typer.echo(f"up in {folder}: {len(site.practice.nodes)} nodes, spares: {', '.join(site.spare_names) or 'none'}")
+    typer.echo(f'to use it in this shell:  eval "$({program} practice env{where})"')
+    typer.echo(f"then, for example:        holdfast nodes; holdfast practice inject n2 xid 79 --gpu 3{where}")
+    typer.echo(f"to end it:                holdfast practice down{where}")
+
+
+def env(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Print the lines that let this shell use it: eval "$(holdfast practice env)"."""
+    for key, value in {**_site(folder).client_env(), "HOLDFAST_PRACTICE": str(folder.absolute())}.items():
+        typer.echo(f"export {key}={shlex.quote(value)}")
+
+
+def _is_site(folder: Path) -> bool:
+    return (folder / "etc" / "controller.toml").exists()
+
+
+def _site(folder: Path) -> Site:
     from holdfast.practice import Practice  # noqa: PLC0415
     from holdfast.practice.site import Site  # noqa: PLC0415
 
-    known = (folder / "etc" / "controller.toml").exists()
-    site = Site(Practice.load(folder)) if known else Site.create(folder, nodes=nodes, spares=spares)
-    site.up()
-    line(f"up in {folder}; to use it in this shell:")
-    for key, value in site.client_env().items():
-        typer.echo(f"export {key}={value}")
+    practice = Practice.load(folder)
+    if not _is_site(folder):
+        raise Usage(
+            f"the practice cluster in {folder} has no Holdfast on it: it was not made by `holdfast practice up`"
+        )
+    return Site(practice)
 
 
 def down(

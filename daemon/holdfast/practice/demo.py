@@ -5,6 +5,7 @@ Exit status 0 only if all of it is true: checked at Slurm, at the EC2 emulator a
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -15,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from holdfast.controller.logs import set_up
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
-from holdfast.practice import jobs
+from holdfast.practice import jobs, story
 from holdfast.practice.client import get
 from holdfast.practice.inject import Injector
 from holdfast.practice.site import SPARES, Site
@@ -27,7 +29,8 @@ from holdfast.practice.site import SPARES, Site
 GPU = 3
 _HEAL_WITHIN_S = 45.0
 _TRAIN_WITHIN_S = 30.0
-_QUIET = ("action.started", "recovery.phase", "incident.state")
+_WIDTH = 120
+"""Columns where standard output is no terminal."""
 
 
 class Demo:
@@ -49,17 +52,19 @@ class Demo:
         thrown = datetime.now(UTC)
         Injector(self._site.practice).xid(bad, 79, GPU)
         self._say(f"[bold red]GPU {GPU} of {bad} falls off the bus (Xid 79)[/]: one line in the kernel log of {bad}")
-        incident = self._watch()
+        incident = self._watch(thrown)
         facts = self._facts(job, bad, first_nodes, set(before), incident)
         self._show(incident, thrown)
         for text, true in facts:
-            self._console.print(f"  {'[green]✓' if true else '[bold red]✗'}[/] {text}")
+            self._console.print(f"  {'[green]✓' if true else '[bold red]✗'}[/] {text}", highlight=False)
         return all(true for _, true in facts)
 
     def _stage(self) -> None:
         nodes, spares = self._site.practice.nodes, self._site.spare_names
-        self._say(f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({', '.join(spares)} as warm spare),")
-        self._say("the EC2 emulator, the controller, the actor and one agent per node …")
+        self._say(
+            f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({', '.join(spares)} as warm spare), the EC2 emulator, "
+            "the controller, the actor and one agent per node …"
+        )
         self._site.up()
         self._say(f"all agents are heard; {len(nodes) - len(spares)} nodes work, {len(spares)} in reserve")
 
@@ -91,34 +96,32 @@ class Demo:
         self._say(f"job {job} trains on {', '.join(shown.nodes)}: {lines[saved[-1]]}, now {lines[-1]}")
         return shown.nodes
 
-    def _watch(self) -> dict[str, Any]:
+    def _watch(self, thrown: datetime) -> dict[str, Any]:
         """Print what happens, as it happens, until the incident is closed."""
         since = time.monotonic()
         while time.monotonic() - since < _HEAL_WITHIN_S:
             for event in get(self._site, f"/v1/events?after_id={self._last_event}")["events"]:
                 self._last_event = event["id"]
-                if event["incident_id"] and event["kind"] not in _QUIET:
-                    self._event(event, time.monotonic() - since)
+                if event["incident_id"]:
+                    self._event(event, thrown)
             incidents = get(self._site, "/v1/incidents")["incidents"]
             if incidents and incidents[0]["state"] == "closed" and self._resumed(incidents[0]["id"]):
-                story: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[0]['id']}")
-                return story
+                found: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[0]['id']}")
+                return found
             time.sleep(0.1)
         raise Unavailable(f"not healed within {_HEAL_WITHIN_S:.0f} s; the logs are in {self._site.folder}/log")
 
     def _resumed(self, incident: str) -> bool:
-        story = get(self._site, f"/v1/incidents/{incident}")
-        return all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in story["recoveries"])
+        found = get(self._site, f"/v1/incidents/{incident}")
+        return all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in found["recoveries"])
 
-    def _event(self, event: dict[str, Any], at_s: float) -> None:
-        style = {"incident.opened": "bold red", "job.running": "bold green", "job.resumed": "bold green"}
-        kind, text = event["kind"], event["text"]
-        colour = style.get(kind, "green" if kind in ("node.validated", "node.returned", "incident.closed") else "white")
-        self._console.print(f"  [dim]+{at_s:5.2f} s[/]  [{colour}]{kind:<20}[/] ", end="")
-        self._console.print(text, markup=False, highlight=False)
+    def _event(self, event: dict[str, Any], thrown: datetime) -> None:
+        line = story.line_of(event)
+        if line is not None:
+            self._console.print(story.told(story.after_s(event, thrown), line, self._console.width), soft_wrap=True)
 
     def _facts(
-        self, job: int, bad: str, first: tuple[str, ...], old: set[str], story: dict[str, Any]
+        self, job: int, bad: str, first: tuple[str, ...], old: set[str], told: dict[str, Any]
     ) -> list[tuple[str, bool]]:
         """What the demo claims, each asked where it happened."""
         slurm = self._site.scheduler
@@ -139,31 +142,18 @@ class Demo:
             (f"EC2: one machine launched ({', '.join(fresh)}), one terminated ({', '.join(gone)})",
              len(gone) == 1 and gone[0] in old and len(launched) == len(self._site.practice.nodes) + 1),
             ("Holdfast: the new machine was validated before it served",
-             any(e["kind"] == "node.validated" for e in story["timeline"])),
+             any(e["kind"] == "node.validated" for e in told["timeline"])),
             (f"Slurm: {bad} is back in service, as the new spare", bad in pool and not node.out_of_service),
             ("Slurm: no reservation of the recovery is left behind", not holds),
         ]  # fmt: skip
 
-    def _show(self, story: dict[str, Any], thrown: datetime) -> None:
+    def _show(self, told: dict[str, Any], thrown: datetime) -> None:
         """The timeline, and what the fault cost."""
-        table = Table(title=f"Incident {story['incident']['id']} on {story['incident']['node']}", title_justify="left")
-        table.add_column("after the fault", justify="right")
-        table.add_column("event")
-        table.add_column("what")
-        for event in story["timeline"]:
-            if event["kind"] in ("action.planned", "action.started"):
-                continue
-            after_s = (datetime.fromisoformat(event["at"]) - thrown).total_seconds()
-            table.add_row(f"{after_s:+.2f} s", event["kind"], event["text"])
-        self._console.print(table)
-        timings = story["timings"] or {}
-        self._console.print(
-            f"MTTD [bold]{_s(timings.get('time_to_detect_s'))}[/] (fault → detected)   "
-            f"MTTR [bold]{_s(timings.get('time_to_running_s'))}[/] (fault → job running again)   "
-            f"resumed after [bold]{_s(timings.get('time_to_resumed_s'))}[/]   "
-            f"steps lost [bold]{timings.get('lost_steps', '?')}[/]   "
-            f"node back after [bold]{_s(timings.get('time_to_return_s'))}[/]"
-        )
+        self._console.print()
+        title = f"Timeline of incident {told['incident']['id']} on {told['incident']['node']}"
+        self._console.print(story.milestones(title, told["timeline"], thrown))
+        self._console.print(story.figures(told["timings"] or {}))
+        self._console.print()
 
     def _node(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = next(n for n in get(self._site, "/v1/nodes")["nodes"] if n["name"] == name)
@@ -182,19 +172,20 @@ class Demo:
         raise Unavailable(f"{what}: not within {within_s:.0f} s; the logs are in {self._site.folder}/log")
 
     def _say(self, text: str) -> None:
-        self._console.print(f"[dim]{time.monotonic() - self._began:6.2f} s[/]  {text}", highlight=False)
-
-
-def _s(value: float | None) -> str:
-    return "?" if value is None else f"{value:.2f} s"
+        """A line of the stage; what does not fit is folded below the text."""
+        row = Table.grid(padding=(0, 2))
+        row.add_column(style="dim", no_wrap=True)
+        row.add_column()
+        row.add_row(f"{time.monotonic() - self._began:6.2f} s", text)
+        self._console.print(row, highlight=False)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.splitlines()[0].partition(": ")[2])
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
     options = parser.parse_args()
     set_up("text", "error")
-    console = Console(soft_wrap=True)
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
     folder.chmod(0o755)
     site = Site.create(folder, nodes=5, spares=1, heartbeat_s=2.0, name="demo")
@@ -203,19 +194,31 @@ def main() -> int:
     try:
         healed = Demo(site, console).run()
     except HoldfastError as error:
-        console.print(f"[bold red]{error}[/]")
+        console.print(f"[bold red]{escape(str(error))}[/]")
+    except KeyboardInterrupt:
+        console.print("stopped; taking the cluster down")
     finally:
-        if options.keep:
-            console.print(
-                f"The cluster runs on: eval $(holdfast practice env --dir {folder}); end it with holdfast practice down"
-            )
-        else:
+        if not options.keep:
             site.down()
             if healed:
                 shutil.rmtree(folder, ignore_errors=True)
     verdict = "[bold green]Healed.[/]" if healed else f"[bold red]Not all of it is true[/]; see {folder}/log"
-    console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.")
+    console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
+    if options.keep:
+        _how_to_go_on(folder)
     return 0 if healed else 1
+
+
+def _how_to_go_on(folder: Path) -> None:
+    holdfast = Path(sys.executable).with_name("holdfast")
+    sys.stdout.write(
+        f"The cluster runs on. To use it in this shell:\n"
+        f'  eval "$({holdfast} practice env --dir {folder})"\n'
+        f"  holdfast nodes; holdfast incidents; holdfast metrics; squeue\n"
+        f"  holdfast practice inject n3 xid 79 --gpu 5\n"
+        f"and to end it:\n"
+        f"  {holdfast} practice down --dir {folder}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""How the demo shows what happens: one short line per event, and the milestones at the end. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+Event = Mapping[str, Any]
+_STEPS = {
+    "Drain": "node drained",
+    "HoldNodes": "nodes kept",
+    "PromoteSpare": "spare in",
+    "Requeue": "job stopped",
+    "Release": "start ordered",
+    "DropHold": "nodes let go",
+    "collect_evidence": "evidence",
+    "Launch": "EC2 launch",
+    "Terminate": "EC2 terminate",
+    "Assign": "name handed over",
+    "AdoptSpare": "spare again",
+}
+_EVENTS = {
+    "incident.opened": "detected",
+    "job.hurt": "job hurt",
+    "job.stopped": "old run over",
+    "job.running": "job RUNNING",
+    "job.resumed": "job resumed",
+    "instance.up": "new machine up",
+    "node.validated": "validated",
+    "node.returned": "node in service",
+    "incident.closed": "incident closed",
+}
+_UNHAPPY = {"action.failed": "failed", "action.refused": "refused", "action.withheld": "withheld"}
+_MILESTONES = (
+    ("fault.occurred", "fault"),
+    ("incident.opened", "detected"),
+    ("node.out_of_service", "node out of service"),
+    ("job.stopped", "job stopped"),
+    ("job.running", "job RUNNING again"),
+    ("job.resumed", "job resumed from its checkpoint"),
+    ("instance.up", "new machine's agent heard"),
+    ("node.validated", "new machine validated"),
+    ("node.returned", "node back in service"),
+    ("incident.closed", "incident closed"),
+)
+_LONG_ID = re.compile(r"\b(GPU-[0-9a-f]{8})-[0-9a-f-]{27}")
+_OWN_MARK = re.compile(r"holdfast\[[0-9a-z]+\]: ")
+_GOOD = ("job RUNNING", "job resumed", "validated", "node in service", "incident closed")
+
+
+class Line(NamedTuple):
+    label: str
+    text: str
+    style: str
+
+
+def line_of(event: Event) -> Line | None:
+    """What the audience is told of an event; None: nothing, since another line says it."""
+    kind, detail = event["kind"], event["detail"]
+    text = _LONG_ID.sub(r"\1…", _OWN_MARK.sub("", event["text"]))
+    step = detail.get("verb") or detail.get("kind", "")
+    if kind in _UNHAPPY:
+        return Line(f"{step} {_UNHAPPY[kind]}", text, "bold red")
+    label = _STEPS.get(step) if kind == "action.done" else _EVENTS.get(kind)
+    if label is None:
+        return None
+    style = "bold red" if label == "detected" else "bold green" if label in _GOOD else "default"
+    return Line(label, text, style)
+
+
+def after_s(event: Event, thrown: datetime) -> float:
+    """Seconds from the fault to the event, by the event's own time; the kernel line itself is a moment older than our look."""
+    return max(0.0, (datetime.fromisoformat(event["at"]) - thrown).total_seconds())
+
+
+def milestones(title: str, timeline: Sequence[Event], thrown: datetime) -> Table:
+    """First occurrence of each milestone, and the time since the one before."""
+    first: dict[str, Event] = {}
+    for event in timeline:
+        first.setdefault(event["kind"], event)
+    found = sorted(
+        (after_s(first[kind], thrown), n, name) for n, (kind, name) in enumerate(_MILESTONES) if kind in first
+    )
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    table.add_column("since the fault", justify="right")
+    table.add_column("step", justify="right")
+    table.add_column("milestone")
+    before = 0.0
+    for at_s, _, name in found:
+        table.add_row(f"{at_s:.2f} s", f"{at_s - before:.2f} s", name)
+        before = at_s
+    return table
+
+
+def figures(timings: Mapping[str, Any]) -> Table:
+    """MTTD, MTTR and what was lost. Definitions: ``docs/metrics.md``."""
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="bold", justify="right")
+    table.add_column()
+    table.add_column(style="dim")
+    for name, key, meaning in (
+        ("MTTD", "time_to_detect_s", "fault → evidence on disk"),
+        ("MTTR", "time_to_running_s", "fault → job RUNNING again"),
+        ("resumed", "time_to_resumed_s", "fault → the job's own word, its load time included"),
+        ("node back", "time_to_return_s", "fault → replaced, validated, in service"),
+    ):
+        value = timings.get(key)
+        table.add_row(name, "?" if value is None else f"{value:.2f} s", meaning)
+    table.add_row("steps lost", str(timings.get("lost_steps", "?")), "done again since the checkpoint")
+    return table
+
+
+def told(at_s: float, line: Line, width: int) -> Text:
+    """One line of the live view; what does not fit is folded below the text."""
+    head = f"  +{at_s:5.2f} s  "
+    label = f"{line.label:<17}"
+    room = max(20, width - len(head) - len(label))
+    words, rows = line.text.split(), [""]
+    for word in words:
+        if rows[-1] and len(rows[-1]) + 1 + len(word) > room:
+            rows.append("")
+        rows[-1] = f"{rows[-1]} {word}".strip()
+    text = Text(head, style="dim")
+    text.append(label, style=line.style)
+    text.append(("\n" + " " * (len(head) + len(label))).join(rows), style="default")
+    return text
