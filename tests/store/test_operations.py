@@ -88,7 +88,9 @@ def test_an_operation_that_does_not_fit_is_one_clear_line(
 def test_releasing_a_brake(store: SqlStore) -> None:
     store.commit(Change(brakes=(Brake("drains", NOW, "too many"),)), fence=0)
     _operate(store, "release_brake", "drains")
-    assert store.load_book(NOW).brakes == {}
+    assert store.load_book(NOW).brakes == {"drains": Brake("drains", NOW, "too many", released_at=later(5))}
+    with pytest.raises(NotFound, match="not tripped"):
+        _operate(store, "release_brake", "drains")
     assert [e.kind for e in store.events()] == [EventKind.BRAKE_RELEASED]
 
 

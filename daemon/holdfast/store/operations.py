@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
+from holdfast.model.book import Brake
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, legal
@@ -15,6 +16,7 @@ from holdfast.ports import Operation
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.books import PAUSED
+from holdfast.store.codec import decode, encode
 
 
 def operate(connection: Connection, operation: Operation, at: datetime) -> None:
@@ -66,9 +68,12 @@ def _retry(connection: Connection, operation: Operation, at: datetime) -> None:
 
 
 def _release_brake(connection: Connection, operation: Operation, at: datetime) -> None:
-    gone = connection.execute(t.brakes.delete().where(t.brakes.c.kind == operation.target))
-    if gone.rowcount == 0:
+    found = connection.execute(select(t.brakes.c.document).where(t.brakes.c.kind == operation.target)).scalar()
+    brake = decode(Brake, found) if found else None
+    if brake is None or brake.released_at is not None:
         raise NotFound(f"the brake {operation.target!r} is not tripped")
+    # It stays on record: what was drained before its release no longer counts for the next.
+    rows.upsert(connection, t.brakes, [{"kind": brake.kind, "document": encode(replace(brake, released_at=at))}])
     rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
 
 

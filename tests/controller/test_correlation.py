@@ -1,0 +1,112 @@
+"""Findings become incidents: what joins, what opens, what widens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.controller.correlate import NO_INCIDENT, correlate
+from holdfast.model.book import Book, Change, World
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.policy import Policy
+from holdfast.model.report import Finding
+from holdfast_checks.result import Remedy, Severity
+from support.store_nouns import NOW, finding, incident, later
+
+_S = IncidentState
+
+
+def _correlated(*findings: Finding, known: tuple[Incident, ...] = (), at_s: float = 1.0) -> Change:
+    numbered = {n: replace(f, id=n) for n, f in enumerate(findings, 1)}
+    book = Book(incidents={i.id: i for i in known}, findings=numbered)
+    return correlate(World(later(at_s), Policy(), book, None), lambda at: f"new{int(at.timestamp())}")
+
+
+def _only(change: Change) -> Incident:
+    assert len(change.incidents) == 1
+    return change.incidents[0]
+
+
+PCIE = {"check": "host.pcie", "code": "aer", "severity": Severity.DEGRADED, "remedy": Remedy.REBOOT}
+
+
+def test_one_fault_seen_three_ways_is_one_incident() -> None:
+    found = _only(_correlated(finding(**PCIE), finding(), finding(check="gpu.lost", code="lost")))
+    assert (found.state, found.severity, found.remedy) == (_S.OPEN, Severity.FATAL, Remedy.REPLACE)
+    assert found.headline.startswith("gpu.xid 79")
+
+
+@pytest.mark.parametrize(
+    ("changed", "state"),
+    [
+        ({}, _S.OPEN),
+        ({"severity": Severity.DEGRADED}, _S.OPEN),
+        ({"severity": Severity.WARNING}, _S.WATCHING),
+        ({"remedy": Remedy.NONE}, _S.WATCHING),
+        ({"remedy": Remedy.RESTART_JOB}, _S.WATCHING),
+    ],
+)
+def test_what_calls_for_action(changed: dict[str, Any], state: IncidentState) -> None:
+    assert _only(_correlated(finding(**changed))).state is state
+
+
+def test_a_consequence_opens_nothing_and_waits_for_its_cause() -> None:
+    echo = finding(code="45", consequence=True)
+    assert _correlated(echo).placed == {}
+    late = _correlated(echo, at_s=400)
+    assert (late.incidents, late.placed) == ((), {1: NO_INCIDENT})
+    joined = _correlated(echo, finding())
+    assert joined.placed[2] == _only(joined).id
+    assert _correlated(echo, known=(incident(),)).placed == {1: "inc1"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "minors"),
+    [
+        ({"gpu_minor": 5}, {1, 3, 5}),
+        ({"gpu_minor": None}, None),
+        ({"gpu_minor": 5, "severity": Severity.DEGRADED}, {1, 3}),
+        ({"gpu_minor": 5, "consequence": True}, {1, 3}),
+        ({"gpu_minor": 5, "instance_id": "i-2"}, {1, 3}),
+    ],
+)
+@pytest.mark.parametrize("state", [_S.OPEN, _S.CONTAINED, _S.AWAITING_HUMAN])
+def test_a_second_gpu_widens_the_incident(
+    state: IncidentState, changed: dict[str, Any], minors: set[int] | None
+) -> None:
+    change = _correlated(finding(**changed), known=(incident(state=state),))
+    assert change.placed == {1: "inc1"}
+    assert _only(change).gpu_minors == minors
+
+
+@pytest.mark.parametrize("state", [_S.REPAIRING, _S.VALIDATING])
+def test_what_shows_during_the_repair_is_evidence(state: IncidentState) -> None:
+    known = incident(state=state, severity=Severity.DEGRADED)
+    assert _only(_correlated(finding(gpu_minor=5), known=(known,))) == known
+
+
+def test_a_fatal_finding_raises_what_was_watched() -> None:
+    watched = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, gpu_minors=frozenset({7}))
+    raised = _only(_correlated(finding(), known=(watched,)))
+    assert (raised.id, raised.state, raised.severity) == ("inc1", _S.OPEN, Severity.FATAL)
+    assert raised.gpu_minors == {3}
+
+
+def test_what_was_watched_long_ago_on_another_gpu_is_another_fault() -> None:
+    watched = incident(state=_S.WATCHING, severity=Severity.WARNING, gpu_minors=frozenset({7}))
+    change = _correlated(finding(fault_at=NOW + timedelta(seconds=900)), known=(watched,), at_s=900)
+    assert _only(change).id != "inc1"
+
+
+def test_the_incident_at_work_is_preferred_to_an_older_watched_one() -> None:
+    watched = incident("inc0", state=_S.WATCHING, severity=Severity.WARNING)
+    assert _correlated(finding(), known=(watched, incident(state=_S.VALIDATING))).placed == {1: "inc1"}
+
+
+def test_silence_and_other_nodes_take_nothing_in() -> None:
+    silent = incident("inc0", state=_S.SUSPECTED)
+    change = _correlated(finding(), known=(silent, incident("inc2", node="n2")))
+    assert _only(change).id.startswith("new")
