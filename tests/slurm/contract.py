@@ -4,6 +4,7 @@ gives ``open``; ``test_commands_contract.py`` does so for the commands twin."""
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import time
 from collections.abc import Mapping
@@ -19,9 +20,9 @@ from support.practice import eventually
 
 OBEDIENT = "trap 'exit 0' TERM\nsrun sleep 300"
 STUBBORN = "trap '' TERM\nsleep 2 & wait\nsleep 2"
-OWNER = 1
-OWNER_NAME = "daemon"
-"""A user whom every Debian has. Not nobody: Slurm 26.05 makes no reservation for that one."""
+OWNER_NAME = "bin"
+"""A user whom every system has. Not nobody: Slurm 26.05 makes no reservation for that one."""
+OWNER = pwd.getpwnam(OWNER_NAME).pw_uid
 DECISIVE = re.compile(
     r"\b(?:JobId|JobName|UserId|Account|QOS|Requeue|Restarts|BatchFlag|JobState|Reason|ExitCode|SubmitTime|EligibleTime|"
     r"StartTime|EndTime|Partition|NodeList|NumNodes|OverSubscribe|Exclusive|Nodes|CPU_IDs|Mem|GRES)=\S*"
