@@ -66,16 +66,16 @@ def test_a_consequence_opens_nothing_and_waits_for_its_cause() -> None:
 @pytest.mark.parametrize(
     ("changed", "minors"),
     [
-        ({"gpu_minor": 5}, {1, 3, 5}),
+        ({"gpu_minor": 5}, frozenset({1, 3, 5})),
         ({"gpu_minor": None}, None),
-        ({"gpu_minor": 5, "severity": Severity.DEGRADED}, {1, 3}),
-        ({"gpu_minor": 5, "consequence": True}, {1, 3}),
-        ({"gpu_minor": 5, "instance_id": "i-2"}, {1, 3}),
+        ({"gpu_minor": 5, "severity": Severity.DEGRADED}, frozenset({1, 3})),
+        ({"gpu_minor": 5, "consequence": True}, frozenset({1, 3})),
+        ({"gpu_minor": 5, "instance_id": "i-2"}, frozenset({1, 3})),
     ],
 )
 @pytest.mark.parametrize("state", [_S.OPEN, _S.CONTAINED, _S.AWAITING_HUMAN])
 def test_a_second_gpu_widens_the_incident(
-    state: IncidentState, changed: dict[str, Any], minors: set[int] | None
+    state: IncidentState, changed: dict[str, Any], minors: frozenset[int] | None
 ) -> None:
     change = _correlated(finding(**changed), known=(incident(state=state),))
     assert change.placed == {1: "inc1"}
@@ -92,7 +92,7 @@ def test_a_fatal_finding_raises_what_was_watched() -> None:
     watched = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, gpu_minors=frozenset({7}))
     raised = _only(_correlated(finding(), known=(watched,)))
     assert (raised.id, raised.state, raised.severity) == ("inc1", _S.OPEN, Severity.FATAL)
-    assert raised.gpu_minors == {3}
+    assert raised.gpu_minors == frozenset({3})
 
 
 def test_what_was_watched_long_ago_on_another_gpu_is_another_fault() -> None:

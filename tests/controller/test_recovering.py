@@ -51,9 +51,7 @@ def test_the_spare_goes_to_the_job_on_a_full_cluster() -> None:
     assert [o.state for o in others] == ["RUNNING", "PENDING", "PENDING", "PENDING"]
 
 
-@pytest.mark.parametrize(
-    ("minor", "hurt"), [(0, "first"), (1, "first"), (2, "second"), (7, None), (None, "both")]
-)
+@pytest.mark.parametrize(("minor", "hurt"), [(0, "first"), (1, "first"), (2, "second"), (7, None), (None, "both")])
 def test_only_the_holder_of_the_gpu_is_hurt(minor: int | None, hurt: str | None) -> None:
     site = Site(1)
     first = _training(site, 1, exclusive=False, gpus=2)

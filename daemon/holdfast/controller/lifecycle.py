@@ -26,6 +26,9 @@ def follow_incidents(world: World) -> Change:
     events: list[Event] = []
     for incident in world.book.open_incidents():
         after, seen = _follow(world, view, incident)
+        if after.state is _S.CLOSED and (left := replacement.leftovers(world, incident, ended=True)):
+            # A closed incident is forgotten one day; nobody would terminate what it launched.
+            after, seen = _given_back(world, incident, left)
         if after == incident:
             continue
         if after.state is not incident.state:
@@ -110,6 +113,15 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
             if evidence_settled(world, incident):
                 return replace(incident, state=_S.REPAIRING, note=choice.reason), []
             return replace(incident, note="collecting evidence"), []
+
+
+def _given_back(world: World, incident: Incident, left: tuple[str, ...]) -> Step:
+    """It stays open, its last attempt over, until what was launched in vain is terminated."""
+    still_at_it = left != replacement.leftovers(world, incident, ended=False)
+    attempt = incident.repair_attempt + (1 if still_at_it else 0)
+    return replace(
+        incident, note=f"waits for the end of {', '.join(left)}, launched in vain", repair_attempt=attempt
+    ), []
 
 
 def _taken_over(incident: Incident, node: Node) -> Step:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.controller import facts
-from holdfast.model.action import Intent
+from holdfast.model.action import Intent, IntentState, Terminate
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 from holdfast_checks.result import Severity
@@ -38,6 +38,29 @@ def new_instance(world: World, incident: Incident) -> str | None:
     """Id of the machine that this attempt launched; None: the node keeps its machine (so far)."""
     launch = launched(world, incident)
     return str(launch.result["instance_id"]) if launch is not None else None
+
+
+def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ...]:
+    """Machines that attempts of this incident's ladder launched in vain and that are not terminated yet.
+
+    ``ended``: the incident is over, so its last attempt is, too. A machine that serves the node is none."""
+    record = world.book.nodes.get(incident.node)
+    serving = record.instance_id if record is not None else ""
+    found = []
+    for attempt in range(incident.repair_attempt + (1 if ended else 0)):
+        launch = facts.done(world.book.attempts(incident.id, f"Launch/{incident.node}.{attempt}"))
+        instance = str(launch.result["instance_id"]) if launch is not None else ""
+        if instance and instance != serving and not _terminated(world, instance):
+            found.append(instance)
+    return tuple(found)
+
+
+def _terminated(world: World, instance: str) -> bool:
+    """By this incident or, once it had served, by a later one."""
+    return any(
+        isinstance(i.action, Terminate) and i.action.instance_id == instance and i.state is IntentState.DONE
+        for i in world.book.intents.values()
+    )
 
 
 def serving_instance(world: World, incident: Incident) -> str:

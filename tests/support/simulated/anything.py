@@ -290,6 +290,8 @@ class Anything(RuleBasedStateMachine):
         for _ in range(3):
             self._release_brakes()
             self.site.run(600, step_s=20)
+        if self.provider.candidates():
+            self.site.run(4000, step_s=50)  # the caps on terminations
         for check in (self.undrains_only_its_own, self.a_drain_by_hand_stands, self.nothing_is_done_twice):
             check()
         self._nothing_is_left_behind()

@@ -246,7 +246,7 @@ class SimSlurm:
         busy = bool(here)
         flags = {
             "DRAIN": node.drain,
-            "COMPLETING": any(j.state == "COMPLETING" for j in here),
+            "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
             "NOT_RESPONDING": node.unheard_since_s is not None,
         }
         return Node(
@@ -261,6 +261,11 @@ class SimSlurm:
             gpu_count=self._gpus,
             slurmd_start_time=node.slurmd_started,
         )
+
+    def _ends_on(self, job: SimJob, node: SimNode) -> bool:
+        """The job's end is not over on this node yet."""
+        early = self._clock.elapsed_s < job.completing_until_s
+        return not node.down and (early or node.stuck or node.unheard_since_s is not None)
 
     def _job(self, job: SimJob) -> Job:
         return Job(

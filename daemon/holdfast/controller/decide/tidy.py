@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 
-from holdfast.controller import facts
+from holdfast.controller import facts, replacement
 from holdfast.controller.decide.part import Part
-from holdfast.model.action import DropHold, Intent, IntentState, Launch, Notify, Proposal, SendOrder, SetDown, Terminate
+from holdfast.model.action import DropHold, Intent, IntentState, Notify, Proposal, SendOrder, SetDown, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -55,32 +55,14 @@ def _came_back(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
 
 def _failed_machines(world: World) -> list[Proposal]:
     """Machines launched by earlier attempts of a ladder that moved on, or for an incident that ended without them."""
-    terminated = {
-        i.action.instance_id
-        for i in world.book.intents.values()
-        if isinstance(i.action, Terminate) and i.state is IntentState.DONE
-    }
     proposals = []
-    for launch in sorted(world.book.intents.values(), key=lambda i: i.key):
-        incident = world.book.incidents.get(launch.incident_id)
-        if not isinstance(launch.action, Launch) or launch.state is not IntentState.DONE or incident is None:
-            continue
-        instance = str(launch.result["instance_id"])
-        if instance in terminated or not _over(world, incident, launch.action, instance):
-            continue
-        step = f"Terminate/{instance}"
-        if facts.may_try(world, world.book.attempts(incident.id, step)):
-            reason = f"it was launched for {incident.node} in vain: {incident.note}"
-            proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
+    for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
+        for instance in replacement.leftovers(world, incident, ended=not incident.open):
+            step = f"Terminate/{instance}"
+            if facts.may_try(world, world.book.attempts(incident.id, step)):
+                reason = f"it was launched for {incident.node} in vain: {incident.note}"
+                proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
     return proposals
-
-
-def _over(world: World, incident: Incident, launch: Launch, instance: str) -> bool:
-    """The attempt that launched the machine is over, and the machine has not become the node."""
-    record = world.book.nodes.get(incident.node)
-    if record is not None and record.instance_id == instance:
-        return False
-    return not incident.open or int(launch.token.rsplit("-", 1)[1]) < incident.repair_attempt
 
 
 def _stuck(world: World, view: ClusterView) -> list[Proposal]:
