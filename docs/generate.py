@@ -110,7 +110,7 @@ def cli() -> str:
         "",
         "Environment: `HOLDFAST_URL`, `HOLDFAST_TOKEN`, `HOLDFAST_TOKEN_FILE` (else",
     ]
-    lines += ["`~/.config/holdfast/token`), `HOLDFAST_CA_FILE`, `HOLDFAST_CONFIG`, `HOLDFAST_PRACTICE`.", ""]
+    lines += ["`~/.config/holdfast/token`), `HOLDFAST_CA_FILE`, `HOLDFAST_CONFIG`, `HOLDFAST_PRACTICE_DIR`.", ""]
     lines += ["Shell completion: `holdfast --install-completion`.", ""]
     root = typer.main.get_command(app)
     for path, command in _commands(root, "holdfast"):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from holdfast.practice.inject import Injector
     from holdfast.practice.site import Site
 
-Folder = Annotated[Path, typer.Option("--dir", "-d", envvar="HOLDFAST_PRACTICE", help="The cluster's own folder.")]
+FOLDER_VARIABLE = "HOLDFAST_PRACTICE_DIR"
+"""Not the mark of a cluster's own processes (``processes.MARK``): what carries that is killed by ``down``."""
+Folder = Annotated[Path, typer.Option("--dir", "-d", envvar=FOLDER_VARIABLE, help="The cluster's own folder.")]
 DEFAULT_FOLDER = Path("/tmp/holdfast-practice")  # noqa: S108 - short, since Unix socket paths are
 
 
@@ -46,7 +48,7 @@ def up(
 
 def env(folder: Folder = DEFAULT_FOLDER) -> None:
     """Print the lines that let this shell use it: eval "$(holdfast practice env)"."""
-    for key, value in {**_site(folder).client_env(), "HOLDFAST_PRACTICE": str(folder.absolute())}.items():
+    for key, value in {**_site(folder).client_env(), FOLDER_VARIABLE: str(folder.absolute())}.items():
         typer.echo(f"export {key}={shlex.quote(value)}")
 
 

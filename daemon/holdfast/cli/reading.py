@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,8 +78,15 @@ def incident_row(i: dict[str, Any]) -> list[object]:
     return [i["id"], i["node"], i["state"], i["severity"], moment(i["fault_at"]), i["headline"], i["note"]]
 
 
-def show(incident_id: IncidentId, url: Url = None, as_data: Json = False) -> None:
-    """One incident: what was found, everything that happened, how long it took, what was lost."""
+def show(
+    incident_id: IncidentId,
+    url: Url = None,
+    as_data: Json = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also when each action was begun, and each state in between.")
+    ] = False,
+) -> None:
+    """One incident: what was found, what happened, how long it took, what was lost."""
     got = Client(url).get(f"/v1/incidents/{quote(incident_id, safe='')}")
     if as_data:
         as_json(got)
@@ -89,7 +96,9 @@ def show(incident_id: IncidentId, url: Url = None, as_data: Json = False) -> Non
     if incident["note"]:
         line(f"  {incident['note']}")
     start = incident["fault_at"]
-    table("timeline", ("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline_rows(start, got["timeline"]), "no events")
+    line(f"  fault at {moment(start)} UTC")
+    events = got["timeline"] if everything else main_events(got["timeline"])
+    table("timeline", ("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline_rows(start, events), "no events")
     jobs = [
         (r["job"]["job_id"], r["user"], r["phase"], r["gpus"], r["resumed_step"], r["note"]) for r in got["recoveries"]
     ]
@@ -115,17 +124,41 @@ def bundle(
     line(f"{target}: {len(data)} bytes")
 
 
+_IN_BETWEEN = ("incident.state", "recovery.phase")
+
+
+def main_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without states in between, and without the begin of actions that have ended: their plan says why, their end what came of it."""
+    begun = [e["detail"].get("key") for e in events if e["kind"] == "action.started"]
+    ended = {
+        e["detail"].get("key")
+        for e in events
+        if e["kind"] in ("action.done", "action.failed", "action.refused") and e["detail"].get("key") in begun
+    }
+    return [
+        e
+        for e in events
+        if e["kind"] not in _IN_BETWEEN and not (e["kind"] == "action.started" and e["detail"].get("key") in ended)
+    ]
+
+
 def timeline_rows(start: str, events: Iterable[dict[str, Any]]) -> list[list[object]]:
     zero = datetime.fromisoformat(start)
     return [
         [
             f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s",
-            moment(e["at"]),
+            _time_of_day(start, e["at"]),
             event_name(e),
             e["text"],
         ]
         for e in events
     ]
+
+
+def _time_of_day(start: str, at: str) -> str:
+    """With the date only where it is another day than the fault's."""
+    first, shown = moment(start), moment(at)
+    return shown[11:] if shown[:10] == first[:10] else shown
 
 
 def event_name(event: dict[str, Any]) -> str:

@@ -39,7 +39,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     if not shown:
         line(empty)
         return
-    view = Table(*columns, title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    view = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        view.add_column(column, overflow="fold")
     for row in shown:
         view.add_row(*row)
     console().print(view)

@@ -41,6 +41,7 @@ class Demo:
         self._console = console
         self._began = time.monotonic()
         self._last_event = 0
+        self._fault_at = datetime.now(UTC)
 
     def run(self) -> bool:
         """True: everything that the demo claims was found to be so."""
@@ -49,14 +50,16 @@ class Demo:
         first_nodes = self._wait("training", _TRAIN_WITHIN_S, lambda: self._training(job))
         bad = first_nodes[1]
         before = {row["instance_id"]: row for row in self._node(bad)["agents"]}
-        thrown = datetime.now(UTC)
+        self._fault_at = datetime.now(UTC)
         Injector(self._site.practice).xid(bad, 79, GPU)
         self._say(f"[bold red]GPU {GPU} of {bad} falls off the bus (Xid 79)[/]: one line in the kernel log of {bad}")
-        incident = self._watch(thrown)
+        incident = self._watch()
         facts = self._facts(job, bad, first_nodes, set(before), incident)
-        self._show(incident, thrown)
+        self._show(incident)
+        checked = Table.grid(padding=(0, 1))
         for text, true in facts:
-            self._console.print(f"  {'[green]✓' if true else '[bold red]✗'}[/] {text}", highlight=False)
+            checked.add_row("  [green]✓[/]" if true else "  [bold red]✗[/]", text)
+        self._console.print(checked, highlight=False)
         return all(true for _, true in facts)
 
     def _stage(self) -> None:
@@ -96,16 +99,14 @@ class Demo:
         self._say(f"job {job} trains on {', '.join(shown.nodes)}: {lines[saved[-1]]}, now {lines[-1]}")
         return shown.nodes
 
-    def _watch(self, thrown: datetime) -> dict[str, Any]:
+    def _watch(self) -> dict[str, Any]:
         """Print what happens, as it happens, until the incident is closed."""
         since = time.monotonic()
         while time.monotonic() - since < _HEAL_WITHIN_S:
-            for event in get(self._site, f"/v1/events?after_id={self._last_event}")["events"]:
-                self._last_event = event["id"]
-                if event["incident_id"]:
-                    self._event(event, thrown)
+            self._tell()
             incidents = get(self._site, "/v1/incidents")["incidents"]
             if incidents and incidents[0]["state"] == "closed" and self._resumed(incidents[0]["id"]):
+                self._tell()
                 found: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[0]['id']}")
                 return found
             time.sleep(0.1)
@@ -115,10 +116,16 @@ class Demo:
         found = get(self._site, f"/v1/incidents/{incident}")
         return all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in found["recoveries"])
 
-    def _event(self, event: dict[str, Any], thrown: datetime) -> None:
-        line = story.line_of(event)
-        if line is not None:
-            self._console.print(story.told(story.after_s(event, thrown), line, self._console.width), soft_wrap=True)
+    def _tell(self) -> None:
+        """Print what is new in the record."""
+        for event in get(self._site, f"/v1/events?after_id={self._last_event}")["events"]:
+            self._last_event = event["id"]
+            if event["kind"] == "fault.occurred":
+                self._fault_at = datetime.fromisoformat(event["at"])
+            line = story.line_of(event) if event["incident_id"] else None
+            if line is not None:
+                at_s = story.after_s(event, self._fault_at)
+                self._console.print(story.told(at_s, line, self._console.width), soft_wrap=True)
 
     def _facts(
         self, job: int, bad: str, first: tuple[str, ...], old: set[str], told: dict[str, Any]
@@ -147,11 +154,11 @@ class Demo:
             ("Slurm: no reservation of the recovery is left behind", not holds),
         ]  # fmt: skip
 
-    def _show(self, told: dict[str, Any], thrown: datetime) -> None:
+    def _show(self, told: dict[str, Any]) -> None:
         """The timeline, and what the fault cost."""
         self._console.print()
         title = f"Timeline of incident {told['incident']['id']} on {told['incident']['node']}"
-        self._console.print(story.milestones(title, told["timeline"], thrown))
+        self._console.print(story.milestones(title, told["timeline"], self._fault_at))
         self._console.print(story.figures(told["timings"] or {}))
         self._console.print()
 

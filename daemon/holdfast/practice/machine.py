@@ -81,8 +81,9 @@ class Machine:
             # slurmd -b counts its uptime in whole seconds from its own start: a later registration may seem one second newer
             # than the first, a boot of its own, and slurmctld sets a node DOWN that was resumed in between.
             self._processes.kill_main(self.slurmd)
-            if self._processes.tree(self.slurmd):
+            if len(self._processes.tree(self.slurmd)) > 1:  # a job has started already, below the adopting parent
                 self._processes.rename(self.slurmd, self.steps)
+            self._processes.kill(self.slurmd)
             self._start_slurmd()
 
     def _start_slurmd(self, option: str = "") -> None:

@@ -16,7 +16,7 @@ _STEPS = {
     "Drain": "node drained",
     "HoldNodes": "nodes kept",
     "PromoteSpare": "spare in",
-    "Requeue": "job stopped",
+    "Requeue": "requeue ordered",
     "Release": "start ordered",
     "DropHold": "nodes let go",
     "collect_evidence": "evidence",
@@ -28,7 +28,7 @@ _STEPS = {
 _EVENTS = {
     "incident.opened": "detected",
     "job.hurt": "job hurt",
-    "job.stopped": "old run over",
+    "job.stopped": "job stopped",
     "job.running": "job RUNNING",
     "job.resumed": "job resumed",
     "instance.up": "new machine up",
@@ -74,18 +74,18 @@ def line_of(event: Event) -> Line | None:
     return Line(label, text, style)
 
 
-def after_s(event: Event, thrown: datetime) -> float:
-    """Seconds from the fault to the event, by the event's own time; the kernel line itself is a moment older than our look."""
-    return max(0.0, (datetime.fromisoformat(event["at"]) - thrown).total_seconds())
+def after_s(event: Event, fault_at: datetime) -> float:
+    """Seconds from the fault to the event, by the event's own time."""
+    return max(0.0, (datetime.fromisoformat(event["at"]) - fault_at).total_seconds())
 
 
-def milestones(title: str, timeline: Sequence[Event], thrown: datetime) -> Table:
+def milestones(title: str, timeline: Sequence[Event], fault_at: datetime) -> Table:
     """First occurrence of each milestone, and the time since the one before."""
     first: dict[str, Event] = {}
     for event in timeline:
         first.setdefault(event["kind"], event)
     found = sorted(
-        (after_s(first[kind], thrown), n, name) for n, (kind, name) in enumerate(_MILESTONES) if kind in first
+        (after_s(first[kind], fault_at), n, name) for n, (kind, name) in enumerate(_MILESTONES) if kind in first
     )
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     table.add_column("since the fault", justify="right")
