@@ -23,7 +23,7 @@ from holdfast.model.book import Book, Change, World
 
 def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
     """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents."""
-    total = Change()
+    total, before = Change(), world.book
     for stage in (
         adopt,
         follow_identity,
@@ -36,7 +36,16 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         change: Change = stage(world)
         world = replace(world, book=apply(world.book, change))
         total = merge(total, change)
-    return total
+    return _news(before, total)
+
+
+def _news(before: Book, change: Change) -> Change:
+    """Without what ends as it began: one stage's note may take the place of another's and back again, every cycle anew."""
+    return replace(
+        change,
+        incidents=tuple(i for i in change.incidents if i != before.incidents.get(i.id)),
+        recoveries=tuple(r for r in change.recoveries if r != before.recoveries.get(r.id)),
+    )
 
 
 def _decide(world: World, fence: int) -> Change:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from holdfast.controller import facts, replacement
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.ladder import Rung, choose
-from holdfast.model.action import IntentState
+from holdfast.model.action import IntentState, SetDown, Terminate
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import Event, EventKind
@@ -77,8 +77,8 @@ def _watching(world: World, incident: Incident) -> Step:
 
 def _open(world: World, view: ClusterView, incident: Incident) -> Step:
     node = view.nodes[incident.node]
-    by_hand = facts.drained_by(node) == "foreign"
-    contained = node.down if incident.dead and not by_hand else node.out_of_service
+    by = facts.drained_by(node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
+    contained = by == "foreign" or (by == "ours" and (node.down or not incident.dead))
     if contained:
         detail = {"by": facts.drained_by(node), "state": node.base_state, "reason": node.reason}
         event = Event(
@@ -94,7 +94,17 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Step:
     untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return replace(incident, state=_S.CLOSED, note="it cleared before anything was done"), []
+    if incident.dead and not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
+        return replace(incident, state=_S.CLOSED, note="the agent was heard again before anything was done"), []
     return incident, []
+
+
+def _begun(world: World, incident: Incident) -> bool:
+    """Whether the node, or its machine, may have been taken already."""
+    return any(
+        isinstance(i.action, SetDown | Terminate) and i.state in (IntentState.STARTED, IntentState.DONE)
+        for i in world.book.intents_of(incident.id)
+    )
 
 
 def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
@@ -160,6 +170,10 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
         return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=attempt, note=note), []
     if facts.drained_by(view.nodes[incident.node]) == "foreign":
         return _taken_over(incident, view.nodes[incident.node])
+    ended = facts.last(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))
+    if ended is not None and ended.state is IntentState.REFUSED:
+        attempt = incident.repair_attempt + 1
+        return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=attempt, note=ended.outcome), []
     failed = replacement.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)

@@ -54,6 +54,10 @@ class SimProvider:
     def serving(self, node: str) -> Machine:
         return self._machines[self._serving[node]]
 
+    def forget_who_serves(self, node: str) -> None:
+        """Somebody took the tags away that say which machine serves the node."""
+        del self._serving[node]
+
     def live(self) -> set[str]:
         return {i.instance_id for i in self._shown.values() if i.state == "running"}
 

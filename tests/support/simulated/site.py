@@ -15,7 +15,7 @@ from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
-from holdfast.model.errors import OutsideError
+from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.ids import incident_id
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import Mode, Policy
@@ -173,7 +173,7 @@ class Site:
             if not change.empty:
                 self.store.commit(change, loop.lease.fence)
             loop._expire_orders(world, loop.lease.fence)
-        except OutsideError:
+        except Unavailable:
             return None
         return change
 

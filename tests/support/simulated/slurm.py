@@ -50,6 +50,7 @@ class SimJob:
     requeue: bool = True
     batch: bool = True
     exclusive: bool = False
+    het_leader: int | None = None
     restarts: int = 0
     nodes: tuple[str, ...] = ()
     minors: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -288,6 +289,7 @@ class SimSlurm:
             gpu_minors=dict(job.minors),
             exclusive=job.exclusive,
             reservation=job.reservation,
+            het_leader=job.het_leader,
             comment=job.comment,
             admin_comment=job.admin_comment,
             start_time=job.start,

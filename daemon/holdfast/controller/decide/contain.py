@@ -32,7 +32,7 @@ def contain(world: World) -> Part:
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.dead:
         return _down(world, view, incident)
-    if incident.state is not IncidentState.OPEN or view.nodes[incident.node].out_of_service:
+    if incident.state is not IncidentState.OPEN or facts.drained_by(view.nodes[incident.node]) in ("ours", "foreign"):
         return []
     step = f"Drain/{incident.node}"
     if not facts.may_try(world, world.book.attempts(incident.id, step)):
@@ -45,7 +45,9 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
     node = view.nodes[incident.node]
     step = f"SetDown/{incident.node}"
-    if node.down or not facts.may_try(world, world.book.attempts(incident.id, step)):
+    if (node.down and facts.drained_by(node) != "slurm") or not facts.may_try(
+        world, world.book.attempts(incident.id, step)
+    ):
         return []
     if fencing.unfenced_jobs(world, view, incident):
         return []

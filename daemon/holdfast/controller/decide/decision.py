@@ -32,7 +32,8 @@ def decide(world: World) -> Decision:
         repair.repair(world),
         tidy.tidy(world),
     ]
+    once = {(p.incident_id, p.step): p for part in reversed(parts) for p in reversed(part.proposals)}
     return Decision(
-        tuple(p for part in parts for p in part.proposals),
+        tuple(p for part in parts for p in part.proposals if once[p.incident_id, p.step] is p),
         recoveries=tuple(r for part in parts for r in part.recoveries),
     )

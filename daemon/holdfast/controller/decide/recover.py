@@ -115,9 +115,9 @@ class _Plan:
         self._spares_taken: set[str] = set()
 
     def add(self, incident: Incident, job: Job) -> None:
-        known = self.recoveries.get(f"{job.key.text}r{job.restarts}") or self.world.book.recovery_of(
-            job.key, job.restarts
-        )
+        known = self.world.book.recovery_of(job.key, job.restarts)
+        if f"{job.key.text}r{job.restarts}" in self.recoveries:
+            return  # planned in this very cycle, for a fault of another of its nodes
         failed = job.state in _FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
         if known is not None and (cause is None or not cause.open) and known.phase in _MAY_BEGIN_ANEW:
@@ -178,6 +178,8 @@ class _Plan:
     def _left_alone(self, incident: Incident, job: Job) -> str:
         if not job.requeueable:
             return "it cannot be requeued (salloc, srun, or --no-requeue)"
+        if job.het_leader is not None:
+            return "it is part of a heterogeneous job, whose parts cannot be requeued apart"
         if incident.node in job.required_nodes:
             return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
         return ""
@@ -212,20 +214,23 @@ class _Plan:
             n for n in job.nodes if n not in suspects and n in self.view.nodes and not self.view.nodes[n].out_of_service
         )
         missing = len(job.nodes) - len(survivors)
-        spares = self._take_spares(job, missing)
-        hold = f"holdfast-{incident.id}-{job.key.job_id}" if survivors or spares else None
+        # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
+        elsewhere = facts.reserved_by_its_user(job)
+        spares = () if elsewhere else self._take_spares(job, missing)
+        kept = () if elsewhere else tuple(n for n in survivors if not facts.reserved_by_others(self.world, n, job))
+        hold = f"holdfast-{incident.id}-{job.key.job_id}" if kept or spares else None
         recovery = replace(
             recovery, spare=spares[0] if spares else None, hold=hold, phase=RecoveryPhase.STOPPING, note=""
         )
         self.recoveries[recovery.id] = recovery
         if hold is not None:
-            self._hold_nodes(incident, recovery, hold, (*survivors, *spares))
+            self._hold_nodes(incident, recovery, hold, (*kept, *spares))
         for spare in spares:
             self._promote(incident, recovery, spare, hold)
         if not recovery.via_down:
             self._requeue(recovery, job, failed=failed)
 
-    def _take_spares(self, job: Job, missing: int) -> list[str]:
+    def _take_spares(self, job: Job, missing: int) -> tuple[str, ...]:
         spares: list[str] = []
         for _ in range(missing):
             spare = choose_spare(self.world, self.view, job, taken=frozenset(self._spares_taken))
@@ -233,7 +238,7 @@ class _Plan:
                 break
             self._spares_taken.add(spare)
             spares.append(spare)
-        return spares
+        return tuple(spares)
 
     def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
         step = f"HoldNodes/{recovery.job.job_id}r{recovery.restarts_before}"
@@ -271,7 +276,7 @@ class _Plan:
     def release(self, recovery: Recovery) -> None:
         """The requeued run may start: off the suspects, in its hold, without Slurm's two-minute wait."""
         job = self.view.jobs.get(recovery.job.job_id)
-        if job is None or job.state != "PENDING" or job.reason == "JobHeldUser":
+        if job is None or job.state != "PENDING" or job.reason in ("JobHeldUser", "JobHeldAdmin"):
             return
         exclude = tuple(sorted(set(recovery.excluded_before) | facts.suspect_nodes(self.world)))
         # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.

@@ -148,7 +148,8 @@ def _validate(world: World, incident: Incident) -> list[Proposal]:
     if agent is None:
         return []
     limit_s = world.policy.repair.validate_timeout_s
-    args = {"expect_no_job": True, "checks": []}
+    # A machine that was launched anew has no slurmd yet, the name is still the old one's: no job can be on it.
+    args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
     action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.VALIDATE, limit_s, args)
     return [
         Proposal(incident.id, step, action, f"{instance or incident.node} must prove itself before it serves", order=60)

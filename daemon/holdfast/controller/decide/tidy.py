@@ -84,9 +84,14 @@ def _held_by_faulty_node(world: World, view: ClusterView, recovery: Recovery, in
     if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or incident.state is IncidentState.OPEN:
         return False
     step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
-    ordered = facts.done(world.book.attempts(recovery.incident_id, step))
+    attempts = world.book.attempts(recovery.incident_id, step)
+    ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
     if ordered is None or ordered.finished_at is None or incident.node not in view.nodes:
         return False
+    if ordered.state is not IntentState.DONE and not ordered.retryable:
+        return False
+    if any(j.state != "COMPLETING" for j in view.jobs_on(incident.node)):
+        return False  # a neighbour's job, which a DOWN would stop
     grace_passed = (world.now - ordered.finished_at).total_seconds() > world.policy.job.stuck_completing_s
     job = view.jobs.get(recovery.job.job_id)
     completing = {n for n in recovery.nodes_before if n in view.nodes and view.nodes[n].completing}
@@ -101,7 +106,8 @@ def _failing(world: World) -> list[Proposal]:
         newest = {i.key.rsplit("/", 1)[0]: i for i in world.book.intents_of(incident.id)}
         for intent in newest.values():
             attempts = int(intent.key.rsplit("/", 1)[1])
-            if intent.state is not IntentState.FAILED or isinstance(intent.action, Notify | SendOrder):
+            kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
+            if not (kept or intent.state is IntentState.FAILED) or isinstance(intent.action, Notify | SendOrder):
                 continue
             if intent.retryable and attempts < world.policy.action_attempts:
                 continue

@@ -1,0 +1,166 @@
+"""The brakes, pause and observe mode: what is withheld, and what goes on all the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.policy import Mode
+from support.simulated import Site
+from support.simulated.site import POLICY
+from support.simulated.slurm import SimJob
+
+
+def _running(site: Site, count: int, size: int = 1) -> list[SimJob]:
+    jobs = [site.slurm.submit(size, comment="holdfast", exclusive=True) for _ in range(count)]
+    site.run(2)
+    assert {j.state for j in jobs} == {"RUNNING"}
+    return jobs
+
+
+def _eight_of_sixteen(site: Site) -> None:
+    for n in range(8):
+        site.fault(f"n{n + 1}")
+    site.run(3)
+
+
+def _drained(site: Site) -> set[str]:
+    return {n.name for n in site.slurm.nodes.values() if n.drain}
+
+
+def test_eight_of_sixteen_at_once_stop_no_healthy_job() -> None:
+    site = Site(16)
+    jobs = _running(site, 16)
+    _eight_of_sixteen(site)
+    site.run(120, step_s=5)
+    assert all(j.state == "RUNNING" and j.restarts == 0 for j in jobs)
+    assert _drained(site) == set()
+    assert "drains" in site.book.brakes
+    for n in range(8):
+        incident = site.incident(f"n{n + 1}")
+        assert incident.state is IncidentState.OPEN
+        assert "brake 'drains' holds: 8 nodes are suspect" in incident.note
+
+
+def test_one_after_another_at_most_the_limit_is_drained() -> None:
+    site = Site(16)
+    jobs = _running(site, 16)
+    for n in range(8):
+        site.fault(f"n{n + 1}")
+        site.run(1)
+    assert _drained(site) == {"n1", "n2", "n3"}
+    assert [j.restarts for j in jobs[3:]] == [0] * 13
+
+
+def test_a_job_that_failed_is_recovered_away_from_every_suspect_drained_or_not() -> None:
+    site = Site(16)
+    jobs = _running(site, 9)
+    _eight_of_sixteen(site)
+    failed = jobs[0]
+    site.slurm.finish(failed, "FAILED")
+    site.run(5)
+    assert (failed.state, failed.restarts) == ("RUNNING", 1)
+    assert not set(failed.nodes) & {f"n{n + 1}" for n in range(8)}
+    assert set(failed.excluded) == {f"n{n + 1}" for n in range(8)}
+    assert [j.restarts for j in jobs[1:]] == [0] * 8
+
+
+def test_with_too_few_nodes_left_it_waits_with_the_reason() -> None:
+    site = Site(16)
+    failed = _running(site, 1, size=9)[0]
+    _eight_of_sixteen(site)
+    site.slurm.finish(failed, "FAILED")
+    site.run(5)
+    assert (failed.state, failed.restarts) == ("PENDING", 1)
+    assert site.recovery(failed.job_id).note == "pending: Resources"
+
+
+def test_a_released_brake_lets_the_suspects_go_and_is_not_tripped_by_the_same_again() -> None:
+    site = Site(16)
+    _running(site, 16)
+    _eight_of_sixteen(site)
+    site.operate("release_brake", "drains")
+    site.run(5)
+    assert [b for b in site.book.brakes.values() if b.kind == "drains" and b.released_at is None] == []
+    assert len(_drained(site)) == 8
+
+
+def test_too_many_stopped_jobs_trip_their_own_brake() -> None:
+    site = Site(3)
+    jobs = [site.slurm.submit(1, comment="holdfast", gpus=1) for _ in range(24)]
+    site.run(2)
+    on_n1 = [j for j in jobs if j.nodes == ("n1",)]
+    site.policy = replace(POLICY, brake=replace(POLICY.brake, stopped_jobs_60min=7))
+    site.start_controller()
+    site.run(2)
+    site.fault("n1", minor=None)
+    site.run(3)
+    assert len(on_n1) == 8
+    assert [j.restarts for j in on_n1] == [0] * 8
+    assert "job_stops" in site.book.brakes
+    assert {site.recovery(j.job_id).phase for j in on_n1} == {RecoveryPhase.WAITING}
+
+
+def test_pause_withholds_and_resume_goes_on() -> None:
+    site = Site(3)
+    job = _running(site, 1)[0]
+    site.operate("pause")
+    site.fault("n1")
+    site.run(10)
+    assert (_drained(site), job.restarts) == (set(), 0)
+    assert "paused by ops" in site.incident("n1").note
+    site.operate("resume")
+    site.run(4)
+    assert ("n1" in _drained(site), job.restarts, job.state) == (True, 1, "RUNNING")
+
+
+def test_a_pause_also_stops_what_was_planned_before_it() -> None:
+    site = Site(3)
+    job = _running(site, 1)[0]
+    site.fault("n1")
+    site.turn()
+    site.operate("pause")
+    site.run(20)
+    assert (_drained(site), job.restarts) == (set(), 0)
+    site.operate("resume")
+    site.run(4)
+    assert job.restarts == 1
+
+
+def test_a_brake_that_trips_between_plan_and_step_still_holds_the_step() -> None:
+    site = Site(16)
+    jobs = _running(site, 16)
+    site.fault("n1")
+    site.turn()
+    for n in range(1, 8):
+        site.fault(f"n{n + 1}")
+    site.clock.advance(0.01)
+    site.turn()
+    site.run(5)
+    assert _drained(site) == set()
+    assert [j.restarts for j in jobs] == [0] * 16
+
+
+def test_observe_mode_records_and_does_nothing() -> None:
+    site = Site(3, policy=replace(POLICY, mode=Mode.OBSERVE))
+    job = _running(site, 1, size=2)[0]
+    site.fault("n1")
+    site.run(60)
+    assert [call for call in site.slurm.calls if call[0] != "create_reservation"] == []
+    assert (_drained(site), job.restarts) == (set(), 0)
+    withheld = {i.kind for i in site.store.intents() if i.state.value == "withheld"}
+    assert {"Drain", "Requeue", "HoldNodes"} <= withheld
+    assert "observe mode" in site.incident("n1").note
+
+
+def test_an_old_view_of_slurm_freezes_decisions() -> None:
+    site = Site(3)
+    job = _running(site, 1)[0]
+    site.slurm.away = True
+    site.run(20)
+    site.fault("n1")
+    site.run(5)
+    assert {i.kind for i in site.store.intents()} == set()
+    site.slurm.away = False
+    site.run(4)
+    assert (job.restarts, job.state) == (1, "RUNNING")

@@ -1,0 +1,171 @@
+"""Silence is unknown. A node is dead by two witnesses, and its old run is fenced before the job writes elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from support.simulated import Site
+from support.simulated.provider import FULL, NOTHING
+from support.simulated.slurm import SimJob
+
+BLIND = replace(FULL, status=False)
+"""A provider that says nothing of a machine's health."""
+
+
+def _training(site: Site, *, fenced: bool) -> SimJob:
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(2)
+    if fenced:
+        machine = site.machine("n1")
+        detail = {"fenced": True}
+        site.agents.state(machine, "checkpoint.register", job.job_id, 0, path="/ckpt", detail=detail)
+    site.run(2)
+    return job
+
+
+def _touched(site: Site) -> list[tuple[str, str]]:
+    return [c for c in site.slurm.calls if c[0] in ("drain", "set_down", "requeue")]
+
+
+def test_a_dead_node_is_set_down_and_its_job_runs_elsewhere() -> None:
+    site = Site(4, can=BLIND)
+    job = _training(site, fenced=True)
+    site.machine("n1").powered = False
+    site.run(45)
+    assert ("set_down", "n1") in site.slurm.calls
+    assert ("requeue", str(job.job_id)) not in site.slurm.calls, "setting DOWN is the requeue"
+    assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
+    assert site.provider.terminated == {}, "fenced by its checkpoint library: no power-off needed"
+    site.run(400, step_s=5)
+    assert site.incident("n1").state is IncidentState.CLOSED
+
+
+def test_the_provider_is_a_witness_too() -> None:
+    site = Site(1)
+    job = site.slurm.submit(1, comment="holdfast", exclusive=True)
+    site.run(3)
+    site.machine("n1").powered = False
+    site.run(45)
+    assert site.incident("n1").dead
+    assert job.restarts == 1
+
+
+def test_silence_alone_is_nothing() -> None:
+    site = Site(1, can=BLIND)  # nobody to ask
+    site.slurm.submit(1, comment="holdfast", exclusive=True)
+    site.run(3)
+    site.machine("n1").powered = False
+    site.run(280, step_s=5)
+    assert site.incident("n1").state is IncidentState.SUSPECTED
+    assert _touched(site) == []
+
+
+@pytest.mark.parametrize("how", ["agent_up", "cut_off"])
+def test_a_peer_that_reaches_it_says_it_lives(how: str) -> None:
+    site = Site(4)
+    job = _training(site, fenced=True)
+    machine = site.machine("n1")
+    setattr(machine, how, how == "cut_off")
+    site.run(280, step_s=5)
+    assert site.incident("n1").state is IncidentState.SUSPECTED
+    assert "it lives" in site.incident("n1").note
+    assert (_touched(site), job.restarts, site.provider.terminated) == ([], 0, {})
+    setattr(machine, how, how == "agent_up")
+    site.run(15)
+    assert site.incident("n1").state is IncidentState.CLOSED
+
+
+def test_one_peers_broken_link_is_outvoted_by_a_peer_that_reaches_it() -> None:
+    site = Site(4, can=BLIND)
+    _training(site, fenced=True)
+    machine = site.machine("n1")
+    machine.agent_up, machine.unreachable_by = False, {"n2"}
+    site.run(200, step_s=5)
+    assert site.incident("n1").state is IncidentState.SUSPECTED
+    assert _touched(site) == []
+
+
+def test_many_silent_at_once_make_the_controller_the_suspect() -> None:
+    site = Site(8)
+    for n in range(1, 5):
+        site.machine(f"n{n}").powered = False
+    site.run(280, step_s=5)
+    assert site.store.incidents() == ()
+    assert _touched(site) == []
+
+
+def test_nodes_known_to_be_dead_do_not_make_it_so() -> None:
+    site = Site(8, can=replace(NOTHING, status=True))
+    for n in range(1, 5):
+        site.machine(f"n{n}").powered = False
+        site.run(620, step_s=5)
+        assert site.incident(f"n{n}").dead, f"n{n}"
+
+
+def test_a_fresh_controller_concludes_nothing_from_silence() -> None:
+    site = Site(4)
+    site.machine("n1").powered = False
+    site.start_controller()
+    site.run(29)
+    assert site.store.incidents() == ()
+    site.run(40)
+    assert site.incident("n1").dead
+
+
+@pytest.mark.parametrize("can", [NOTHING, replace(FULL, power_off_confirmed=False)])
+def test_an_unfenced_job_waits_for_a_human(can: object) -> None:
+    site = Site(4, can=can)  # type: ignore[arg-type]
+    job = _training(site, fenced=False)
+    site.machine("n1").powered = False
+    site.run(120, step_s=2)
+    assert site.incident("n1").dead
+    assert ("set_down", "n1") not in site.slurm.calls
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
+    assert [n for n in site.notices.sent if "cannot be fenced" in n] == ["n1 is dead and cannot be fenced"]
+    node = site.slurm.nodes["n1"]
+    node.down, node.reason, node.user = True, "confirmed off", "ops"
+    site.slurm._kill_on("n1")
+    site.run(5)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+
+
+def test_a_confirmed_power_off_is_a_fence() -> None:
+    site = Site(4)
+    job = _training(site, fenced=False)
+    machine = site.machine("n1")
+    machine.cut_off, machine.unreachable_by = True, {"n2", "n3", "n4"}  # it trains on, unseen
+    off_first: list[bool] = []
+    site.slurm.on_set_down = lambda _node: off_first.append(not machine.powered)
+    site.run(60)
+    assert off_first == [True]
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert site.provider.terminated == {machine.instance_id: 1}
+
+
+def test_a_job_that_had_failed_on_the_dead_node_is_requeued_by_us() -> None:
+    site = Site(4)
+    job = _training(site, fenced=True)
+    site.slurm.finish(job, "FAILED")
+    site.run(3)
+    site.slurm.submit(1, user="bob", uid=1001, exclusive=True, required=("n1",))
+    site.machine("n1").powered = False
+    site.run(60)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+
+
+def test_slurms_own_down_of_a_dead_node_is_nobodys_drain() -> None:
+    site = Site(4, can=BLIND)
+    _training(site, fenced=True)
+    site.machine("n1").powered = False
+    site.store.set_note("paused", "ops")
+    site.run(320, step_s=5)
+    assert site.slurm.nodes["n1"].reason == "Not responding"
+    site.operate("resume")
+    site.run(600, step_s=5)
+    assert site.incident("n1").state is IncidentState.CLOSED
+    assert not site.slurm.nodes["n1"].down
+    assert "n1" in {u.node for u in site.slurm.undrained}
