@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -36,6 +37,18 @@ def processes_of(practice: Practice) -> list[str]:
     return found
 
 
+def pids_of(practice: Practice) -> list[int]:
+    """Everything below the recorded processes, and they themselves."""
+    return [pid for name in practice.processes.names() for pid in practice.processes.tree(name)]
+
+
+def name_of(pid: int) -> str:
+    """A process's name; empty once it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).name()
+    return ""
+
+
 @pytest.mark.slurm
 def test_up_runs_jobs_and_down_leaves_nothing(make_practice: MakePractice) -> None:
     practice = make_practice(nodes=2, gpus=4)
@@ -44,8 +57,10 @@ def test_up_runs_jobs_and_down_leaves_nothing(make_practice: MakePractice) -> No
     job_id = practice.sbatch("(setsid sleep 300 &) ; srun sleep 300", "-N2", "--gres=gpu:4")
     eventually(lambda: "RUNNING" in practice.command("squeue", "-h", "-o", "%T", "-j", str(job_id)))
     assert [node.slurm_state for node in practice.status().nodes] == ["mixed", "mixed"]
-    pids = [pid for name in practice.processes.names() for pid in practice.processes.tree(name)]
-    assert any("sleep" in psutil.Process(pid).name() for pid in pids)
+    eventually(
+        lambda: [name_of(pid) for pid in pids_of(practice)].count("sleep") == 3
+    )  # two tasks and the detached one
+    pids = pids_of(practice)
     practice.down()
     assert processes_of(practice) == []
     assert [pid for pid in pids if start_ticks(pid) is not None] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
@@ -64,27 +65,60 @@ def clean(practice: Practice) -> None:
     for name in practice.nodes:
         inject.heal(name)
         practice.machine(name).host.reset_gpus()
-    jobs = practice.command("squeue", "-h", "-a", "-o", "%A").split()
-    if jobs:
-        practice.command("scancel", *jobs)
-    eventually(lambda: not practice.command("squeue", "-h", "-a").strip(), within_s=20)
+    end_jobs(practice)
     for line in practice.command("scontrol", "-a", "show", "reservation", "-o").splitlines():
         if line.startswith("ReservationName="):
             practice.command("scontrol", "delete", line.split()[0])
-    for name in practice.nodes:
-        try:
+    eventually(lambda: all_idle(practice), within_s=60, every_s=0.2, why=lambda: said(practice))
+
+
+def end_jobs(practice: Practice) -> None:
+    """No job is left. What a test's fault keeps completing ends with its node's DOWN, as on any cluster."""
+
+    def gone() -> bool:
+        jobs = practice.command("squeue", "-h", "-a", "-o", "%A %T").split()
+        waiting = [job for job, state in zip(jobs[::2], jobs[1::2], strict=True) if state != "COMPLETING"]
+        if waiting:
+            with contextlib.suppress(Rejected):  # gone meanwhile
+                practice.command("scancel", *waiting)
+        return not jobs
+
+    began = time.monotonic()
+    while not gone() and time.monotonic() - began < 5.0:
+        time.sleep(0.1)
+    for name in set(practice.command("squeue", "-h", "-a", "-o", "%N").split()):
+        practice.command("scontrol", "update", f"NodeName={name}", "State=DOWN", "Reason=test")
+    eventually(gone, within_s=30, every_s=0.2, why=lambda: said(practice))
+
+
+def all_idle(practice: Practice) -> bool:
+    """Whether every node is idle. Those that are not are resumed, again and again: a node that was DOWN when slurmd
+    came back, or that registers a boot after it was resumed, is taken out once more by slurmctld."""
+    states = dict(line.split() for line in practice.command("sinfo", "-h", "-N", "-o", "%N %T").splitlines())
+    away = [name for name in practice.nodes if states.get(name) != "idle"]
+    for name in away:
+        with contextlib.suppress(Rejected):  # in service, or on its way there
             practice.command("scontrol", "update", f"NodeName={name}", "State=RESUME")
-        except Rejected:
-            continue  # in service
-    idle = len(practice.nodes)
-    eventually(lambda: practice.command("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * idle, within_s=20)
+    return not away
 
 
-def eventually(true: Callable[[], bool], *, within_s: float = 10.0, every_s: float = 0.05) -> float:
-    """Wait until a condition holds and return how long that took; fails the test when it does not."""
+def said(practice: Practice) -> str:
+    """What Slurm says of a cluster that does not do what is waited for."""
+    answers = (
+        practice.command("sinfo", "-h", "-N", "-o", "%N %T %E"),
+        practice.command("squeue", "-h", "-a", "-o", "%A %T %r %N"),
+        *(practice.folder / "log" / "slurmctld.log").read_text(errors="replace").splitlines()[-15:],
+    )
+    return "\n".join(answers)
+
+
+def eventually(
+    true: Callable[[], bool], *, within_s: float = 10.0, every_s: float = 0.05, why: Callable[[], str] | None = None
+) -> float:
+    """Wait until a condition holds and return how long that took; fails the test, with ``why``, when it does not."""
     began = time.monotonic()
     while not true():
         if time.monotonic() - began > within_s:
-            pytest.fail(f"did not come true within {within_s:g} s", pytrace=True)
+            pytest.fail(f"did not come true within {within_s:g} s\n{why() if why else ''}", pytrace=True)
         time.sleep(every_s)
     return time.monotonic() - began

@@ -26,7 +26,8 @@ def main(args: list[str]) -> int:
     read_fd, write_fd = os.pipe()
     if os.fork():
         os.close(write_fd)
-        answer = os.read(read_fd, 64).decode()
+        with open(read_fd, encoding="ascii") as report:
+            answer = report.read()  # its end comes when the program itself runs: the descriptor is closed by execve
         sys.stdout.write(answer + "\n")
         return 0 if answer else 1
     os.setsid()
@@ -34,7 +35,7 @@ def main(args: list[str]) -> int:
     _open_standard_files(log, write_fd)
     if reaper:
         return _reap(argv)
-    _report(os.getpid(), os.getpid())
+    os.write(_REPORT_FD, f"{os.getpid()} {os.getpid()}".encode())
     return _become(argv)
 
 
@@ -48,11 +49,6 @@ def _open_standard_files(log: str, report_fd: int) -> None:
     os.set_inheritable(_REPORT_FD, False)
 
 
-def _report(pid: int, main_pid: int) -> None:
-    os.write(_REPORT_FD, f"{pid} {main_pid}".encode())
-    os.close(_REPORT_FD)
-
-
 def _become(argv: list[str]) -> NoReturn:
     os.execvp(argv[0], argv)  # noqa: S606 - the process that was asked for, without a shell
 
@@ -64,7 +60,8 @@ def _reap(argv: list[str]) -> int:
     if not main_pid:
         os.setsid()
         _become(argv)
-    _report(os.getpid(), main_pid)
+    os.write(_REPORT_FD, f"{os.getpid()} {main_pid}".encode())
+    os.close(_REPORT_FD)
     signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(main_pid, signal.SIGTERM))
     while True:
         try:

@@ -27,6 +27,8 @@ from holdfast.practice import launch
 MARK = "HOLDFAST_PRACTICE"
 """Environment variable that every process of a practice cluster carries: the cluster's folder."""
 
+_LAUNCH_WITHIN_S = 30.0
+"""A fraction of a second on an idle machine, and far longer on one that thrashes."""
 _DIE_WITHIN_S = 5.0
 """SIGKILL is immediate except for the kernel's own clean-up; longer than this is an error worth telling."""
 
@@ -96,9 +98,17 @@ class Processes:
         options = ["--reaper"] if reaper else []
         command = [sys.executable, "-I", "-S", str(launch.__file__), *options, str(log), str(cwd or self._folder), "--"]
         environment = {**os.environ, **(env or {}), MARK: str(self._folder)}
-        done = subprocess.run(
-            [*command, *argv], env=environment, capture_output=True, text=True, timeout=10, check=False
-        )
+        try:
+            done = subprocess.run(
+                [*command, *argv],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=_LAUNCH_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"cannot start {name}: not within {_LAUNCH_WITHIN_S:.0f} s") from None
         if done.returncode or len(done.stdout.split()) != 2:
             raise Unavailable(f"cannot start {name}: {(done.stderr or done.stdout).strip()[-300:]}")
         pid, main_pid = (int(word) for word in done.stdout.split())
