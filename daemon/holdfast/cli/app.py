@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,9 +25,9 @@ app = typer.Typer(
 )
 
 
-def _group(name: str, text: str) -> typer.Typer:
+def _group(name: str, text: str, panel: str) -> typer.Typer:
     group = typer.Typer(help=text, no_args_is_help=True, pretty_exceptions_enable=False)
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, rich_help_panel=panel)
     return group
 
 
@@ -48,7 +48,7 @@ def _main(
 
 for look in (reading.nodes, reading.incidents, reading.jobs, reading.metrics):
     app.command(rich_help_panel="Look")(look)
-_incident = _group("incident", "One incident: its timeline, and what to do with it.")
+_incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(reading.show)
 _incident.command()(reading.bundle)
 for word in (operating.ack, operating.close, operating.retry):
@@ -60,19 +60,19 @@ for daemon in (local.controller, local.actor, local.agent):
     app.command(rich_help_panel="Daemons")(daemon)
 for chore in (local.doctor, local.backup):
     app.command(rich_help_panel="Set up")(chore)
-_config = _group("config", "The controller's settings.")
+_config = _group("config", "The controller's settings.", "Set up")
 _config.command()(local.check)
 _config.command()(local.example)
-_token = _group("token", "Bearer tokens of the API.")
+_token = _group("token", "Bearer tokens of the API.", "Set up")
 _token.command("create")(local.token_create)
 _token.command("list")(local.token_list)
 _token.command("revoke")(local.token_revoke)
-_checkpoint = _group("checkpoint", "Checkpoints of a job; works without the controller.")
+_checkpoint = _group("checkpoint", "Checkpoints of a job; works without the controller.", "In a job")
 _checkpoint.command()(checkpoints.latest)
 _checkpoint.command("list")(checkpoints.listing)
 _checkpoint.command()(checkpoints.verify)
 _checkpoint.command()(checkpoints.register)
-_practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.")
+_practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.", "Try it")
 for part in (practice.up, practice.env, practice.status, practice.inject, practice.down):
     _practice.command()(part)
 
@@ -81,13 +81,31 @@ def run(argv: Sequence[str]) -> int:
     """Run one verb; the exit status. An expected error is one line on standard error."""
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s")
     try:
-        status = app(args=list(argv), prog_name="holdfast", standalone_mode=True)
+        status = app(args=list(argv), prog_name="holdfast", standalone_mode=False)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast: {error}\n")
         return status_of(error)
+    except WRONG_USE as error:
+        return _wrong_use(error)
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.OK
+    except typer.Abort:
+        return INTERRUPTED
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else Exit.USAGE
     return status if isinstance(status, int) else Exit.OK
+
+
+WRONG_USE: type[Exception] = typer.BadParameter.__mro__[1]
+"""The parser's error, wherever this typer has it from (click, or a copy of its own)."""
+INTERRUPTED = 130
+
+
+def _wrong_use(error: Any) -> int:
+    path = error.ctx.command_path if error.ctx is not None else "holdfast"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()  # the help itself
+    else:
+        sys.stderr.write(f"holdfast: {error.format_message().rstrip('.')}; see {path} --help\n")
+    return Exit.USAGE

@@ -9,7 +9,10 @@ import typer
 
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Reason, Url
+from holdfast.cli.problems import Usage
 from holdfast.cli.show import line
+
+BRAKES = ("drains", "job_stops")
 
 
 def pause(reason: Reason = "", url: Url = None) -> None:
@@ -28,6 +31,8 @@ def release(
     kind: Annotated[str, typer.Argument(help="drains or job_stops.")], reason: Reason = "", url: Url = None
 ) -> None:
     """Let a tripped brake go."""
+    if kind not in BRAKES:
+        raise Usage(f"{kind!r} is none of the brakes: {', '.join(BRAKES)}")
     Client(url).post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
     line(f"the brake {kind} is released")
 

@@ -105,15 +105,15 @@ def _alive(alive: bool) -> str:
 
 def inject(
     node: Annotated[str, typer.Argument(help="The node; `-` for faults of none.")],
-    fault: Annotated[str, typer.Argument(help="What happens; see below.")],
+    fault: Annotated[str, typer.Argument(help="What happens: one of those above.")],
     value: Annotated[
         str | None, typer.Argument(help="Xid code, seconds, scope, text or count.", show_default=False)
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
     gpu: Annotated[int, typer.Option(help="Device minor of the GPU.")] = 0,
 ) -> None:
-    """Throw a fault: xid CODE, power_loss, cut_off [controller|all], hang_nvml, stuck_task, stuck_epilog, clock_skew SECONDS,
-    kernel_message TEXT, kill_agent, fill_queue COUNT, stop_slurmctld, start_slurmctld, heal."""
+    """Throw a fault: xid CODE, power_loss, cut_off (controller or all), hang_nvml, stuck_task, stuck_epilog, clock_skew SECONDS,
+    kernel_message TEXT, kill_agent, kill_slurmd, fill_queue COUNT, stop_slurmctld, start_slurmctld, heal."""
     from holdfast.practice import Practice  # noqa: PLC0415
     from holdfast.practice.inject import Injector  # noqa: PLC0415
 
@@ -121,7 +121,7 @@ def inject(
     line(f"{node}: {fault} {value or ''}".rstrip())
 
 
-_PLAIN = ("power_loss", "hang_nvml", "stuck_task", "stuck_epilog", "kill_agent", "heal")
+_PLAIN = ("power_loss", "hang_nvml", "stuck_task", "stuck_epilog", "kill_agent", "kill_slurmd", "heal")
 _CLUSTER = ("stop_slurmctld", "start_slurmctld")
 _VALUED = ("xid", "clock_skew", "kernel_message", "fill_queue")
 

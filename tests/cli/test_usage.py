@@ -1,0 +1,83 @@
+"""Wrong use is one clear line on standard error; the short timeline leaves nothing out that matters; the demo's lines fit."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.reading import main_events
+from holdfast.practice import story
+
+WRONG = [
+    (("nope",), "Did you mean 'nodes'"),
+    (("nodes", "--bad"), "--bad"),
+    (("--bad",), "--bad"),
+    (("incident", "show"), "'ID'"),
+    (("incidents", "--limit", "0"), "--limit"),
+    (("jobs", "--job", "x"), "--job"),
+    (("metrics", "--days", "-1"), "--days"),
+    (("release", "nope"), "drains, job_stops"),
+    (("practice", "inject", "n2"), "fault"),
+    (("practice", "up", "--nodes", "2", "--spares", "2"), "leave none to work"),
+    (("checkpoint", "latest"), "directory"),
+]
+
+
+@pytest.mark.parametrize(("argv", "word"), WRONG)
+def test_one_line_and_status_2(holdfast: Any, argv: tuple[str, ...], word: str) -> None:
+    got = holdfast(*argv)
+    assert got.status == 2
+    assert got.out == ""
+    assert got.err.startswith("holdfast: ")
+    assert got.err.count("\n") == 1
+    assert word in got.err
+
+
+@pytest.mark.parametrize("verb", ["up", "env", "status", "down"])
+def test_a_folder_that_is_no_practice_cluster(holdfast: Any, tmp_path: Path, verb: str) -> None:
+    folder = tmp_path / ("x" * 60)  # too long for `up`, and nothing is there for the others
+    got = holdfast("practice", verb, "--dir", str(folder))
+    assert got.status == 2
+    assert got.err.count("\n") == 1
+    assert str(folder) in got.err
+    assert not folder.exists()
+
+
+def _event(kind: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[str, Any]:
+    at = datetime.fromtimestamp(at_s, UTC).isoformat()
+    return {"kind": kind, "text": text, "at": at, "detail": detail, "incident_id": "i"}
+
+
+def test_the_short_timeline_hides_only_what_another_line_says() -> None:
+    done = [_event(f"action.{word}", key="i/Drain/n1/1") for word in ("planned", "started", "done")]
+    running = [_event(f"action.{word}", key="i/Launch/n1/1") for word in ("planned", "started")]
+    events = [_event("incident.opened"), *done, _event("incident.state"), *running, _event("incident.closed")]
+    assert main_events(events) == [events[0], done[0], done[2], *running, events[-1]]
+
+
+def test_the_demo_folds_what_does_not_fit() -> None:
+    event = _event("action.done", "drained: holdfast[1m7wwz4bg4js]: " + "word " * 40, kind="Drain")
+    line = story.line_of(event)
+    assert line is not None
+    assert "holdfast[" not in line.text
+    rows = story.told(1.5, line, 80).plain.splitlines()
+    assert len(rows) > 1
+    assert all(len(row) <= 80 for row in rows)
+    assert rows[0].startswith("  + 1.50 s  node drained")
+
+
+def test_the_demo_hides_no_failure() -> None:
+    for kind in ("action.failed", "action.refused", "action.withheld"):
+        line = story.line_of(_event(kind, "why", kind="Undrain"))
+        assert line is not None
+        assert "why" in line.text
+
+
+def test_the_demo_shows_milestones_in_their_order() -> None:
+    timeline = [_event("job.running", at_s=3.0), _event("fault.occurred"), _event("incident.opened", at_s=0.5)]
+    table = story.milestones("t", timeline, datetime.fromtimestamp(0, UTC))
+    assert list(table.columns[0].cells) == ["0.00 s", "0.50 s", "3.00 s"]
+    assert list(table.columns[1].cells) == ["0.00 s", "0.50 s", "2.50 s"]
