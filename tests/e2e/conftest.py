@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.postgres import postgres_server
+from support.postgres import postgres_binaries, postgres_server
+from support.postgres_outage import MortalPostgres, mortal_postgres
 from support.site import Drill, MakeDrill, raise_site, raze
 
 __all__ = ["postgres_server"]
@@ -41,3 +42,13 @@ def drill(_shared: Drill) -> Drill:
     """The module's site, calm: four working nodes, one spare."""
     _shared.calm()
     return _shared
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[MortalPostgres]:
+    """A PostgreSQL that dies for this test. Ask for it before ``make_drill``: it must outlive the site."""
+    binaries = postgres_binaries()
+    if binaries is None:
+        pytest.skip("PostgreSQL is not installed")
+    with mortal_postgres(binaries) as server:
+        yield server

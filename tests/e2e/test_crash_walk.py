@@ -13,8 +13,10 @@ from support.site import Drill, MakeDrill
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
-STEPS = ("Drain", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold", "Launch", "Terminate", "Assign")
-STEPS += ("AdoptSpare", "Undrain")
+STEPS = (
+    *("Drain", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold"),
+    *("Launch", "Terminate", "Assign", "AdoptSpare", "Undrain"),
+)
 MOMENTS = ("planned", "started", "acted", "finished")
 
 

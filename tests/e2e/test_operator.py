@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.incident import IncidentState
+from holdfast.practice.site import SPARES
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
 
@@ -24,6 +25,8 @@ def mend_by_hand(drill: Drill, node: str) -> None:
     drill.practice.wait_for_nodes()
     eventually(lambda: drill.node(node).responding and drill.node(node).out_of_service, within_s=PATIENCE_S)
     drill.scontrol("update", f"NodeName={node}", "State=RESUME")
+    if not drill.spares():
+        drill.scheduler.create_reservation(SPARES, (node,), users=("root",), duration_s=None)
 
 
 def stays_theirs(drill: Drill, node: str, reason: str) -> None:

@@ -47,7 +47,13 @@ class Drill:
             self.store.close()
 
     def train(
-        self, *options: str, nodes: int = 3, gpus: int = 8, consent: bool = True, checkpoints: bool = True, steps: int = 10**6
+        self,
+        *options: str,
+        nodes: int = 3,
+        gpus: int = 8,
+        consent: bool = True,
+        checkpoints: bool = True,
+        steps: int = 10**6,
     ) -> int:
         """Submit the practice training job and wait until it trains (with ``checkpoints``: until one is complete).
 
@@ -57,10 +63,20 @@ class Drill:
         return job_id
 
     def submit(
-        self, *options: str, nodes: int = 3, gpus: int = 8, consent: bool = True, checkpoints: bool = True, steps: int = 10**6
+        self,
+        *options: str,
+        nodes: int = 3,
+        gpus: int = 8,
+        consent: bool = True,
+        checkpoints: bool = True,
+        steps: int = 10**6,
     ) -> int:
         folder = self.practice.folder / "jobs" / f"ckpt-{datetime.now(UTC).timestamp():.6f}"
-        variables = [f"HOLDFAST_PYTHON={sys.executable}", f"HOLDFAST_TRAIN_DIR={folder}", f"HOLDFAST_TRAIN_STEPS={steps}"]
+        variables = [
+            f"HOLDFAST_PYTHON={sys.executable}",
+            f"HOLDFAST_TRAIN_DIR={folder}",
+            f"HOLDFAST_TRAIN_STEPS={steps}",
+        ]
         if not checkpoints:
             variables.append("HOLDFAST_TRAIN_CHECKPOINT_EVERY=100000000")
         words = [f"--nodes={nodes}", f"--gres=gpu:{gpus}", f"--export=ALL,{','.join(variables)}", *options]
@@ -75,7 +91,12 @@ class Drill:
             job = self.job(job_id)
             began = self.output(job_id).count("world_size=")
             lines = self.output(job_id).rpartition("world_size=")[2]
-            return job.state == "RUNNING" and job.restarts == restarts and began >= restarts + 1 and "checkpoint step" in lines
+            return (
+                job.state == "RUNNING"
+                and job.restarts == restarts
+                and began >= restarts + 1
+                and "checkpoint step" in lines
+            )
 
         eventually(yes, within_s=PATIENCE_S)
         return self.job(job_id)
@@ -123,7 +144,9 @@ class Drill:
     def closed(self, count: int = 1, *, within_s: float = PATIENCE_S) -> None:
         """Wait until so many faults were seen in all and every one of them is closed."""
         eventually(
-            lambda: len(self.faults()) >= count and not any(i.open for i in self.faults()), within_s=within_s, every_s=0.1
+            lambda: len(self.faults()) >= count and not any(i.open for i in self.faults()),
+            within_s=within_s,
+            every_s=0.1,
         )
 
     def launched(self) -> list[str]:

@@ -1,0 +1,108 @@
+"""A node that says nothing any more: dead, cut off, or stuck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.model.incident import IncidentState
+from support.practice import eventually
+from support.site import PATIENCE_S, Drill, MakeDrill
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+FAST = {"death": {"silent_after_heartbeats": 2.5, "reprobe_s": 2.0, "end_leftover_steps": True}}
+
+
+def make(make_drill: MakeDrill, **options: object) -> Drill:
+    return make_drill(heartbeat_s=1.0, settings={**FAST, **options.pop("settings", {})}, **options)  # type: ignore[dict-item]
+
+
+def test_a_node_without_power_is_dead_and_its_job_runs_elsewhere(make_drill: MakeDrill) -> None:
+    drill = make(make_drill)
+    job_id = drill.train()
+    dead = drill.job(job_id).nodes[1]
+    drill.inject.power_loss(dead)
+    assert dead not in drill.trains(job_id, restarts=1).nodes
+    assert drill.incident_on(dead).dead
+    assert "peer" in drill.incident_on(dead).headline
+    drill.closed(1)
+    assert (len(drill.launched()), len(drill.terminated())) == (1, 1)
+    drill.nothing_left([job_id])
+    assert drill.resumed_from(job_id)[-1] > 0
+
+
+def test_an_agent_cut_off_from_the_controller_changes_nothing(make_drill: MakeDrill) -> None:
+    drill = make(make_drill)
+    job_id = drill.train()
+    node = drill.job(job_id).nodes[1]
+    drill.inject.cut_off(node)
+    eventually(lambda: bool(drill.store.incidents(node=node)), within_s=PATIENCE_S)
+    eventually(lambda: "a peer reaches it" in drill.store.incidents(node=node)[0].note, within_s=PATIENCE_S)
+    assert drill.store.incidents(node=node)[0].state is IncidentState.SUSPECTED
+    assert (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 0)
+    assert not drill.node(node).out_of_service
+    drill.inject.heal(node)
+    eventually(lambda: not drill.store.incidents(only_open=True), within_s=PATIENCE_S)
+    assert drill.faults() == ()
+
+
+def test_a_training_node_cut_off_from_everybody_is_fenced_before_its_job_runs_elsewhere(make_drill: MakeDrill) -> None:
+    """Its checkpoint library refuses the old run's writes, so no machine needs to be off first."""
+    drill = make(make_drill)
+    job_id = drill.train()
+    node = drill.job(job_id).nodes[0]
+    drill.inject.cut_off(node, scope="all")
+    assert node not in drill.trains(job_id, restarts=1).nodes
+    one_writer(drill, job_id)
+    drill.closed(1)
+    one_writer(drill, job_id)
+    drill.nothing_left([job_id])
+
+
+def one_writer(drill: Drill, job_id: int) -> None:
+    """The new run started from a checkpoint, and no line of the old one says that it saved after that."""
+    old, _, new = drill.output(job_id).partition("resumed from step")
+    step = int(new.split()[0])
+    saved = [int(line.split()[-1]) for line in old.splitlines() if line.startswith("checkpoint step")]
+    assert step >= max(saved)
+    assert "resumed from step" not in new
+    later = [int(line.split()[-1]) for line in new.splitlines() if line.startswith("checkpoint step")]
+    assert later == sorted(set(later)), "two runs wrote"
+
+
+def test_a_job_that_cannot_be_fenced_waits_for_the_power_off(make_drill: MakeDrill, tmp_path: Path) -> None:
+    """A job without the checkpoint library: only the provider's word that the machine is off lets it start again."""
+    drill = make(make_drill)
+    job_id = drill.sleeper("--nodes=2", "--ntasks-per-node=1", "--exclusive", "--gres=gpu:8")
+    node = drill.job(job_id).nodes[1]
+    drill.inject.cut_off(node, scope="all")
+    off_first: list[int] = []
+
+    def runs() -> bool:
+        if not off_first and drill.job(job_id).restarts:
+            off_first.append(len(drill.terminated()))
+        return (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 1)
+
+    eventually(runs, within_s=PATIENCE_S)
+    assert off_first == [1], "the job was started again before its old machine was off"
+    assert node not in drill.job(job_id).nodes
+    drill.closed(1)
+    assert (len(drill.launched()), len(drill.terminated())) == (1, 1)
+    drill.nothing_left([job_id])
+
+
+@pytest.mark.parametrize("fault", ["task", "epilog"])
+def test_a_job_that_its_faulty_node_does_not_let_go_is_freed(make_drill: MakeDrill, fault: str) -> None:
+    drill = make(make_drill, settings={"jobs": {"stuck_completing_s": 3.0}})
+    job_id = drill.train()
+    bad = drill.job(job_id).nodes[1]
+    if fault == "task":
+        drill.inject.stuck_task(bad)
+    else:
+        drill.inject.stuck_epilog(bad)
+    drill.inject.xid(bad, 119, 3)
+    assert bad not in drill.trains(job_id, restarts=1).nodes
+    assert any(i.kind == "SetDown" for i in drill.store.intents(incident_id=drill.incident_on(bad).id))
+    drill.closed(1)
+    drill.nothing_left([job_id])
