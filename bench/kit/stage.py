@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.kit.procs import end_cleanly
 from bench.kit.slurmview import Trace, Watcher
 
 from holdfast.config.controller import load, read
@@ -35,6 +36,7 @@ GPU_MINORS = 8
 def site(*, heartbeat_s: float, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[Site]:
     """A running site of three workers and a spare in a temporary folder; nothing of it is left afterwards."""
     set_up("text", "error")
+    end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
     folder.chmod(0o755)
     made = Site.create(folder, nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings, name="bench")

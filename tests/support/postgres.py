@@ -78,14 +78,14 @@ def postgres_binaries() -> Path | None:
 
 
 @contextmanager
-def running_server(binaries: Path) -> Iterator[PostgresServer]:
-    """A fresh cluster and its server; both are gone afterwards."""
+def running_server(binaries: Path, *, durable: bool = False) -> Iterator[PostgresServer]:
+    """A fresh cluster and its server; both are gone afterwards. Unless ``durable`` it saves itself the fsync."""
     user = _ordinary_user()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir="/tmp"))
     try:
         password = secrets.token_hex(16)
         _init(binaries, folder, password, user)
-        process, server = _start(binaries, folder, password, user)
+        process, server = _start(binaries, folder, password, user, durable=durable)
         try:
             yield server
         finally:
@@ -130,7 +130,7 @@ def _init(binaries: Path, folder: Path, password: str, user: str | None) -> None
 
 
 def _start(
-    binaries: Path, folder: Path, password: str, user: str | None
+    binaries: Path, folder: Path, password: str, user: str | None, *, durable: bool
 ) -> tuple[subprocess.Popen[bytes], PostgresServer]:
     """A free port may be taken by another before the server has it: a few attempts."""
     log = folder / "log"
@@ -145,7 +145,8 @@ def _start(
             "127.0.0.1",
             "-k",
             folder,
-            "-F",
+            "-c",
+            f"fsync={'on' if durable else 'off'}",
             "-c",
             "max_connections=60",
         ]

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 BUSY_POLL_S = 0.25
 """How often Slurm is read while something is on its way; every tick otherwise."""
+LOOK_SPACING_S = 0.05
+"""Least pause between two readings of Slurm, however often somebody says that it has changed."""
 LEASE_TTL_S = 15.0
 PRUNE_EVERY_S = 6 * 3600.0
 ORDER_SLACK_S = 10.0
@@ -40,6 +42,8 @@ class ControlLoop:
     """Wakes the actor."""
     new_id: Callable[[datetime], str]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    look: asyncio.Event = field(default_factory=asyncio.Event)
+    """Something was done to Slurm: it is read soon instead of at the next poll."""
     world: World | None = None
     turned_at_s: float | None = None
     lease: Lease | None = None
@@ -64,7 +68,7 @@ class ControlLoop:
                 except OutsideError as error:
                     log.warning("event=cycle_failed error=%r", str(error))
                 self.turned_at_s = self.observer.clock.monotonic_s()
-                await self._wait(TICK_S)
+                await _wait_for(self.wake, TICK_S)
         finally:
             watcher.cancel()
             pruner.cancel()
@@ -122,12 +126,14 @@ class ControlLoop:
 
     async def _watch_slurm(self) -> None:
         while True:
+            self.look.clear()
             before = self.observer.slurm.view
             await asyncio.to_thread(self.observer.slurm.refresh)
             after = self.observer.slurm.view
             if before is None or (after is not None and _differs(before, after)):
                 self.wake.set()
-            await asyncio.sleep(BUSY_POLL_S if self._busy() else TICK_S)
+            await asyncio.sleep(LOOK_SPACING_S)
+            await _wait_for(self.look, (BUSY_POLL_S if self._busy() else TICK_S) - LOOK_SPACING_S)
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""
@@ -145,12 +151,13 @@ class ControlLoop:
         book = self.world.book
         return any(not r.final for r in book.recoveries.values()) or any(not i.settled for i in book.intents.values())
 
-    async def _wait(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self.wake.wait()
-        except TimeoutError:
-            return
+
+async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def _differs(before: object, after: object) -> bool:

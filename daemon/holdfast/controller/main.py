@@ -70,5 +70,7 @@ async def _close_polls(controller: Controller, server: Server) -> None:
 
 
 def _rung(controller: Controller) -> None:
+    """The actor has done something: its outcome is in the store, and Slurm has changed."""
     controller.bell.drain()
     controller.loop.wake.set()
+    controller.loop.look.set()

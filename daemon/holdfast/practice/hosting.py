@@ -35,7 +35,10 @@ def write_agent(practice: Practice, node: str, *, heartbeat_s: float) -> None:
     practice.machine(node).set_agent(agent_argv(folder))
 
 
-def write_agent_config(practice: Practice, node: str, folder: Path, *, heartbeat_s: float, url: str) -> None:
+def write_agent_config(
+    practice: Practice, node: str, folder: Path, *, heartbeat_s: float, url: str, serves: bool = True
+) -> None:
+    """The agent's file. A machine that does not serve yet has no slurmd: the node's name still belongs to the old one."""
     library = build(Path.home() / ".cache" / "holdfast" / "nvml")
     for name in ("run", "agent"):
         (folder / name).mkdir(exist_ok=True)
@@ -59,6 +62,7 @@ def write_agent_config(practice: Practice, node: str, folder: Path, *, heartbeat
         "slurm_conf": str(practice.slurm_conf),
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
+        "disabled_checks": [] if serves else ["host.slurmd"],
     }
     write_atomically(folder / "agent.toml", tomli_w.dumps(table))
 
@@ -92,7 +96,12 @@ class Hosting:
             self._take_over(instance_id, node)
             return
         write_agent_config(
-            self._practice, node, folder, heartbeat_s=self._heartbeat_s, url=self._practice.controller_url
+            self._practice,
+            node,
+            folder,
+            heartbeat_s=self._heartbeat_s,
+            url=self._practice.controller_url,
+            serves=False,
         )
         self._practice.processes.start(self._candidate(instance_id), agent_argv(folder), cwd=folder, reaper=True)
 

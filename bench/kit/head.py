@@ -1,0 +1,165 @@
+"""A head node: Slurm with a given number of nodes that exist in its configuration only, and the real controller, pinned to one core."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from bench.kit import load, procs
+
+from holdfast.model.errors import Unavailable
+from holdfast.practice.cluster import Practice
+from holdfast.store import SqlStore, open_store
+
+CONTROLLER_CORE, GENERATOR_CORE = 0, 1
+_UP_WITHIN_S = 60.0
+
+
+@dataclass
+class Head:
+    """A running controller and what the bench knows of it."""
+
+    practice: Practice
+    store_url: str
+    tokens: list[str]
+    """Of agents ``c00000`` and on."""
+
+    @property
+    def pid(self) -> int:
+        pid = self.practice.processes.main_pid("controller")
+        if pid is None:
+            raise Unavailable(f"the controller is gone, see {self.practice.folder}/log")
+        return pid
+
+    def kill(self) -> None:
+        """kill -9, as a power loss of the head node would end it."""
+        self.practice.processes.kill("controller")
+
+    def run(self, plan: dict[str, Any]) -> Run:
+        """Let the generator carry out a plan; the controller's CPU and memory are those of the measured part."""
+        path = self.practice.folder / "plan.json"
+        pinned = {"core": GENERATOR_CORE if (os.cpu_count() or 1) > 1 else None}
+        path.write_text(
+            json.dumps({**plan, **pinned, "port": self.practice.spec.controller_port, "tokens": self.tokens})
+        )
+        with subprocess.Popen([sys.executable, load.__file__, str(path)], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            began_s, before, seconds, used, pss = 0.0, procs.Cpu(0, 0), 0.0, procs.Cpu(0, 0), 0
+            for line in process.stdout:
+                told = json.loads(line)
+                if told["state"] == "measuring":
+                    began_s, before = time.monotonic(), procs.cpu(self.pid)
+                elif told["state"] == "measured":
+                    seconds, used, pss = (
+                        time.monotonic() - began_s,
+                        procs.cpu(self.pid) - before,
+                        procs.pss_bytes(self.pid),
+                    )
+                else:
+                    return Run(told, seconds, used, pss)
+        raise Unavailable("the load generator ended early")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one plan showed."""
+
+    told: dict[str, Any]
+    """The generator's own words."""
+    seconds: float
+    cpu: procs.Cpu
+    """The controller's in the measured time: its own, and that of the Slurm commands it ran."""
+    pss_bytes: int
+
+
+@contextmanager
+def head(*, agents: int, slurm_nodes: int, store_url: str | None) -> Iterator[Head]:
+    """Up and listening. ``store_url`` None: SQLite in the folder. Nothing is left afterwards."""
+    procs.end_cleanly()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < 2 * agents + 200:
+        raise Unavailable(f"the hard limit of open files is {hard}: {agents} agents need {2 * agents + 200}")
+    folder = Path(tempfile.mkdtemp(prefix="hfhead-", dir="/tmp"))
+    folder.chmod(0o755)
+    practice = Practice.create(folder, nodes=1, name="bench", extra_slurm_conf=_slurm_nodes(slurm_nodes))
+    try:
+        practice.up()
+        url = store_url or f"sqlite:///{folder}/holdfast.db"
+        made = Head(practice, url, _tokens(url, agents))
+        _start(practice, url)
+        yield made
+    finally:
+        practice.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _slurm_nodes(count: int) -> str:
+    """Nodes without a slurmd. Slurm is told to leave their state alone, so that they look idle to all who ask."""
+    if not count:
+        return ""
+    name = (
+        f"NodeName=c[00000-{count - 1:05d}] NodeAddr=127.0.0.1 Port=9 CPUs=32 RealMemory=1024 Gres=gpu:8 State=UNKNOWN"
+    )
+    return f"SlurmdTimeout=0\n{name}\n"
+
+
+def _tokens(url: str, count: int) -> list[str]:
+    store: SqlStore = open_store(url)
+    tokens = [f"bench-token-of-agent-{number}" for number in range(count)]
+
+    def add(number: int) -> None:
+        digest = hashlib.sha256(tokens[number].encode()).hexdigest()
+        store.add_token("agent", load.node_name(number), digest, datetime.now(UTC))
+
+    try:
+        with ThreadPoolExecutor(32) as pool:
+            list(pool.map(add, range(count)))
+    finally:
+        store.close()
+    return tokens
+
+
+def _start(practice: Practice, url: str) -> None:
+    table = {
+        "cluster": {"name": "bench", "slurm_client": "commands", "slurm_conf": str(practice.slurm_conf)},
+        "server": {"port": practice.spec.controller_port},
+        "store": {"url": url},
+        "mode": {"mode": "act"},
+        "run": {"dir": str(practice.folder / "run")},
+    }
+    path = practice.folder / "etc" / "controller.toml"
+    path.write_text(tomli_w.dumps(table))
+    pin = ["taskset", "-c", str(CONTROLLER_CORE)] if (os.cpu_count() or 1) > 1 else []
+    argv = [*pin, sys.executable, "-m", "holdfast.controller"]
+    practice.start_daemon("controller", [*argv, "controller", "--config", str(path)])
+    practice.start_daemon("actor", [sys.executable, "-m", "holdfast.controller", "actor", "--config", str(path)])
+    _await_ready(f"{practice.controller_url}/readyz")
+
+
+def _await_ready(url: str) -> None:
+    until_s = time.monotonic() + _UP_WITHIN_S
+    while time.monotonic() < until_s:
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - loopback
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.1)
+    raise Unavailable("the controller is not ready in time")
