@@ -46,9 +46,9 @@ def test_a_folder_that_is_no_practice_cluster(holdfast: Any, tmp_path: Path, ver
     assert not folder.exists()
 
 
-def _event(kind: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[str, Any]:
+def _event(name: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[str, Any]:
     at = datetime.fromtimestamp(at_s, UTC).isoformat()
-    return {"kind": kind, "text": text, "at": at, "detail": detail, "incident_id": "i"}
+    return {"kind": name, "text": text, "at": at, "detail": detail, "incident_id": "i"}
 
 
 def test_the_short_timeline_hides_only_what_another_line_says() -> None:
@@ -70,8 +70,8 @@ def test_the_demo_folds_what_does_not_fit() -> None:
 
 
 def test_the_demo_hides_no_failure() -> None:
-    for kind in ("action.failed", "action.refused", "action.withheld"):
-        line = story.line_of(_event(kind, "why", kind="Undrain"))
+    for name in ("action.failed", "action.refused", "action.withheld"):
+        line = story.line_of(_event(name, "why", kind="Undrain"))
         assert line is not None
         assert "why" in line.text
 

@@ -78,7 +78,6 @@ class Practice:
         spec = specs.new_spec(
             nodes=nodes, gpus=gpus, gpu_type=gpu_type, cpus=cpus, name=name, extra_slurm_conf=extra_slurm_conf
         )
-        folder.mkdir(parents=True, exist_ok=True)
         specs.save(spec, folder)
         practice = cls(folder, spec)
         practice._lay_out()
