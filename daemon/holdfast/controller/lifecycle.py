@@ -178,10 +178,10 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)
     checked = replacement.validation(world, incident)
-    if checked is not None and incident.note != _VALIDATED and undrain is None:
+    if checked is not None and incident.validated_at is None and undrain is None:
         at = checked.finished_at or world.now
         event = Event(at, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
-        return replace(incident, note=_VALIDATED), [event]
+        return replace(incident, validated_at=at, note=_VALIDATED), [event]
     return incident, []
 
 
@@ -195,7 +195,7 @@ def _next_attempt(world: World, incident: Incident, why: str) -> Step:
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"attempt {attempt} failed: {why}"
     )
-    return replace(incident, state=state, repair_attempt=attempt, note=why, state_since=world.now), [event]
+    return replace(incident, state=state, repair_attempt=attempt, validated_at=None, note=why, state_since=world.now), [event]
 
 
 def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Step:

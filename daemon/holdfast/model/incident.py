@@ -90,6 +90,8 @@ class Incident:
     """Two independent witnesses agreed that the node is dead."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
+    validated_at: datetime | None = None
+    """When this attempt of the ladder proved its machine; None: not (yet)."""
     note: str = ""
     """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0
