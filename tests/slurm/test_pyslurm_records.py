@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from holdfast.slurm.pyslurm_records import JOB_ATTRIBUTES, NODE_ATTRIBUTES, gpu_
 from holdfast.slurm.pyslurm_twin import fits
 
 NODE: dict[str, Any] = dict.fromkeys((*NODE_ATTRIBUTES, "reason_user")) | {"name": "n1", "state": "IDLE"}
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 JOB: dict[str, Any] = dict.fromkeys(JOB_ATTRIBUTES) | {
     "id": 7,
     "submit_time": 1795000000,
@@ -105,18 +106,45 @@ def test_gpus_that_a_job_holds(layout: dict[str, dict[str, Any]], held: dict[str
     ],
 )
 def test_fields_of_a_job(attribute: str, value: object, field: str, wanted: object) -> None:
-    assert getattr(pyslurm_records.job({**JOB, attribute: value}, "c"), field) == wanted
+    assert getattr(pyslurm_records.job({**JOB, attribute: value}, "c", NOW), field) == wanted
+
+
+@pytest.mark.parametrize(
+    ("limit_min", "end", "wanted"),
+    [
+        (90, NOW + timedelta(hours=1), NOW + timedelta(hours=1)),
+        (None, NOW + timedelta(days=365), None),
+        (None, NOW - timedelta(hours=1), NOW - timedelta(hours=1)),
+    ],
+)
+def test_an_end_that_nobody_set_is_not_known(limit_min: int | None, end: datetime, wanted: datetime | None) -> None:
+    found = {**JOB, "time_limit": limit_min, "end_time": int(end.timestamp())}
+    assert pyslurm_records.job(found, "c", NOW).end_time == wanted
+
+
+@pytest.mark.parametrize(
+    ("nodes", "layout", "doubt"),
+    [
+        (None, {}, False),
+        ("n[1-2]", {"n1": {}, "n2": {"gpu": {"count": 1, "indexes": "0"}}}, False),
+        ("n1", {"n1": {}, "n2": {}}, False),
+        ("n[1-2]", {"n1": {}}, True),
+        ("n1", {}, True),
+    ],
+)
+def test_a_job_whose_layout_is_missing_is_in_doubt(nodes: str | None, layout: dict[str, Any], doubt: bool) -> None:
+    assert pyslurm_records.in_doubt({**JOB, "allocated_nodes": nodes, "layout": layout}) is doubt
 
 
 def test_waiting_tasks_of_an_array_are_no_task() -> None:
     waiting = {**JOB, "array_id": 7, "array_tasks_waiting": "1-5"}
-    assert pyslurm_records.job(waiting, "c").array_task_id is None
+    assert pyslurm_records.job(waiting, "c", NOW).array_task_id is None
 
 
 @pytest.mark.parametrize("missing", [{"id": 0}, {"submit_time": None}])
 def test_a_job_without_identity_is_refused(missing: dict[str, Any]) -> None:
     with pytest.raises(Rejected):
-        pyslurm_records.job({**JOB, **missing}, "c")
+        pyslurm_records.job({**JOB, **missing}, "c", NOW)
 
 
 def test_a_node_without_a_name_is_refused() -> None:

@@ -51,7 +51,7 @@ class SlurmCommands:
             cluster=cluster,
             read_at=datetime.fromtimestamp(self._now(), UTC),
             nodes={node.name: node for node in nodes},
-            jobs=self._jobs(),
+            jobs=self.jobs(),
             reservations=reservations,
         )
 
@@ -59,6 +59,10 @@ class SlurmCommands:
         """All reservations by name."""
         found = [parse.reservation(line) for line in records.lines(self._scontrol("show", "reservation", "-o"))]
         return {reservation.name: reservation for reservation in found}
+
+    def jobs(self) -> dict[int, Job]:
+        """All jobs by id."""
+        return self._jobs()
 
     def node(self, name: str) -> Node:
         return parse.node(self._one(self._scontrol("show", "node", name, "-o"), f"no node {name}"))

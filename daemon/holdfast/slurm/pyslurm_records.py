@@ -92,7 +92,14 @@ def node(found: Attributes) -> Node:
     )
 
 
-def job(found: Attributes, cluster: str) -> Job:
+def in_doubt(found: Attributes) -> bool:
+    """Whether the job holds nodes whose layout is missing, so that nobody knows its GPUs.
+
+    pyslurm 24.11.0 reads the layout from a private structure of Slurm; on 24.11.5 it was empty until the job's first step ran."""
+    return not set(hosts(found["allocated_nodes"] or "")) <= set(found["layout"])
+
+
+def job(found: Attributes, cluster: str, now: datetime) -> Job:
     """One job. Raises Rejected when what identifies a job is missing."""
     submitted = _time(found["submit_time"])
     if not found["id"] or submitted is None:
@@ -122,7 +129,7 @@ def job(found: Attributes, cluster: str) -> Job:
         comment=printable(found["comment"] or ""),
         admin_comment=printable(found["admin_comment"] or ""),
         start_time=_time(found["start_time"]),
-        end_time=_time(found["end_time"]),
+        end_time=_end_time(found, now),
         eligible_time=_time(found["eligible_time"]),
         time_limit_s=limit_min * 60 if isinstance(limit_min, int) else None,
         exit_code=f"{_number(found['exit_code'])}:{_number(found['exit_code_signal'])}",
@@ -155,6 +162,12 @@ def _indices(text: str) -> set[int]:
 
 def _is_gpu(gres: str) -> bool:
     return gres == "gpu" or gres.startswith("gpu:")
+
+
+def _end_time(found: Attributes, now: datetime) -> datetime | None:
+    """As scontrol prints it: the end of a job without a limit is not known while it lies ahead."""
+    end = _time(found["end_time"])
+    return None if end is not None and found["time_limit"] is None and end > now else end
 
 
 def _array_task(found: Attributes) -> int | None:

@@ -10,6 +10,7 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 - ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
 - ``reboot``: not there.
 - ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
+- ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there: then all jobs of that call.
 - ``set_excluded_nodes`` and ``set_job_reservation`` with nothing: it sends no empty text, so it cannot clear.
 """
 
@@ -26,6 +27,7 @@ from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import pyslurm_records
 from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.parse import fold
 from holdfast.slurm.pyslurm_client import PyslurmClient
 from holdfast.slurm.records import printable
 
@@ -75,15 +77,13 @@ class SlurmPyslurm:
         self._client.close()
 
     def view(self) -> ClusterView:
-        cluster = self._cluster_name()
         nodes = [pyslurm_records.node(found) for found in self._ask("nodes")]
         reservations = self._commands.reservations()
-        jobs = [pyslurm_records.job(found, cluster) for found in self._ask("jobs")]
         return ClusterView(
-            cluster=cluster,
-            read_at=datetime.fromtimestamp(self._now(), UTC),
+            cluster=self._cluster_name(),
+            read_at=self._utc(),
             nodes={node.name: node for node in nodes},
-            jobs={job.key.job_id: job for job in sorted(jobs, key=lambda job: job.key.job_id)},
+            jobs=self._jobs(),
             reservations=reservations,
         )
 
@@ -91,7 +91,10 @@ class SlurmPyslurm:
         return pyslurm_records.node(self._ask("node", name=name))
 
     def job(self, job_id: int) -> Job:
-        return pyslurm_records.job(self._ask("job", job_id=job_id), self._cluster_name())
+        found = self._ask("job", job_id=job_id)
+        if pyslurm_records.in_doubt(found):
+            return self._commands.job(job_id)
+        return pyslurm_records.job(found, self._cluster_name(), self._utc())
 
     def version(self) -> str:
         return self._commands.version()
@@ -132,7 +135,7 @@ class SlurmPyslurm:
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
         if nodes:
-            self._ask("update_job", job_id=job_id, excluded_nodes=list(nodes))
+            self._ask("update_job", job_id=job_id, excluded_nodes=[fold(nodes)])
         else:
             self._commands.set_excluded_nodes(job_id, nodes)
 
@@ -167,6 +170,16 @@ class SlurmPyslurm:
 
     def reboot(self, node: str, reason: str) -> None:
         self._commands.reboot(node, reason)
+
+    def _jobs(self) -> dict[int, Job]:
+        found = sorted(self._ask("jobs"), key=lambda one: int(one["id"]))
+        if any(pyslurm_records.in_doubt(one) for one in found):
+            return self._commands.jobs()
+        cluster, now = self._cluster_name(), self._utc()
+        return {one["id"]: pyslurm_records.job(one, cluster, now) for one in found}
+
+    def _utc(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)
 
     def _ask(self, verb: str, **arguments: Any) -> Any:
         return self._client.ask(verb, **arguments)

@@ -28,6 +28,7 @@ _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("invalid job id", NotFound),
     ("requested reservation is invalid", NotFound),
     ("not found", NotFound),
+    ("' does not exist", NotFound),  # pyslurm's own words for a node
 )
 """slurm_strerror's texts, unchanged from 22.05 to 26.05; the first that appears decides. Anything else is Rejected."""
 
