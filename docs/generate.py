@@ -1,4 +1,4 @@
-"""Writes docs/reference/{configuration,api,cli,metrics}.md from the code: ``python docs/generate.py``. A test compares them."""
+"""Writes the pages of docs/reference/ that come from the code (``PAGES``): ``python docs/generate.py``. A test compares them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from holdfast.config.example import Row, rows, toml
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.timings import Phase
+from holdfast.model.action import ACTION_TYPES
+from holdfast.model.event import EventKind
+from holdfast.model.incident import TRANSITIONS, IncidentState, RecoveryPhase
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
@@ -155,6 +158,57 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
+def events() -> str:
+    """Every kind of event."""
+    lines = ["# Events", "", NOTE]
+    lines += [
+        "The record is append-only; every timing and cost is computed from it ([../metrics.md](../metrics.md)). An event has `id`, `at`,",
+        "`kind`, `incident_id`, `node`, `job`, a `text` of one line and a `detail`. `GET /v1/events` reads them in order.",
+        "",
+        "| kind | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{kind.value}` | {_cell(docstrings(EventKind)[kind.name])} |" for kind in EventKind]
+    lines += [
+        "",
+        "## Actions",
+        "",
+        "An action's event names its `kind` in `detail`; an order to an agent also its `verb`.",
+        "",
+    ]
+    lines += ["| kind | what is done |", "|---|---|"]
+    lines += [f"| `{name}` | {_cell(_first_sentence(kind))} |" for name, kind in ACTION_TYPES.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _first_sentence(kind: type[Any]) -> str:
+    text = inspect.cleandoc(kind.__doc__ or "")
+    return "" if text.startswith(f"{kind.__name__}(") else text  # a dataclass writes its own where nobody did
+
+
+def lifecycle() -> str:
+    """The states of an incident and of a job's recovery."""
+    lines = ["# Lifecycle of an incident, and of a job's recovery", "", NOTE]
+    lines += ["Only the steps drawn here are possible; the controller checks each against this table.", ""]
+    lines += [
+        "```mermaid",
+        "stateDiagram-v2",
+        "  [*] --> watching",
+        "  [*] --> suspected",
+        "  [*] --> open",
+        "  [*] --> awaiting_human",
+    ]
+    lines += [f"  {before.value} --> {after.value}" for before, after, _ in TRANSITIONS]
+    lines += ["  closed --> [*]", "```", "", "| state | meaning |", "|---|---|"]
+    lines += [f"| `{state.value}` | {_cell(docstrings(IncidentState)[state.name])} |" for state in IncidentState]
+    lines += ["", "| from | to | when |", "|---|---|---|"]
+    lines += [f"| `{before.value}` | `{after.value}` | {_cell(why)} |" for before, after, why in TRANSITIONS]
+    lines += ["", "## Recovery of a job", "", "One per run of a job that was hurt; it runs beside its incident.", ""]
+    lines += ["| phase | meaning |", "|---|---|"]
+    lines += [f"| `{phase.value}` | {_cell(docstrings(RecoveryPhase)[phase.name])} |" for phase in RecoveryPhase]
+    return "\n".join(lines) + "\n"
+
+
 def _attribute(name: str) -> str:
     return name.removeprefix("holdfast_").removeprefix("items_")
 
@@ -179,7 +233,14 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("``", "`").replace("|", "\\|").split())
 
 
-PAGES = {"configuration.md": configuration, "api.md": api, "cli.md": cli, "metrics.md": metrics}
+PAGES = {
+    "configuration.md": configuration,
+    "api.md": api,
+    "cli.md": cli,
+    "metrics.md": metrics,
+    "events.md": events,
+    "lifecycle.md": lifecycle,
+}
 
 
 def main() -> int:

@@ -92,6 +92,8 @@ class HoldJob:
 
 @dataclass(frozen=True, slots=True)
 class TellOwner:
+    """Leave the job's owner a word where Slurm shows it (AdminComment)."""
+
     job: JobKey
     text: str
 
@@ -106,6 +108,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
+    """End a machine at the provider; what serves a node only once it is drained and free of jobs, or to fence a dead one."""
+
     instance_id: str
     node: str
     fence: bool = False
@@ -165,6 +169,8 @@ class SendOrder:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
+    """Tell a human, in the log and by the addresses of ``notify.urls``."""
+
     subject: str
     body: str
 

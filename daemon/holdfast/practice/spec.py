@@ -102,7 +102,8 @@ def port_is_free(port: int) -> bool:
 
 
 def save(spec: Spec, folder: Path) -> None:
-    """Write ``practice.json``, in a folder that is made if missing. Raises ConfigError when the folder's path is too long for the sockets below it."""
+    """Write ``practice.json``, in a folder that is made if missing. Raises ConfigError when its path is too long for the sockets
+    below it."""
     if len(os.fspath(folder)) > _LONGEST_FOLDER:
         raise ConfigError(
             f"the folder's path is longer than {_LONGEST_FOLDER} characters, too long for Unix sockets: {folder}"
