@@ -21,7 +21,7 @@ def _mended(site: Site, node: str = "n1", seconds: float = 200) -> Incident:
     return site.incident(node)
 
 
-def test_launch_validate_assign_terminate_adopt_undrain_in_this_order() -> None:
+def test_launch_validate_terminate_assign_adopt_undrain_in_this_order() -> None:
     site = Site(2, spares=("n2",))
     job = site.slurm.submit(1, comment="holdfast", exclusive=True)
     site.run(2)
@@ -29,7 +29,7 @@ def test_launch_validate_assign_terminate_adopt_undrain_in_this_order() -> None:
     site.run(200)
     incident = site.incident("n1")
     assert incident.state is _S.CLOSED
-    order = ["Drain", "Requeue", "Launch", "Assign", "Terminate", "AdoptSpare", "Undrain"]
+    order = ["Drain", "Requeue", "Launch", "Terminate", "Assign", "AdoptSpare", "Undrain"]
     assert [k for k in site.kinds(incident.id) if k in order] == order
     assert job.nodes == ("n2",)
     record = site.book.nodes["n1"]

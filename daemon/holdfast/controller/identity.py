@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.controller import facts, replacement
+from holdfast.model.action import Launch
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.incident import Incident
 
@@ -15,6 +16,8 @@ def follow_identity(world: World) -> Change:
         heard = facts.agent_of(world, node)
         if heard is None or (record is not None and record.boot_id == heard.boot_id):
             continue
+        if record is not None and record.instance_id != heard.instance_id and _on_trial(world, heard.instance_id):
+            continue  # it becomes the node by being assigned, never by being the only one that is heard
         alone = len([a for a in agents if not facts.is_silent(world, a)]) == 1
         known = record is not None and record.instance_id == heard.instance_id
         if record is None or known or (alone and not world.book.open_on(node)):
@@ -27,6 +30,12 @@ def follow_identity(world: World) -> Change:
     return Change(nodes=tuple(records.values()))
 
 
+def _on_trial(world: World, instance_id: str) -> bool:
+    """Launched for a replacement, whatever became of it."""
+    launches = (i for i in world.book.intents.values() if isinstance(i.action, Launch))
+    return any(i.result.get("instance_id") == instance_id for i in launches)
+
+
 def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     """The new machine has taken the name: it is the node from now on."""
     new = replacement.new_instance(world, incident)
@@ -37,5 +46,4 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
         return None
     checked = replacement.validation(world, incident)
     agent = facts.agent_of(world, incident.node, new)
-    uuids = frozenset(map(str, checked.result.get("gpu_uuids", ()))) if checked is not None else frozenset[str]()
-    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", uuids)
+    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", replacement.gpu_uuids(checked))

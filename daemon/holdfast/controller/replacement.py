@@ -74,6 +74,12 @@ def validation(world: World, incident: Incident) -> Intent | None:
     return latest if latest is not None and latest.settled else None
 
 
+def gpu_uuids(checked: Intent | None) -> frozenset[str]:
+    """The GPUs that a validation named. They are a node's word: nonsense names none."""
+    said = checked.result.get("gpu_uuids") if checked is not None else None
+    return frozenset(u for u in said if isinstance(u, str)) if isinstance(said, list | tuple) else frozenset()
+
+
 def failure(world: World, incident: Incident) -> str | None:
     """Why this attempt has failed; None: it has not."""
     launch = facts.failed_for_good(world.book.attempts(incident.id, launch_step(incident)))
@@ -100,7 +106,7 @@ def _same_hardware(world: World, incident: Incident, checked: Intent) -> str | N
     record = world.book.nodes.get(incident.node)
     if new_instance(world, incident) is None or record is None or record.instance_id == new_instance(world, incident):
         return None
-    again = record.gpu_uuids & frozenset(map(str, checked.result.get("gpu_uuids", ())))
+    again = record.gpu_uuids & gpu_uuids(checked)
     return f"the same hardware came back: {', '.join(sorted(again))}" if again else None
 
 

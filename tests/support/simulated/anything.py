@@ -309,7 +309,7 @@ class Anything(RuleBasedStateMachine):
         book = self.site.book
         assert not [n for n in self.slurm.reservations if n != POLICY.spare_reservation]
         busy = [i for i in book.open_incidents() if i.state in (IncidentState.REPAIRING, IncidentState.VALIDATING)]
-        assert busy or not self.provider.candidates(), f"{self.provider.candidates()} serve nothing"
+        assert busy or not self.provider.candidates(), f"{self.provider.candidates()} serve nothing\n{self.site.story()}"
         unsettled = [i.key for i in self.site.store.intents() if not i.settled]
         assert not unsettled
         stopping = [r for r in book.recoveries.values() if r.phase is RecoveryPhase.STOPPING]

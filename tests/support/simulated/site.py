@@ -16,6 +16,7 @@ from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.model.event import EventKind
 from holdfast.model.ids import incident_id
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import Mode, Policy
@@ -214,7 +215,8 @@ class Site:
 
     def kinds(self, incident: str | None = None) -> list[str]:
         """Kinds of all steps that were done, in order."""
-        return [i.kind for i in self.store.intents(incident_id=incident) if i.state.value == "done"]
+        done = self.store.events(incident_id=incident, kinds=(EventKind.ACTION_DONE,))
+        return [str(event.detail["kind"]) for event in done]
 
     def story(self, incident_id: str | None = None) -> str:
         """All events of an incident, for whoever reads a failed test."""
