@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Lock
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -44,6 +46,7 @@ log = logging.getLogger(__name__)
 
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
+GONE = frozenset({"shutting-down", "terminated"})
 POWER_OFF_PATIENCE_S = 30.0
 """How long one attempt waits for a terminated machine to be off."""
 
@@ -60,6 +63,8 @@ class Outside:
     marks: Callable[[], dict[str, NodeMark]]
     """The drains that are ours, from the store."""
     spare_reservation: str = "holdfast-spares"
+    pool: AbstractContextManager[object] = field(default_factory=Lock)
+    """Held while the spare pool is read and written: incidents do not wait for each other, and Slurm only replaces a whole list."""
 
 
 class Refused(HoldfastError):
@@ -177,28 +182,27 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
 
 def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
     """The hold already names the spare (reservations may overlap), so it leaves the pool without a moment in the open."""
-    try:
-        pool = outside.scheduler.reservation(outside.spare_reservation).nodes
-    except NotFound:
-        return _done(
-            f"{action.node} left the spare pool, no spare is left"
-        )  # the last one takes the reservation with it
-    left = tuple(n for n in pool if n != action.node)
-    if left != pool:
-        outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
+    with outside.pool:
+        try:
+            pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+        except NotFound:  # the last one takes the reservation with it
+            return _done(f"{action.node} left the spare pool, no spare is left")
+        left = tuple(n for n in pool if n != action.node)
+        if left != pool:
+            outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
     return _done(f"{action.node} left the spare pool, {len(left)} spares left")
 
 
 def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
-    try:
-        pool = outside.scheduler.reservation(outside.spare_reservation).nodes
-    except NotFound:
-        outside.scheduler.create_reservation(
-            outside.spare_reservation, (action.node,), users=("root",), duration_s=None
-        )
-        return _done(f"{action.node} is the first of the spare pool")
-    if action.node not in pool:
-        outside.scheduler.set_reservation_nodes(outside.spare_reservation, tuple(sorted({*pool, action.node})))
+    name, scheduler = outside.spare_reservation, outside.scheduler
+    with outside.pool:
+        try:
+            pool = scheduler.reservation(name).nodes
+        except NotFound:
+            scheduler.create_reservation(name, (action.node,), users=("root",), duration_s=None)
+            return _done(f"{action.node} is the first of the spare pool")
+        if action.node not in pool:
+            scheduler.set_reservation_nodes(name, tuple(sorted({*pool, action.node})))
     return _done(f"{action.node} is in the spare pool")
 
 
@@ -213,8 +217,11 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.restarts > action.restarts:
         return _done("it was requeued already", restarts=job.restarts)
-    if job.state in ("COMPLETED", "CANCELLED", "TIMEOUT"):
+    if job.state in facts.ENDED:
         raise Refused(f"the job ended by itself: {job.state}")
+    if job.state == "COMPLETING":
+        # Slurm would requeue it all the same, also one that its user has just cancelled.
+        raise Unavailable("the job is ending: how, Slurm will show")
     if job.state in ("PENDING", "REQUEUED"):
         return _done(f"it is {job.state} already")
     try:
@@ -256,7 +263,11 @@ def _release(action: Release, outside: Outside) -> Outcome:
 
 
 def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
-    _job(action.job, outside)
+    job = _job(action.job, outside)
+    if job.key != action.job:
+        if job.state == "PENDING" and job.reason.startswith("JobHeld"):
+            return _done("it is held already")
+        raise Refused(f"another run of the job is {job.state}: this one is over")
     outside.scheduler.hold(action.job.job_id, action.reason)
     outside.scheduler.tell_owner(action.job.job_id, action.reason)
     return _done("held")
@@ -271,7 +282,8 @@ def _launch(action: Launch, incident: str, outside: Outside) -> Outcome:
 def _terminate(action: Terminate, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
     serving = outside.provider.instance_of(action.node)
-    if not action.fence and serving is not None and serving.instance_id == action.instance_id:
+    _prove_its_machine(action, outside)
+    if not action.fence and (serving is None or serving.instance_id == action.instance_id):
         if not node.out_of_service:
             raise Refused(f"{action.node} is in service in Slurm")
         if _foreign(node):
@@ -283,6 +295,17 @@ def _terminate(action: Terminate, outside: Outside) -> Outcome:
     if action.fence and state != "terminated":
         raise Unavailable(f"{action.instance_id} is {state}, not confirmed off")
     return _done(f"{action.instance_id} is {state}", state=state)
+
+
+def _prove_its_machine(action: Terminate, outside: Outside) -> None:
+    """Which machine a node has, its own agent says; before one is ended, the provider must say the same."""
+    try:
+        shown = outside.provider.instance(action.instance_id)
+    except NotFound:
+        return
+    if shown.node != action.node and shown.state not in GONE:
+        whose = f"{shown.node}'s" if shown.node else "nobody's"
+        raise Refused(f"{action.instance_id} is {whose} machine, not {action.node}'s: left alone")
 
 
 def _wait_until_off(instance_id: str, outside: Outside) -> str:

@@ -74,7 +74,9 @@ def _stops_nobody(book: Book, action: Requeue) -> bool:
 def outlived(book: Book, intent: Intent) -> str:
     """Why a step that was planned, and not begun, is no longer wanted: an operator ended its incident or took it over. Empty: it is."""
     incident = book.incidents.get(intent.incident_id)
-    if intent.state is not IntentState.PLANNED or not isinstance(intent.action, _NOT_AFTER_THE_END) or incident is None:
+    action = intent.action
+    ends = isinstance(action, _NOT_AFTER_THE_END) or (isinstance(action, Terminate) and action.fence)
+    if intent.state is not IntentState.PLANNED or not ends or incident is None:
         return ""
     if incident.acknowledged:
         return f"the incident was taken over meanwhile: {incident.note}"

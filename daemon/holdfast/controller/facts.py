@@ -16,10 +16,23 @@ IDLE_INCIDENTS = frozenset({IncidentState.WATCHING, IncidentState.SUSPECTED, Inc
 """States in which an incident keeps nobody off its node."""
 
 
+ENDED = frozenset(
+    {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}
+)
+"""Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
+OUR_RESERVATIONS = "holdfast-"
+"""How the names of the reservations that Holdfast makes begin."""
+CLOCK_STEP_S = 5.0
+"""A view that seems to be newer than now by more than this is of unknown age: the clock was put back."""
+
+
 def fresh_view(world: World) -> ClusterView | None:
     """Slurm's view if it is recent enough to decide on; None freezes what depends on it."""
     view = world.view
-    if view is None or world.now - view.read_at > timedelta(seconds=world.policy.view_max_age_s):
+    if view is None:
+        return None
+    age_s = (world.now - view.read_at).total_seconds()
+    if not -CLOCK_STEP_S <= age_s <= world.policy.view_max_age_s:
         return None
     return view
 
@@ -79,6 +92,24 @@ def hurt_by(incident: Incident, job: Job) -> bool:
         return True
     held = job.gpu_minors.get(incident.node, frozenset())
     return bool(held & incident.gpu_minors) or (not held and job.exclusive)
+
+
+def reserved_by_its_user(job: Job) -> bool:
+    """It runs in a reservation that is not one of ours."""
+    return bool(job.reservation) and not job.reservation.startswith(OUR_RESERVATIONS)
+
+
+def reserved_by_others(world: World, node: str, job: Job) -> bool:
+    """Somebody has reserved the node for a time that the job, started anew, would reach: maintenance, a course, another group."""
+    until = None if job.time_limit_s is None else world.now + timedelta(seconds=job.time_limit_s)
+    return world.view is not None and any(
+        node in r.nodes
+        and not r.name.startswith(OUR_RESERVATIONS)
+        and r.name != world.policy.spare_reservation
+        and (r.end_time is None or r.end_time > world.now)
+        and (r.start_time is None or until is None or r.start_time < until)
+        for r in world.view.reservations.values()
+    )
 
 
 def holds(job: Job) -> bool:

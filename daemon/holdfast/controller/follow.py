@@ -14,10 +14,6 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Recovery, RecoveryPhase
 
-_ENDED = frozenset(
-    {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}
-)
-"""Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
 _FAILED = frozenset({"FAILED", "NODE_FAIL"})
 _ORDERED = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT})
 
@@ -48,10 +44,12 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
         return _next_run_started(recovery)
     if job.restarts > recovery.restarts_before:
         return _after_the_stop(world, recovery, job)
-    if job.state in _ENDED:
+    if job.state in facts.ENDED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job ended by itself: {job.state}"), []
     if recovery.phase in _ORDERED and not _cause_acts(world, recovery) and not _stop_ordered(world, recovery):
-        return replace(recovery, phase=RecoveryPhase.GONE, note="its incident is over or an operator's: left as it is"), []
+        return replace(
+            recovery, phase=RecoveryPhase.GONE, note="its incident is over or an operator's: left as it is"
+        ), []
     return recovery, []
 
 
@@ -85,7 +83,7 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         added = tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
         after = replace(after, phase=RecoveryPhase.RUNNING, excluded_added=added, note="")
         events.append(_running_event(world, after, job))
-    elif after.phase is RecoveryPhase.RESTARTING and job.state in _ENDED | _FAILED:
+    elif after.phase is RecoveryPhase.RESTARTING and job.state in facts.ENDED | _FAILED:
         return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
         after = replace(after, note=f"pending: {job.reason}")
@@ -122,7 +120,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job speaks of no checkpoint"), []
-    if job.state in _ENDED | _FAILED:
+    if job.state in facts.ENDED | _FAILED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s

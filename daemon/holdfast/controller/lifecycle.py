@@ -195,7 +195,9 @@ def _next_attempt(world: World, incident: Incident, why: str) -> Step:
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"attempt {attempt} failed: {why}"
     )
-    return replace(incident, state=state, repair_attempt=attempt, validated_at=None, note=why, state_since=world.now), [event]
+    return replace(incident, state=state, repair_attempt=attempt, validated_at=None, note=why, state_since=world.now), [
+        event
+    ]
 
 
 def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Step:
