@@ -72,7 +72,8 @@ def _peers(world: World, view: ClusterView, node: str) -> list[str]:
 
 def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
     """After a DOWN a survivor's slurmstepd can wait a minute for the dead node's word; it holds the whole job COMPLETING."""
-    if recovery.phase is not RecoveryPhase.STOPPING or not recovery.via_down:
+    # Restarts grows at the DOWN itself: the recovery is RESTARTING while the old run is still COMPLETING.
+    if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or not recovery.via_down:
         return []
     job = view.jobs.get(recovery.job.job_id)
     incident = world.book.incidents.get(recovery.incident_id)
