@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.practice.nvml import state
-from holdfast.practice.nvml.build import BuildError, build, environment
+from holdfast.practice.nvml.build import environment
 from support.agent_bench import FakeController, Folder
+from support.emulated_nvml import library
 
 pytestmark = pytest.mark.slow
 
@@ -27,12 +28,12 @@ class Node:
         state.write(self.state, state.default_state("n1", GPUS, 0))
         env = "\n".join(f'{key} = "{value}"' for key, value in environment(library, self.state).items())
         folder.write_config(
-            f'controllers = ["{controller.url}"]\ngpu_count = {GPUS}\nnvml_library = "{library}"\nnvml_deadline_s = 0.3\n'
+            f'controllers = ["{controller.url}"]\ngpu_count = {GPUS}\nnvml_library = "{library}"\nnvml_deadline_s = 1.5\n'
             'disabled_checks = ["host.slurmd"]\n'
             f'[intervals]\n"gpu.count" = 0.5\n[nvml_env]\n{env}'
         )
         self.process: subprocess.Popen[bytes] = folder.start()
-        controller.wait(lambda: bool(controller.items("inventory")), 10)
+        controller.wait(lambda: bool(controller.items("inventory")))
         self.gpus = {int(gpu["minor"]): gpu for gpu in controller.items("inventory")[0]["gpus"].values()}
         self.uuids = {int(gpu["minor"]): uuid for uuid, gpu in controller.items("inventory")[0]["gpus"].items()}
 
@@ -45,7 +46,7 @@ class Node:
         def came() -> bool:
             return any((i["check"], i["component"]) == (check, component) for i in self.controller.items(kind))
 
-        self.controller.wait(came, 10)
+        self.controller.wait(came)
 
     def close(self) -> None:
         self.process.kill()
@@ -55,22 +56,18 @@ class Node:
 
 @pytest.fixture
 def node(folder: Folder, controller: FakeController) -> Iterator[Node]:
-    try:
-        library = build(Path.home() / ".cache" / "holdfast" / "nvml")
-    except BuildError as error:
-        pytest.skip(str(error))
-    node = Node(folder, controller, library)
+    node = Node(folder, controller, library())
     yield node
     node.close()
 
 
 def test_a_lost_gpu_keeps_its_name_and_is_cleared_when_it_is_back(node: Node) -> None:
-    node.controller.wait(lambda: bool(node.controller.heartbeats and node.controller.heartbeats[-1]["all_ok"]), 10)
+    node.controller.wait(lambda: bool(node.controller.heartbeats and node.controller.heartbeats[-1]["all_ok"]))
     state.lose_gpu(node.state, state.index_of_minor(state.read(node.state), 1))
     node.wait_for("finding", "gpu.count", node.uuids[1])
     (found,) = [item for item in node.controller.items("finding") if item["check"] == "gpu.count"]
     assert (found["gpu_minor"], found["sticky"], found["severity"]) == (1, True, "fatal")
-    node.controller.wait(lambda: "gpu.count" in node.controller.heartbeats[-1]["failing"], 5)
+    node.controller.wait(lambda: "gpu.count" in node.controller.heartbeats[-1]["failing"])
 
     node.process.kill()
     node.process.wait()
@@ -107,7 +104,7 @@ def test_validation_asks_afresh_and_names_the_gpus(node: Node) -> None:
         order = {"id": f"v/{number}", "verb": "validate", "args": {"checks": []}, "boot_id": "boot-1", "expires_s": 30}
         node.controller.orders.clear()
         node.controller.give(order)
-        node.controller.wait(lambda: len(node.controller.items("order_outcome")) >= number, 10)
+        node.controller.wait(lambda: len(node.controller.items("order_outcome")) >= number)
         return node.controller.items("order_outcome")[number - 1]
 
     good = validate(1)

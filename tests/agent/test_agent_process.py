@@ -41,18 +41,19 @@ def test_an_xid_in_the_kernel_log_is_a_report_with_the_gpu_the_age_and_the_token
     know_gpu(folder)
     with running(folder) as process:
         controller.wait(lambda: len(controller.heartbeats) > 0)
-        folder.log(XID)
+        logged_s = folder.log(XID)
         controller.wait(lambda: bool(controller.items("finding")))
         (found,) = controller.items("finding")
         assert (found["check"], found["code"], found["component"]) == ("gpu.xid", "79", "GPU-1")
         assert (found["gpu_minor"], found["pci"], found["severity"]) == (3, PCI, "fatal")
-        assert 0 <= found["age_s"] < 0.5
+        (report,) = [report for report in controller.reports if found in report["items"]]
+        assert 0 < found["age_s"] <= report["received_s"] - logged_s
         assert "history" not in found
         assert controller.tokens == {"Bearer secret"}
         (heartbeat, *_) = controller.heartbeats
         assert (heartbeat["node"], heartbeat["instance_id"], heartbeat["boot_id"]) == ("n1", "i-0abc", "boot-1")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     assert "Traceback" not in folder.agent_log
 
 
@@ -85,7 +86,7 @@ def test_after_kill_9_a_line_written_meanwhile_is_live_and_one_of_another_boot_i
     know_gpu(folder, boot_id)
     folder.log(XID.replace("79", "95"))
     with running(folder):
-        controller.wait(lambda: any(item["code"] == "95" for item in controller.items("finding")), 10)
+        controller.wait(lambda: any(item["code"] == "95" for item in controller.items("finding")))
     later = [item for item in controller.items("finding") if item["code"] == "95"]
     assert [item.get("history", False) for item in later] == [boot_id == "boot-2"]
     assert len([i for i in controller.items("finding") if i["code"] == "79"]) == (2 if boot_id == "boot-2" else 1)
@@ -107,7 +108,7 @@ def test_a_controller_away_and_the_agent_killed_meanwhile_lose_nothing_and_doubl
     for code in codes[4:]:
         folder.log(XID.replace("79", code, 1))
     with running(folder):
-        controller.wait(lambda: len(controller.items("finding")) >= len(codes), 10)
+        controller.wait(lambda: len(controller.items("finding")) >= len(codes))
     found = [item["code"] for item in controller.items("finding")]
     assert sorted(found) == sorted(codes)
     assert not any(item.get("history") for item in controller.items("finding"))
@@ -119,10 +120,10 @@ def test_a_second_agent_on_the_same_folder_and_bad_settings_end_with_one_line(
     with running(folder):
         controller.wait(lambda: len(controller.heartbeats) > 0)
         second = folder.start()
-        assert second.wait(10) == 78
+        assert second.wait(30) == 78
     assert "holdfast agent: another agent uses state_dir" in folder.agent_log
     folder.write_config('hartbeat_s = 1\ncontrollers = ["http://127.0.0.1:1"]')
-    assert folder.start().wait(10) == 78
+    assert folder.start().wait(30) == 78
     assert "unknown key 'hartbeat_s'; did you mean 'heartbeat_s'?" in folder.agent_log
     assert "Traceback" not in folder.agent_log
 
@@ -132,7 +133,7 @@ def test_an_order_over_the_wire_is_answered_through_the_outbox(folder: Folder, c
         controller.give(
             {"id": "a/1", "verb": "collect_evidence", "args": {"max_s": 2}, "expires_s": 30, "incident": "0h3k"}
         )
-        controller.wait(lambda: bool(controller.items("order_outcome")), 10)
+        controller.wait(lambda: bool(controller.items("order_outcome")))
     (outcome,) = controller.items("order_outcome")
     assert (outcome["order_id"], outcome["ok"]) == ("a/1", True)
     with tarfile.open(outcome["detail"]["path"]) as bundle:

@@ -45,7 +45,7 @@ def codes(controller: FakeController) -> list[str]:
     return [item["code"] for item in controller.items()]
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 3.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "it did not happen"

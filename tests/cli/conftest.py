@@ -74,7 +74,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     server = build_server(create_app(_deps(store)), host="127.0.0.1", port=_free_port())
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
+    until_s = time.monotonic() + 30
     while not server.started:
+        assert thread.is_alive(), "the API did not start"
+        assert time.monotonic() < until_s, "the API does not start"
         time.sleep(0.005)
     yield {"HOLDFAST_URL": f"http://127.0.0.1:{server.config.port}", "HOLDFAST_TOKEN": "token-op"}
     server.should_exit = True

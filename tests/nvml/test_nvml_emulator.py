@@ -236,7 +236,7 @@ def test_wait_blocks_until_the_event(
     answer = ask(_WAITER.format(types=types, ready=str(tmp_path / "ready"), timeout_ms=10_000))
     thread.join()
     assert answer[:3] == wanted
-    assert answer[3] - acted[0] < 1.0
+    assert answer[3] - acted[0] < 5.0  # an event, not the timeout
 
 
 def test_wait_ends_with_a_timeout_when_nothing_registered_happens(ask: Ask, state_path: Path, tmp_path: Path) -> None:

@@ -144,11 +144,11 @@ def test_lost_launch_not_yet_visible_makes_no_second_machine(aws: EmulatorContro
 
 def test_slow_answer_is_unavailable_in_bounded_time(aws: EmulatorControl, open_ec2_provider: Make) -> None:
     provider = open_ec2_provider(read_timeout_s=0.3)
-    aws.inject(Fault("DescribeInstances", delay_s=1.5))
+    aws.inject(Fault("DescribeInstances", delay_s=20))
     began = time.monotonic()
     with pytest.raises(Unavailable, match="does not answer"):
         provider.instance_of("n1")
-    assert time.monotonic() - began < 1.4
+    assert time.monotonic() - began < 10
 
 
 def test_nobody_listening_is_unavailable(open_ec2_provider: Make) -> None:

@@ -97,7 +97,7 @@ class FakeController:
         named = {(r["boot_id"], r["outbox_id"], r["sequence"]): r for r in self.reports if r["status"] == 200}
         return [item for report in named.values() for item in report["items"] if kind in ("", item["kind"])]
 
-    def wait(self, condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    def wait(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
         with self.changed:
             assert self.changed.wait_for(condition, timeout_s), "the agent did not say what was waited for"
 

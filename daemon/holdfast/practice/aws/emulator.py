@@ -43,6 +43,7 @@ class Emulator:
         install(self.world)
         mock_random.seed(FIRST_SEED)
         self._moto = DomainDispatcherApplication(create_backend_app)
+        self._load_ec2()
         self._replay()
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -99,6 +100,11 @@ class Emulator:
             )
         )
         return *got[0], payload
+
+    def _load_ec2(self) -> None:
+        """moto loads EC2 and makes the default network with the first call, for seconds: do it before we are ready."""
+        body = "Action=DescribeInstances&Version=2016-11-15"
+        self._forward(_environ(Entry(0.0, FIRST_SEED, REGION, body)), body, dict(parse_qsl(body)))
 
     def _replay(self) -> None:
         for entry in self._journal.entries():
