@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from holdfast.model.action import Intent
 from holdfast.model.book import Change
 from holdfast.model.errors import Rejected
 from holdfast.model.incident import IncidentState, RecoveryPhase, legal
@@ -150,6 +151,34 @@ class Anything(RuleBasedStateMachine):
         self.slurm.operator_drains(name, reason)
         self.by_hand[name] = reason
         self.site.react()
+
+    @rule(kind=st.sampled_from(["Drain", "Undrain", "SetDown", "Terminate"]))
+    def operator_steps_in(self, kind: str) -> None:
+        """At the very moment before a step is begun, an operator drains its node by hand."""
+
+        def step_in(intent: Intent, moment: str) -> None:
+            name = getattr(intent.action, "node", None)
+            if intent.kind == kind and moment == "started" and name and not getattr(intent.action, "fence", False):
+                self.site.at_boundary = lambda _intent, _moment: None
+                self.slurm.operator_drains(name, f"in between, at {self.site.clock.elapsed_s:g}")
+                self.by_hand[name] = self.slurm.nodes[name].reason
+
+        self.site.at_boundary = step_in
+
+    @rule(name=node_names)
+    def a_repair_runs_its_course(self, name: str) -> None:
+        self.fault(name, "xid79", 3, 0)
+        self.site.run(130, step_s=10)
+
+    @rule(fenced=st.booleans())
+    def a_node_vanishes_under_its_job(self, fenced: bool) -> None:
+        self.submit(2, consent=True, exclusive=True)
+        job = self.jobs[-1]
+        if job.state == "RUNNING":
+            if fenced:
+                self.job_speaks(len(self.jobs) - 1, "register", 1)
+            self.is_cut_off_from_all(job.nodes[0])
+            self.site.run(60, step_s=5)
 
     @rule(name=node_names)
     def operator_resumes(self, name: str) -> None:
@@ -309,7 +338,9 @@ class Anything(RuleBasedStateMachine):
         book = self.site.book
         assert not [n for n in self.slurm.reservations if n != POLICY.spare_reservation]
         busy = [i for i in book.open_incidents() if i.state in (IncidentState.REPAIRING, IncidentState.VALIDATING)]
-        assert busy or not self.provider.candidates(), f"{self.provider.candidates()} serve nothing\n{self.site.story()}"
+        assert busy or not self.provider.candidates(), (
+            f"{self.provider.candidates()} serve nothing\n{self.site.story()}"
+        )
         unsettled = [i.key for i in self.site.store.intents() if not i.settled]
         assert not unsettled
         stopping = [r for r in book.recoveries.values() if r.phase is RecoveryPhase.STOPPING]

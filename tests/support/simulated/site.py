@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -82,6 +83,7 @@ class Site:
         self.kill_at: tuple[str, str] | None = None
         """(kind of action, boundary) at which the actor dies once."""
         self.killed = 0
+        self.at_boundary: Callable[[Intent, str], None] = lambda _intent, _moment: None
         self._entropy = 0
         self._slurmd_of: dict[str, str] = {}
         """Node → boot whose slurmd registered last."""
@@ -122,6 +124,7 @@ class Site:
         self.actor = Actor(self.store, outside, "head", lambda _s: None, lambda: None, self._boundary)
 
     def _boundary(self, intent: Intent, moment: str) -> None:
+        self.at_boundary(intent, moment)
         if self.kill_at is not None and self.kill_at == (intent.kind, moment):
             self.kill_at = None
             raise Crash

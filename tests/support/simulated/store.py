@@ -98,7 +98,7 @@ class MemoryStore:
         for clear in report.clears:
             self._take_clear(report, clear.check, clear.component, clear.cleared_at)
         for said in report.statements:
-            after = state(self._checkpoints.get(said.job_id), said)
+            after = state(self._checkpoints.get(said.job_id), said, report.node)
             if isinstance(after, Kept):
                 self._checkpoints[said.job_id] = after
         for outcome in report.outcomes:
