@@ -1,0 +1,211 @@
+"""What the documentation says exists: links, commands, verbs, settings, endpoints, checks, and a runbook page for each message."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from holdfast.cli.app import app
+from holdfast.config.example import rows
+from holdfast.model.event import EventKind
+from holdfast_checks.registry import all_checks
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    page
+    for page in ROOT.rglob("*.md")
+    if not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
+)
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"`([^`\n]+)`")
+
+
+@cache
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
+        number, unique = 0, slug
+        while unique in found:
+            number += 1
+            unique = f"{slug}-{number}"
+        found.add(unique)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        assert there.exists(), f"{target}: no such file"
+        if anchor:
+            assert anchor in anchors(there), f"{target}: no such heading"
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    seen: set[Path] = set()
+    todo = [ROOT / "README.md"]
+    while todo:
+        page = todo.pop()
+        seen.add(page)
+        local = (target.partition("#")[0] for target in _LINK.findall(prose(page)) if ":" not in target)
+        todo += [
+            p for name in local if name and (p := (page.parent / name).resolve()).suffix == ".md" and p not in seen
+        ]
+    assert [str(p.relative_to(ROOT)) for p in PAGES if p not in seen] == []
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    """What a reader would type: lines of console and sh blocks, and code spans."""
+    text = page.read_text(encoding="utf-8")
+    for language, block in _FENCE.findall(text):
+        if language == "console":
+            yield from (line[2:] for line in block.splitlines() if line.startswith("$ "))
+        elif language in ("sh", "bash"):
+            yield from block.splitlines()
+    yield from _SPAN.findall(prose(page))
+
+
+def _words(command: str) -> list[str]:
+    """Of one command: up to a comment, pipe, redirection or the end of a substitution."""
+    command = re.split(r"\s#|[;|<>)]|\$\(|&&|…", command)[0]
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def holdfast_commands(page: Path) -> Iterator[list[str]]:
+    for typed in command_lines(page):
+        line = re.split(r"\s#\s", typed)[0]
+        for match in re.finditer(r"(?:^|[\s(\"/])holdfast (?=[a-z-])", line):
+            before = line[: match.start()].rsplit(";", 1)[-1]
+            if not re.search(r"(apt|pip|usermod|install|User=|Group=|-name=|--comment=|group|reservation)", before):
+                yield _words(line[match.end() :])
+
+
+@cache
+def tree() -> Any:
+    return typer.main.get_command(app)
+
+
+def _wrong(words: list[str]) -> str:
+    """What of a command does not exist; empty: all of it does."""
+    command: Any = tree()
+    rest = list(words)
+    while rest and getattr(command, "commands", None) and not rest[0].startswith("-"):
+        for name in rest[0].split("|"):
+            if name not in command.commands:
+                return name
+        command = command.commands[rest.pop(0).split("|")[0]]
+    if getattr(command, "name", "") == "agent":
+        return ""  # argparse, so that a node needs no typer
+    known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
+    return next((w for w in rest if re.match(r"--?[a-z]", w) and w.partition("=")[0] not in known), "")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_holdfast_command_exists(page: Path) -> None:
+    assert {" ".join(words): wrong for words in holdfast_commands(page) if (wrong := _wrong(words))} == {}
+
+
+def test_wrong_commands_would_be_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "`holdfast nope` and `holdfast incident mend ID`\n\n```console\n$ sudo -u x holdfast nodes --nope\n```\n"
+    )
+    assert sorted(_wrong(words) for words in holdfast_commands(page)) == ["--nope", "mend", "nope"]
+
+
+def test_the_readme_has_commands() -> None:
+    assert sum(1 for _ in holdfast_commands(ROOT / "README.md")) >= 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_verb_of_dev_exists(page: Path) -> None:
+    cases = re.findall(r"^([a-z0-9.| -]+)\)", (ROOT / "dev").read_text(), re.MULTILINE)
+    verbs = {verb.strip() for case in cases for verb in case.split("|")}
+    assert {"setup", "demo", "test"} <= verbs
+    for line in command_lines(page):
+        for verb in re.findall(r"(?:^|\s)\./dev ([a-z][\w.-]*)", line):
+            assert verb in verbs, f"./dev {verb}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    known = {(row.section, row.key) for row in rows()}
+    for section, keys in re.findall(r"`\[([a-z]+)\] ([a-z0-9_]+)(?: = [^`]*)?`", prose(page)):
+        assert (section, keys) in known
+
+
+def test_the_reference_leaves_nothing_out() -> None:
+    reference = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md")}
+    for check in all_checks().values():
+        assert f"`{check.id}`" in reference["checks.md"]
+    for kind in EventKind:
+        assert f"`{kind.value}`" in reference["events.md"]
+    for row in rows():
+        assert f"| `{row.key}` |" in reference["configuration.md"]
+
+
+def test_milestones_are_events() -> None:
+    known = {kind.value for kind in EventKind}
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    milestones = page.partition("## Milestones")[2].partition("\n## ")[0]
+    named = re.findall(r"`([a-z_]+\.[a-z_]+)`", milestones)
+    assert len(named) >= 8
+    assert set(named) <= known
+
+
+def _subjects() -> Iterator[tuple[str, list[str]]]:
+    """Every message to a human: where it is made, and the fixed words of its subject."""
+    for file in sorted((ROOT / "daemon" / "holdfast" / "controller").rglob("*.py")):
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        given = {
+            node.targets[0].id: node.value
+            for node in ast.walk(module)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        }
+        for node in ast.walk(module):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Notify":
+                subject = node.args[0]
+                subject = given[subject.id] if isinstance(subject, ast.Name) else subject
+                parts = subject.values if isinstance(subject, ast.JoinedStr) else [subject]
+                yield f"{file.name}:{node.lineno}", [str(p.value) for p in parts if isinstance(p, ast.Constant)]
+
+
+def test_every_message_to_a_human_has_a_runbook() -> None:
+    messages = re.findall(
+        r"^\| (.+) \| \[", (ROOT / "docs/runbooks/README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    found = list(_subjects())
+    assert len(found) >= 4
+    for where, words in found:
+        assert any(all(w.strip() in message for w in words) for message in messages), f"{where}: {words}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "runbooks").glob("[a-z]*.md")), ids=lambda p: str(p.name))
+def test_a_runbook_says_what_to_do(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for part in ("**Means.**", "**Look.**", "**Act.**", "**Over** when"):
+        assert part in text
