@@ -109,6 +109,7 @@ class Trial:
         assert self.slurm.job(self.job_id).restarts == number
         Injector(self.practice).heal(self.dead)
         eventually(lambda: self.slurm.node(self.dead).responding, within_s=30)
+        time.sleep(2.0)  # the practice starts slurmd a second time after a boot: what is launched just then is lost
         self.slurm.undrain(self.dead)
         eventually(lambda: not any(node.out_of_service for node in self.slurm.view().nodes.values()), within_s=30)
         self.slurm.release(self.job_id)

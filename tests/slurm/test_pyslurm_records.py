@@ -133,7 +133,7 @@ def test_an_end_that_nobody_set_is_not_known(limit_min: int | None, end: datetim
     ],
 )
 def test_a_job_whose_layout_is_missing_is_in_doubt(nodes: str | None, layout: dict[str, Any], doubt: bool) -> None:
-    assert pyslurm_records.in_doubt({**JOB, "allocated_nodes": nodes, "layout": layout}) is doubt
+    assert pyslurm_records.job_in_doubt({**JOB, "allocated_nodes": nodes, "layout": layout}) is doubt
 
 
 def test_waiting_tasks_of_an_array_are_no_task() -> None:
@@ -166,3 +166,10 @@ def test_a_node_without_a_name_is_refused() -> None:
 )
 def test_which_release_a_pyslurm_is_for(pyslurm: str, slurm: str, same: bool) -> None:
     assert fits(pyslurm, slurm) is same
+
+
+@pytest.mark.parametrize(
+    ("state", "doubt"), [("MIXED+DRAIN", True), ("ALLOCATED", False), ("DOWN+DRAIN", False), (None, False)]
+)
+def test_a_mixed_node_may_be_down(state: str | None, doubt: bool) -> None:
+    assert pyslurm_records.node_in_doubt({**NODE, "state": state}) is doubt

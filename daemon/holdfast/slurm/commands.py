@@ -45,15 +45,20 @@ class SlurmCommands:
 
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
-        nodes = [parse.node(line) for line in records.lines(self._scontrol("show", "node", "-o"))]
+        nodes = self.nodes()
         reservations = self.reservations()
         return ClusterView(
             cluster=cluster,
             read_at=datetime.fromtimestamp(self._now(), UTC),
-            nodes={node.name: node for node in nodes},
+            nodes=nodes,
             jobs=self.jobs(),
             reservations=reservations,
         )
+
+    def nodes(self) -> dict[str, Node]:
+        """All nodes by name."""
+        found = [parse.node(line) for line in records.lines(self._scontrol("show", "node", "-o"))]
+        return {node.name: node for node in found}
 
     def reservations(self) -> dict[str, Reservation]:
         """All reservations by name."""

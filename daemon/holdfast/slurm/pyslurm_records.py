@@ -92,7 +92,14 @@ def node(found: Attributes) -> Node:
     )
 
 
-def in_doubt(found: Attributes) -> bool:
+def node_in_doubt(found: Attributes) -> bool:
+    """Whether the node's base state may be another one.
+
+    pyslurm 24.11.0 makes MIXED of every node on which some CPUs are allocated and some not, be it DOWN."""
+    return str(found["state"] or "").startswith("MIXED")
+
+
+def job_in_doubt(found: Attributes) -> bool:
     """Whether the job holds nodes whose layout is missing, so that nobody knows its GPUs.
 
     pyslurm 24.11.0 reads the layout from a private structure of Slurm; on 24.11.5 it was empty until the job's first step ran."""

@@ -11,6 +11,7 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 - ``reboot``: not there.
 - ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
 - ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there: then all jobs of that call.
+- ``view`` and ``node`` while a node is said to be MIXED, which pyslurm also says of a DOWN one: then all nodes of that call.
 - ``set_excluded_nodes`` and ``set_job_reservation`` with nothing: it sends no empty text, so it cannot clear.
 """
 
@@ -77,22 +78,23 @@ class SlurmPyslurm:
         self._client.close()
 
     def view(self) -> ClusterView:
-        nodes = [pyslurm_records.node(found) for found in self._ask("nodes")]
+        nodes = self._nodes()
         reservations = self._commands.reservations()
         return ClusterView(
             cluster=self._cluster_name(),
             read_at=self._utc(),
-            nodes={node.name: node for node in nodes},
+            nodes=nodes,
             jobs=self._jobs(),
             reservations=reservations,
         )
 
     def node(self, name: str) -> Node:
-        return pyslurm_records.node(self._ask("node", name=name))
+        found = self._ask("node", name=name)
+        return self._commands.node(name) if pyslurm_records.node_in_doubt(found) else pyslurm_records.node(found)
 
     def job(self, job_id: int) -> Job:
         found = self._ask("job", job_id=job_id)
-        if pyslurm_records.in_doubt(found):
+        if pyslurm_records.job_in_doubt(found):
             return self._commands.job(job_id)
         return pyslurm_records.job(found, self._cluster_name(), self._utc())
 
@@ -171,9 +173,15 @@ class SlurmPyslurm:
     def reboot(self, node: str, reason: str) -> None:
         self._commands.reboot(node, reason)
 
+    def _nodes(self) -> dict[str, Node]:
+        found = self._ask("nodes")
+        if any(pyslurm_records.node_in_doubt(one) for one in found):
+            return self._commands.nodes()
+        return {one["name"]: pyslurm_records.node(one) for one in found}
+
     def _jobs(self) -> dict[int, Job]:
         found = sorted(self._ask("jobs"), key=lambda one: int(one["id"]))
-        if any(pyslurm_records.in_doubt(one) for one in found):
+        if any(pyslurm_records.job_in_doubt(one) for one in found):
             return self._commands.jobs()
         cluster, now = self._cluster_name(), self._utc()
         return {one["id"]: pyslurm_records.job(one, cluster, now) for one in found}
