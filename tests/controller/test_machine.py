@@ -18,7 +18,7 @@ _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_t
 
 def test_whatever_happens() -> None:
     fast = settings(
-        max_examples=25,
+        max_examples=20,
         stateful_step_count=25,
         derandomize=True,
         deadline=None,

@@ -107,6 +107,12 @@ class Anything(RuleBasedStateMachine):
             self.site.agents.report(machine, findings=(finding,))
         self.site.react()
 
+    @rule(names=st.lists(node_names, min_size=4, unique=True), apart_s=st.sampled_from([0, 1, 90]))
+    def many_fail(self, names: list[str], apart_s: int) -> None:
+        for name in names:
+            self.fault(name, "xid79", 0, 0)
+            self.site.run(apart_s, step_s=10)
+
     @rule(name=node_names, gpu=st.integers(0, 7), check=st.sampled_from(["gpu.lost", "gpu.remap"]))
     def clears(self, name: str, gpu: int, check: str) -> None:
         machine = self.site.machine(name)
