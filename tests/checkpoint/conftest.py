@@ -7,8 +7,10 @@ import os
 import pickle
 import struct
 import sys
+import tempfile
 import types
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +116,15 @@ class Builder:
                 (folder / "weights.bin").write_bytes(bytes(1000))
         checkpointer.close()
         return self.root / f"step-{steps[-1]:07d}-{checkpointer.run}"
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """As pytest's, but another user can reach it: pytest's own are closed, and any other pytest that starts closes
+    them again."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture
