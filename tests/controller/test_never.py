@@ -122,6 +122,35 @@ def test_a_job_that_ended_in_its_own_way_is_not_revived(end: str) -> None:
     assert ordered(site, Requeue(key, 0)).state is IntentState.REFUSED
 
 
+def test_a_node_cannot_speak_for_a_job_on_another() -> None:
+    """Neither to have it stopped, nor to have its old run taken for fenced."""
+    site = Site()
+    job = site.slurm.submit(1, user="bob", uid=1001)
+    assert job.nodes == ("n1",)
+    lie: dict[str, Any] = {"uid": 1001, "path": "/theirs", "detail": {"fenced": True}}
+    site.agents.state(site.machine("n2"), "checkpoint.register", job.job_id, 0, **lie)
+    site.fault("n1")
+    site.run(30)
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    assert site.recovery(job.job_id).phase is RecoveryPhase.AWAITING_CONSENT
+    site.agents.state(site.machine("n1"), "checkpoint.register", job.job_id, 0, **lie)
+    site.run(30)
+    assert job.restarts == 1, "its own node's word is taken, whatever was said before"
+
+
+def test_a_node_cannot_have_the_old_run_of_another_nodes_job_taken_for_fenced() -> None:
+    site = Site()
+    job = site.slurm.submit(1, user="bob", uid=1001)
+    lie: dict[str, Any] = {"uid": 1001, "path": "/theirs", "detail": {"fenced": True}}
+    site.agents.state(site.machine("n2"), "checkpoint.register", job.job_id, 0, **lie)
+    site.provider.away = True
+    machine = site.machine("n1")
+    machine.cut_off, machine.unreachable_by = True, {"n2", "n3", "n4"}
+    site.run(90)
+    assert site.incident("n1").dead
+    assert (job.state, job.restarts) == ("RUNNING", 0), "it trains on where nobody sees it: no second writer"
+
+
 # What users and operators set
 
 

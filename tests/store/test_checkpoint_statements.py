@@ -99,3 +99,18 @@ def test_a_job_id_is_given_out_again_only_after_a_day_of_silence(
 )
 def test_an_incomplete_or_unknown_statement_is_a_line_and_no_more(said: Statement) -> None:
     assert isinstance(state(_run(_register(at=NOW)), said), str)
+
+
+def test_another_nodes_word_of_a_run_is_not_taken_for_its_own() -> None:
+    kept = state(None, _register(), "n1")
+    assert isinstance(kept, Kept)
+    saved = statement("checkpoint.saved", step=10**9)
+    assert "registered on node n1, not on n2" in str(state(kept, saved, "n2"))
+    own = state(kept, statement("checkpoint.saved", step=5), "n1")
+    assert isinstance(own, Kept)
+    taken = state(own, _register(), "n2")
+    assert isinstance(taken, Kept)
+    assert (taken.record.node, taken.record.saved_step) == ("n2", None)
+    later_run = state(own, statement("checkpoint.resumed", restarts=1, step=5), "n3")
+    assert isinstance(later_run, Kept)
+    assert (later_run.record.node, later_run.record.saved_step) == ("n3", 5)

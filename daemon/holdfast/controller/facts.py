@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.model.action import Intent, IntentState
-from holdfast.model.book import World
+from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
@@ -92,6 +92,15 @@ def hurt_by(incident: Incident, job: Job) -> bool:
         return True
     held = job.gpu_minors.get(incident.node, frozenset())
     return bool(held & incident.gpu_minors) or (not held and job.exclusive)
+
+
+def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
+    """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job."""
+    record = world.book.checkpoints.get(job.key.job_id)
+    if record is None or record.uid != job.uid:
+        return None
+    runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
+    return record if record.node in {*job.nodes, *(n for r in runs for n in r.nodes_before)} else None
 
 
 def reserved_by_its_user(job: Job) -> bool:

@@ -18,8 +18,8 @@ def unfenced_jobs(world: World, view: ClusterView, incident: Incident) -> tuple[
         return ()
     open_jobs = []
     for job in view.jobs_on(incident.node):
-        record = world.book.checkpoints.get(job.key.job_id)
-        if not (record is not None and record.uid == job.uid and record.fenced):
+        record = facts.checkpoint_of(world, job)
+        if record is None or not record.fenced:
             open_jobs.append(job.key.job_id)
     return tuple(open_jobs)
 

@@ -94,8 +94,7 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
-    record = world.book.checkpoints.get(job.key.job_id)
-    return record if record is not None and record.uid == job.uid else None
+    return facts.checkpoint_of(world, job)
 
 
 def _with_progress(recovery: Recovery, record: CheckpointRecord | None) -> Recovery:

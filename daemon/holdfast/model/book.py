@@ -44,7 +44,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """What a job said of its checkpoints, bound to uid and job."""
+    """What a job said of its checkpoints, bound to uid, job and node."""
 
     job_id: int
     uid: int
@@ -61,6 +61,8 @@ class CheckpointRecord:
     resumed_at: datetime | None = None
     resumed_restarts: int | None = None
     """Which run said ``resumed``."""
+    node: str = ""
+    """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
 
 
 @dataclass(frozen=True, slots=True)

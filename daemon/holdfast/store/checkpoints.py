@@ -28,17 +28,26 @@ class Kept:
     """Run that said the newest saved step."""
 
 
-def state(kept: Kept | None, said: Statement) -> Kept | str:
-    """The record after the statement, or one line that says why the statement changes nothing."""
+def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+    """The record after the statement, or one line that says why the statement changes nothing.
+
+    ``node``: whose agent reports it. Only a registration, or a later run, moves a record to another node: an agent may claim any uid
+    and job, so what another node says of a run must not pass for the word of the node on which it was registered."""
     if kept is None or (said.kind == "checkpoint.register" and _reused(kept, said)):
-        return _register_new(said)
+        return _register_new(said, node)
     if said.uid != kept.record.uid:
         return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
     if said.restarts < kept.record.restarts:
         return f"run {said.restarts} of job {said.job_id} is over: run {kept.record.restarts} has spoken"
+    moved = node != kept.record.node
+    if moved and said.kind != "checkpoint.register" and said.restarts == kept.record.restarts:
+        return f"run {said.restarts} of job {said.job_id} is registered on node {kept.record.node}, not on {node}"
+    if moved and said.kind == "checkpoint.register" and said.restarts == kept.record.restarts:
+        return _register_new(said, node)  # nothing that the other node said of this run is taken over
     record = _told(kept, said)
     if isinstance(record, str):
         return record
+    record = replace(record, node=node)
     saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
     return Kept(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
 
@@ -48,7 +57,7 @@ def _reused(kept: Kept, said: Statement) -> bool:
     return stranger and said.at - kept.stated_at >= REUSE_AFTER
 
 
-def _register_new(said: Statement) -> Kept | str:
+def _register_new(said: Statement, node: str) -> Kept | str:
     if said.kind != "checkpoint.register" or not said.path:
         return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
     record = CheckpointRecord(
@@ -58,6 +67,7 @@ def _register_new(said: Statement) -> Kept | str:
         directory=said.path,
         fenced=said.detail.get("fenced") is True,
         save_signal=_signal(said),
+        node=node,
     )
     return Kept(record, said.at, said.restarts)
 

@@ -146,7 +146,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     c = t.checkpoints.c
     row = connection.execute(select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id)).first()
     kept = Kept(decode(CheckpointRecord, row.document), row.stated_at, row.saved_restarts) if row else None
-    after = state(kept, said)
+    after = state(kept, said, report.node)
     if isinstance(after, str):
         log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
         return

@@ -75,8 +75,7 @@ def _hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]
 
 def consent(world: World, job: Job) -> str:
     """On what ground the job may be stopped ahead of its own failure; empty: on none. ``JobRequeue=1`` is no consent."""
-    record = world.book.checkpoints.get(job.key.job_id)
-    if record is not None and record.uid == job.uid:
+    if facts.checkpoint_of(world, job) is not None:
         return "registered checkpoint"
     if CONSENT_WORD in job.comment.replace(",", " ").split():
         return "job option"
@@ -136,8 +135,7 @@ class _Plan:
             self._tell(incident, job, known.note)
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
-        record = self.world.book.checkpoints.get(job.key.job_id)
-        mine = record if record is not None and record.uid == job.uid else None
+        mine = facts.checkpoint_of(self.world, job)
         return Recovery(
             job=job.key,
             restarts_before=job.restarts,
