@@ -7,7 +7,7 @@ nodes silent at once make the controller the suspect."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -27,26 +27,23 @@ DEAD_CHECK = "node.dead"
 
 def silent_nodes(world: World) -> tuple[str, ...]:
     """Nodes known to have had an agent, of which none was heard for long."""
-    names = set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id}
-    return tuple(sorted(n for n in names if _silent(world, n)))
-
-
-def _silent(world: World, node: str) -> bool:
-    agents = world.agents.get(node, ())
-    if agents:
-        return all(facts.is_silent(world, a) for a in agents)
+    silent = [n for n, agents in world.agents.items() if agents and all(facts.is_silent(world, a) for a in agents)]
     since = world.listening_since
-    return since is not None and world.now - since > timedelta(seconds=30)
+    if since is not None and world.now - since > timedelta(seconds=30):
+        silent += [n for n, r in world.book.nodes.items() if r.boot_id and not world.agents.get(n)]
+    return tuple(sorted(silent))
 
 
-def freeze_reason(world: World) -> str | None:
-    """Why nothing may be concluded from silence now; None: it may."""
+def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | None:
+    """Why nothing may be concluded from silence now; None: it may. ``silent``: :func:`silent_nodes`, where they are known already."""
     if world.frozen is not None:
         return world.frozen
+    unexplained = [n for n in (silent_nodes(world) if silent is None else silent) if not _explained(world, n)]
+    if len(unexplained) <= 2:
+        return None
     known = len(set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id})
-    silent = sum(1 for n in silent_nodes(world) if not _explained(world, n))
-    if silent > max(2, known * world.policy.death.silent_share_suspects_controller):
-        return f"{silent} of {known} agents are silent at once: the controller's own network is the suspect"
+    if len(unexplained) > known * world.policy.death.silent_share_suspects_controller:
+        return f"{len(unexplained)} of {known} agents are silent at once: the controller's own network is the suspect"
     return None
 
 
@@ -69,7 +66,7 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
             closed = replace(incident, state=IncidentState.CLOSED, closed_at=world.now, note="the agent is heard again")
             incidents.append(closed)
             events.append(Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, node, text=closed.note))
-    frozen = freeze_reason(world)
+    frozen = freeze_reason(world, silent)
     if view is None or frozen is not None:
         return Change(incidents=tuple(incidents), events=tuple(events))
     for node in sorted(silent & set(view.nodes)):

@@ -42,6 +42,7 @@ class SlurmCommands:
         self._now = now
         self._sleep = sleep
         self._constant: tuple[str, int] | None = None
+        self._parsed: dict[str, Node] = {}
 
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
@@ -56,9 +57,12 @@ class SlurmCommands:
         )
 
     def nodes(self) -> dict[str, Node]:
-        """All nodes by name."""
-        found = [parse.node(line) for line in records.lines(self._scontrol("show", "node", "-o"))]
-        return {node.name: node for node in found}
+        """All nodes by name. A line that reads as it did the last time is not parsed again: few of thousands do not."""
+        lines = records.lines(self._scontrol("show", "node", "-o"))
+        known = self._parsed
+        parsed = {line: known.get(line) or parse.node(line) for line in lines}
+        self._parsed = parsed
+        return {node.name: node for node in parsed.values()}
 
     def reservations(self) -> dict[str, Reservation]:
         """All reservations by name."""

@@ -20,10 +20,10 @@ def ask_witnesses(world: World) -> Part:
     if view is None:
         return Part()
     proposals: list[Proposal] = []
-    if silence.freeze_reason(world) is None:
-        for incident in world.book.open_incidents():
-            if incident.state is IncidentState.SUSPECTED and incident.node in view.nodes:
-                proposals += _probes(world, view, incident)
+    suspected = [i for i in world.book.open_incidents() if i.state is IncidentState.SUSPECTED and i.node in view.nodes]
+    if suspected and silence.freeze_reason(world) is None:
+        for incident in suspected:
+            proposals += _probes(world, view, incident)
     if world.policy.death.end_leftover_steps:
         for recovery in world.book.recoveries.values():
             proposals += _leftovers(world, view, recovery)
