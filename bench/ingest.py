@@ -39,6 +39,7 @@ def storm(made: Head, seconds: float, *, all_new: bool) -> int:
     )
     accepted = run.told["statuses"].get("report 200", 0)
     print(f"\nstorm, {CONNECTIONS} connections, {kind}: {accepted / run.seconds:.0f} reports/s, every finding durable")
+    print(f"  {accepted / run.cpu.own_s:.0f} reports for each second of CPU that the controller had")
     _show(run)
     if run.told["busy"] > FULL:
         print(f"  VOID as a maximum: the generator used {100 * run.told['busy']:.0f} % of its core")

@@ -19,7 +19,7 @@ from bench.kit.slurmview import Trace, Watcher
 
 from holdfast.config.controller import load, read
 from holdfast.controller.logs import set_up
-from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
+from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
 from holdfast.practice.client import get
 from holdfast.practice.inject import Injector
@@ -105,7 +105,7 @@ class Stage:
         incident = wait("the incident's end", heal_within_s, self._closed_incident)
         wait("the node", heal_within_s, lambda: trace.looks[-1] if not trace.looks[-1].out else None)
         story = get(self._site, f"/v1/incidents/{incident}")
-        self._clear(job_id, *others)
+        self._clear(job_id, others)
         return Struck(injection, trace, story)
 
     def _submit(self) -> int:
@@ -143,13 +143,12 @@ class Stage:
         self._seen |= {row["id"] for row in fresh}
         return str(max(fresh, key=lambda row: row["opened_at"])["id"])
 
-    def _clear(self, *job_ids: int) -> None:
+    def _clear(self, job_id: int, others: list[int]) -> None:
+        """The others first: what waits would start on the nodes that become free."""
         self._watcher.rest()
-        for job_id in job_ids:
-            try:
-                self._site.practice.command("scancel", str(job_id))
-            except Rejected as error:
-                print(f"  scancel {job_id}: {error}")
+        for ids in (others, [job_id]):
+            if ids:
+                self._site.practice.command("scancel", *map(str, ids))
         wait(
             "an empty cluster", _READY_WITHIN_S, lambda: self._site.practice.command("squeue", "-h", "-a") == "" or None
         )
