@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.controller.agents import Hello
 from holdfast.model.action import Drain, Intent, IntentState
-from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
-from holdfast.model.cluster import ClusterView, JobKey, Node
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, World
+from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.policy import Policy
@@ -80,9 +80,8 @@ def a_world(**book: Any) -> World:
         "n1": Node("n1", "IDLE", frozenset({"DRAIN"}), reason="holdfast[x]: y", partitions=("gpu",), gpu_count=8),
         "n2": Node("n2", "IDLE", frozenset()),
     }
-    view = ClusterView("c", T0, nodes, {}, {})
-    records = {"n2": NodeRecord("n2", spare=True)}
-    return World(T0, Policy(), Book(incidents={ID: INCIDENT}, nodes=records, **book), view)
+    view = ClusterView("c", T0, nodes, {}, {"holdfast-spares": Reservation("holdfast-spares", ("n2",))})
+    return World(T0, Policy(), Book(incidents={ID: INCIDENT}, **book), view)
 
 
 def test_nodes_merge_slurm_agents_incidents_spares_and_brakes(served: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.api.deps import SeenFinding
@@ -20,10 +20,11 @@ from holdfast.api.shapes import (
     RecoveryShape,
     TimingsShape,
 )
+from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, World
-from holdfast.model.cluster import Node
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import DeathPolicy
 from holdfast.model.report import AgentView
@@ -81,18 +82,28 @@ def cluster_shape(world: World | None, agents: Agents, now: datetime, *, leader:
         cluster=view.cluster if view else "",
         mode=world.policy.mode.value if world else "",
         leader=leader,
-        slurm_read_at=view.read_at if view else None,
+        slurm_read_at=view.read_at if world and view and _fresh(world, view, now) else None,
         paused=book.paused,
-        frozen=world.frozen if world else "the control loop has not turned yet",
+        frozen=freeze_reason(world) if world else "the control loop has not turned yet",
         brakes=[BrakeShape.model_validate(b) for b in brakes],
         nodes=[_node(name, world, agents.get(name, ()), now) for name in sorted(named)],
     )
 
 
+def _fresh(world: World, view: ClusterView, now: datetime) -> bool:
+    """Whether Slurm answers: as long as decisions are made on what it said."""
+    return now - view.read_at <= timedelta(seconds=world.policy.view_max_age_s)
+
+
+def _spare(world: World | None, node: str) -> bool:
+    """Whether the node is in the reservation of spares, as Slurm shows it."""
+    pool = world.view.reservations.get(world.policy.spare_reservation) if world and world.view else None
+    return pool is not None and node in pool.nodes
+
+
 def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: datetime) -> NodeShape:
     view, book = (world.view, world.book) if world else (None, Book())
     node = view.nodes.get(name) if view else None
-    record = book.nodes.get(name)
     incidents = book.open_on(name)
     death = world.policy.death if world else DeathPolicy()
     return NodeShape(
@@ -102,7 +113,7 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         partitions=list(node.partitions) if node else [],
         gpus=node.gpu_count if node else 0,
         jobs=[j.key.job_id for j in view.jobs_on(name)] if view else [],
-        spare=record.spare if record else False,
+        spare=_spare(world, name),
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
         why="; ".join(_whys(incidents, book)),

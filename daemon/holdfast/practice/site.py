@@ -177,7 +177,8 @@ class Site:
             (folder / "seeded").touch()
 
     def _make_spare_pool(self) -> None:
-        if self.spare_names:
+        """Once: afterwards the pool is what became of it."""
+        if self.spare_names and SPARES not in self.scheduler.view().reservations:
             self.scheduler.create_reservation(SPARES, self.spare_names, users=("root",), duration_s=None)
 
     def _make_tokens(self) -> None:

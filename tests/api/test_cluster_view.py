@@ -1,0 +1,38 @@
+"""What ``holdfast nodes`` says of the cluster: the spares as Slurm shows them, and whether Slurm answers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast.api.views import cluster_shape
+from holdfast.model.book import Book, World
+from holdfast.model.cluster import ClusterView, Node, Reservation
+from holdfast.model.policy import Policy
+from holdfast.model.report import AgentView
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def _world(read_at: datetime = NOW) -> World:
+    nodes = {name: Node(name, "IDLE", frozenset()) for name in ("n1", "n2")}
+    pool = {"holdfast-spares": Reservation("holdfast-spares", ("n2",))}
+    return World(NOW, Policy(), Book(), ClusterView("c", read_at, nodes, {}, pool))
+
+
+def test_spares_are_those_of_the_reservation() -> None:
+    shown = cluster_shape(_world(), {}, NOW, leader=True)
+    assert {n.name: n.spare for n in shown.nodes} == {"n1": False, "n2": True}
+
+
+def test_slurm_answers_only_as_long_as_decisions_are_made_on_its_word() -> None:
+    limit = timedelta(seconds=Policy().view_max_age_s)
+    assert cluster_shape(_world(NOW - limit), {}, NOW, leader=True).slurm_read_at == NOW - limit
+    stale = NOW - limit - timedelta(seconds=1)
+    assert cluster_shape(_world(stale), {}, NOW, leader=True).slurm_read_at is None
+
+
+def test_many_silent_agents_are_said_to_freeze() -> None:
+    long_ago = NOW - timedelta(hours=1)
+    agents = {f"n{k}": (AgentView(f"n{k}", "i", "b", long_ago, long_ago),) for k in range(4)}
+    world = World(NOW, Policy(), Book(), _world().view, agents)
+    assert "silent at once" in (cluster_shape(world, agents, NOW, leader=True).frozen or "")
