@@ -27,8 +27,8 @@ from holdfast.practice.inject import Injector
 from holdfast.practice.site import SPARES, Site
 
 GPU = 3
-_HEAL_WITHIN_S = 45.0
-_TRAIN_WITHIN_S = 30.0
+_HEAL_WITHIN_S = 90.0
+_TRAIN_WITHIN_S = 60.0
 _WIDTH = 120
 """Columns where standard output is no terminal."""
 

@@ -25,7 +25,7 @@ from holdfast.practice.hosting import Hosting, write_agent
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.store import SqlStore, open_store
 
-_READY_S = 30.0
+_READY_S = 90.0
 SPARES = "holdfast-spares"
 
 
