@@ -29,6 +29,8 @@ GOAL_P99_S = 0.1
 GOAL_CORES = 1.0
 LONGEST_LAG_S = 0.01
 FULL = 0.95
+MOST_WAITING = 0.1
+"""Of the measured time, summed over the controller's threads, which also wait for each other."""
 
 
 def storm(made: Head, seconds: float, *, all_new: bool) -> int:
@@ -57,10 +59,16 @@ def fleet(made: Head, seconds: float, agents: int, reports_per_s: float) -> None
         f"{name} {_ms(run.told['lags_s'], share)}" for name, share in (("P50", 0.5), ("P99", 0.99), ("max", 1.0))
     )
     print(f"  generator's lag: {lags} ms")
-    if lag_s > LONGEST_LAG_S or run.told["busy"] > FULL:
+    lagged = lag_s > LONGEST_LAG_S or run.told["busy"] > FULL
+    if lagged:
         print("  VOID: the generator lagged behind its plan")
     p99 = max(figures.percentile(values, 0.99) for values in run.told["latencies_s"].values())
-    figures.goal("P99 of the ingest < 100 ms", met=p99 < GOAL_P99_S)
+    if not (lagged or _crowded(run)):
+        figures.goal("P99 of the ingest < 100 ms", met=p99 < GOAL_P99_S)
+    answered = sum(len(values) for values in run.told["latencies_s"].values()) + run.told["statuses"].get("poll 200", 0)
+    print(
+        f"  {1000 * run.cpu.own_s / max(answered, 1):.2f} ms of the controller's CPU per answer, all its other work included"
+    )
     figures.goal("controller <= 1 core", met=run.cpu.own_s / run.seconds <= GOAL_CORES)
 
 
@@ -74,9 +82,17 @@ def _show(run: Run) -> None:
     print(f"  answers: {', '.join(f'{number} x {what}' for what, number in sorted(run.told['statuses'].items()))}")
     print(
         f"  controller {own:.0f} % of a core (its Slurm commands {commands:.0f} %), PSS {run.pss_bytes / procs.MIB:.0f} MiB;"
+        f" it waited {100 * run.waited_s / run.seconds:.0f} % of the time for a core that others had;"
         f" generator {100 * run.told['busy']:.0f} % of its core; load {figures.load()}",
         flush=True,
     )
+    if _crowded(run):
+        print("  VOID as to latency and rate: other processes had the controller's core; the CPU per request stands")
+
+
+def _crowded(run: Run) -> bool:
+    """A run on a busy machine says nothing about latency."""
+    return run.waited_s / run.seconds > MOST_WAITING
 
 
 def _ms(values: list[float], share: float) -> str:

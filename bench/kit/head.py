@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,19 +61,18 @@ class Head:
         )
         with subprocess.Popen([sys.executable, load.__file__, str(path)], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
-            began_s, before, seconds, used, pss = 0.0, procs.Cpu(0, 0), 0.0, procs.Cpu(0, 0), 0
+            began_s, before, waited_s = 0.0, procs.Cpu(0, 0), 0.0
+            run = Run({}, 1.0, before, 0, 0.0)
             for line in process.stdout:
                 told = json.loads(line)
                 if told["state"] == "measuring":
-                    began_s, before = time.monotonic(), procs.cpu(self.pid)
+                    began_s, before, waited_s = time.monotonic(), procs.cpu(self.pid), procs.waited_s(self.pid)
                 elif told["state"] == "measured":
-                    seconds, used, pss = (
-                        time.monotonic() - began_s,
-                        procs.cpu(self.pid) - before,
-                        procs.pss_bytes(self.pid),
-                    )
+                    seconds, used = time.monotonic() - began_s, procs.cpu(self.pid) - before
+                    waited_s = procs.waited_s(self.pid) - waited_s
+                    run = Run({}, seconds, used, procs.pss_bytes(self.pid), max(waited_s, 0.0))
                 else:
-                    return Run(told, seconds, used, pss)
+                    return replace(run, told=told)
         raise Unavailable("the load generator ended early")
 
 
@@ -87,6 +86,8 @@ class Run:
     cpu: procs.Cpu
     """The controller's in the measured time: its own, and that of the Slurm commands it ran."""
     pss_bytes: int
+    waited_s: float
+    """How long the controller was ready and other processes had its core: then latencies are theirs, not its own."""
 
 
 @contextmanager

@@ -46,6 +46,17 @@ def cpu(pid: int) -> Cpu:
     return Cpu(user + system, ended_user + ended_system)
 
 
+def waited_s(pid: int) -> float:
+    """How long the live threads of a process were ready to run and got no core: other processes had it."""
+    waited_ns = 0
+    for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            waited_ns += int(path.read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return waited_ns / 1e9
+
+
 def tree(pid: int) -> list[int]:
     """The process and everything below it."""
     return [pid, *(child.pid for child in descendants(pid))]
