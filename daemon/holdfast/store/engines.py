@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -56,6 +58,12 @@ def _checked_path(url: URL, mounts: Path) -> Path:
     return path
 
 
+def _make_private(path: Path) -> None:
+    """A new file is nobody's but its owner's and group's: it holds evidence, users' paths and the tokens' hashes."""
+    with contextlib.suppress(OSError):  # whatever is wrong with it, SQLite says so
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o660))
+
+
 def _read(mounts: Path) -> str:
     try:
         return mounts.read_text(encoding="utf-8", errors="replace")
@@ -83,6 +91,7 @@ def reader_engine(url: URL) -> Engine:
 
 
 def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
+    _make_private(Path(url.database or ""))
     engine = create_engine(url, pool_size=size, max_overflow=0, pool_timeout=2 * BUSY_TIMEOUT_S)
 
     def on_connect(raw: Any, _record: Any) -> None:
