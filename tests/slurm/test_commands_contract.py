@@ -18,8 +18,8 @@ from slurm.contract import OWNER, ROOT, SchedulerContract
 
 @pytest.mark.slurm
 class TestCommands(SchedulerContract):
-    def open(self, env: Mapping[str, str]) -> Scheduler:
-        return SlurmCommands(env=env, deadline_s=4)
+    def open(self, env: Mapping[str, str], deadline_s: float = 4.0) -> Scheduler:
+        return SlurmCommands(env=env, deadline_s=deadline_s)
 
     @ROOT
     def test_no_permission(self, slurm: Scheduler, practice: Practice, tmp_path: Path) -> None:

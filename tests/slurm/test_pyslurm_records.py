@@ -136,6 +136,11 @@ def test_a_job_whose_layout_is_missing_is_in_doubt(nodes: str | None, layout: di
     assert pyslurm_records.job_in_doubt({**JOB, "allocated_nodes": nodes, "layout": layout}) is doubt
 
 
+@pytest.mark.parametrize(("code", "doubt"), [(None, False), (0, False), (15, True), (1, True)])
+def test_an_exit_code_may_have_lost_128(code: int | None, doubt: bool) -> None:
+    assert pyslurm_records.job_in_doubt({**JOB, "exit_code": code}) is doubt
+
+
 def test_waiting_tasks_of_an_array_are_no_task() -> None:
     waiting = {**JOB, "array_id": 7, "array_tasks_waiting": "1-5"}
     assert pyslurm_records.job(waiting, "c", NOW).array_task_id is None

@@ -100,10 +100,12 @@ def node_in_doubt(found: Attributes) -> bool:
 
 
 def job_in_doubt(found: Attributes) -> bool:
-    """Whether the job holds nodes whose layout is missing, so that nobody knows its GPUs.
+    """Whether the job holds nodes whose layout is missing, so that nobody knows its GPUs, or ended with a code that may be
+    another one.
 
-    pyslurm 24.11.0 reads the layout from a private structure of Slurm; on 24.11.5 it was empty until the job's first step ran."""
-    return not set(hosts(found["allocated_nodes"] or "")) <= set(found["layout"])
+    pyslurm 24.11.0 reads the layout from a private structure of Slurm; on 24.11.5 it was empty until the job's first step
+    ran. It takes 128 from every exit code from 128 on."""
+    return bool(found["exit_code"]) or not set(hosts(found["allocated_nodes"] or "")) <= set(found["layout"])
 
 
 def job(found: Attributes, cluster: str, now: datetime) -> Job:

@@ -10,7 +10,8 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 - ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
 - ``reboot``: not there.
 - ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
-- ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there: then all jobs of that call.
+- ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there, or ended with an exit code (pyslurm
+  takes 128 from those above): then all jobs of that call.
 - ``view`` and ``node`` while a node is said to be MIXED, which pyslurm also says of a DOWN one: then all nodes of that call.
 - ``set_excluded_nodes`` and ``set_job_reservation`` with nothing: it sends no empty text, so it cannot clear.
 """
