@@ -13,7 +13,8 @@ import typer
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.problems import Usage
-from holdfast.cli.show import as_json, line, moment, seconds, table
+from holdfast.cli.show import as_json, line, moment, narrow, seconds, table
+from holdfast.model.ids import abbreviated
 
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
 
@@ -75,7 +76,15 @@ def incidents(
 
 
 def incident_row(i: dict[str, Any]) -> list[object]:
-    return [i["id"], i["node"], i["state"], i["severity"], moment(i["fault_at"]), i["headline"], i["note"]]
+    return [
+        i["id"],
+        i["node"],
+        i["state"],
+        i["severity"],
+        moment(i["fault_at"])[:19],
+        abbreviated(i["headline"]),
+        i["note"],
+    ]
 
 
 def show(
@@ -83,7 +92,8 @@ def show(
     url: Url = None,
     as_data: Json = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also when each action was begun, and each state in between.")
+        bool,
+        typer.Option("--all", help="Also when each action was begun, each state in between, and GPU UUIDs in full."),
     ] = False,
 ) -> None:
     """One incident: what was found, what happened, how long it took, what was lost."""
@@ -98,7 +108,11 @@ def show(
     start = incident["fault_at"]
     line(f"  fault at {moment(start)} UTC")
     events = got["timeline"] if everything else main_events(got["timeline"])
-    table("timeline", ("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline_rows(start, events), "no events")
+    timeline = timeline_rows(start, events, in_full=everything)
+    columns = ["SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"]
+    if narrow():
+        columns, timeline = columns[:1] + columns[2:], [row[:1] + row[2:] for row in timeline]
+    table("timeline", columns, timeline, "no events")
     jobs = [
         (r["job"]["job_id"], r["user"], r["phase"], r["gpus"], r["resumed_step"], r["note"]) for r in got["recoveries"]
     ]
@@ -142,14 +156,14 @@ def main_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def timeline_rows(start: str, events: Iterable[dict[str, Any]]) -> list[list[object]]:
+def timeline_rows(start: str, events: Iterable[dict[str, Any]], *, in_full: bool = False) -> list[list[object]]:
     zero = datetime.fromisoformat(start)
     return [
         [
             f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s",
             _time_of_day(start, e["at"]),
             event_name(e),
-            e["text"],
+            e["text"] if in_full else abbreviated(e["text"]),
         ]
         for e in events
     ]

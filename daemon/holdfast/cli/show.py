@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-NARROW = 160
+WIDTH = 160
 """Columns where standard output is not a terminal: wide enough that nothing is cut."""
+NARROW = 100
+"""On a terminal with fewer columns a view leaves out what another column says as well."""
 
 
 def console() -> Console:
     from rich.console import Console  # noqa: PLC0415
 
-    return Console(width=None if sys.stdout.isatty() else NARROW, highlight=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False, soft_wrap=False)
+
+
+def narrow() -> bool:
+    return console().width < NARROW
 
 
 def as_json(value: Any) -> None:
@@ -41,12 +47,14 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         return
     view = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
-        view.add_column(column, overflow="fold")
+        view.add_column(column, overflow="fold", no_wrap=column in _WHOLE)
     for row in shown:
         view.add_row(*row)
     console().print(view)
 
 
+_WHOLE = frozenset({"ID", "NODE", "STATE", "SEVERITY", "INCIDENT", "SINCE FAULT", "AT (UTC)", "AGENT", "HASH", "PHASE"})
+"""Columns that are not broken over lines as long as there is room: short words, and what people copy."""
 _STYLES = {
     "fatal": "bold red",
     "silent": "red",

@@ -41,3 +41,11 @@ def incident_of_reason(reason: str) -> str | None:
     """The incident that a Slurm reason of ours names; None for everybody else's."""
     match = _REASON.match(reason)
     return match.group(1) if match else None
+
+
+_GPU_UUID = re.compile(r"\b(GPU-[0-9a-f]{8})-[0-9a-f-]{27}")
+
+
+def abbreviated(text: str) -> str:
+    """For people: GPU UUIDs by their first eight digits."""
+    return _GPU_UUID.sub(r"\1…", text)

@@ -11,6 +11,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.model.ids import abbreviated
+
 Event = Mapping[str, Any]
 _STEPS = {
     "Drain": "node drained",
@@ -49,7 +51,6 @@ _MILESTONES = (
     ("node.returned", "node back in service"),
     ("incident.closed", "incident closed"),
 )
-_LONG_ID = re.compile(r"\b(GPU-[0-9a-f]{8})-[0-9a-f-]{27}")
 _OWN_MARK = re.compile(r"holdfast\[[0-9a-z]+\]: ")
 _GOOD = ("job RUNNING", "job resumed", "validated", "node in service", "incident closed")
 
@@ -63,7 +64,7 @@ class Line(NamedTuple):
 def line_of(event: Event) -> Line | None:
     """What the audience is told of an event; None: nothing, since another line says it."""
     kind, detail = event["kind"], event["detail"]
-    text = _LONG_ID.sub(r"\1…", _OWN_MARK.sub("", event["text"]))
+    text = abbreviated(_OWN_MARK.sub("", event["text"]))
     step = detail.get("verb") or detail.get("kind", "")
     if kind in _UNHAPPY:
         return Line(f"{step} {_UNHAPPY[kind]}", text, "bold red")
