@@ -24,7 +24,7 @@ def test_whatever_happens() -> None:
         deadline=None,
         database=None,
         suppress_health_check=_QUIET,
-        phases=[Phase.generate, Phase.shrink],
+        phases=[Phase.generate],
     )
     run_state_machine_as_test(Anything, settings=fast)
 

@@ -325,8 +325,9 @@ class Anything(RuleBasedStateMachine):
         for _ in range(3):
             self._release_brakes()
             self.site.run(600, step_s=20)
-        if self.provider.candidates():
-            self.site.run(4000, step_s=50)  # the caps on terminations
+        for _ in range(3):
+            if self.provider.candidates():
+                self.site.run(4000, step_s=50)  # the caps on terminations
         for check in (self.undrains_only_its_own, self.a_drain_by_hand_stands, self.nothing_is_done_twice):
             check()
         self._nothing_is_left_behind()
@@ -335,6 +336,7 @@ class Anything(RuleBasedStateMachine):
         self._store.away = self.slurm.away = self.provider.away = False
         self.provider.capacity, self.provider.launches_broken, self.provider.same_hardware = True, False, False
         self.site.kill_at = None
+        self.site.at_boundary = lambda _intent, _moment: None
         for node in self.slurm.nodes.values():
             node.stuck = False
             self.is_back(node.name)
