@@ -91,7 +91,7 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
 
         return replace(actor, outside=outside, before_step=cross), bell, alone
 
-    actor_main.build_actor = build_mortal
+    vars(actor_main)["build_actor"] = build_mortal
     return actor_main.run(config)
 
 
@@ -99,7 +99,7 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
     """The shipped entry point. Each life ends at its first commit: every other one before it, else after it.
 
     Lives also end between a report on disk and the answer to its agent, once for each report."""
-    build = main.build_controller
+    build = wiring.build_controller
     before = len([line for line in boundaries.crossed if line.startswith("life ")]) % 2 == 0
 
     def build_mortal(settings: Settings) -> wiring.Controller:
@@ -122,7 +122,7 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
         store.commit, store.accept_soon = dying_commit, dying_accept
         return controller
 
-    main.build_controller = build_mortal
+    vars(main)["build_controller"] = build_mortal
     return main.run(config)
 
 
