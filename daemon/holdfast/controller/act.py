@@ -110,7 +110,7 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case Launch():
             return _launch(action, incident, outside)
         case Terminate():
-            return _terminate(action, outside)
+            return _terminate(action, incident, outside)
         case Assign():
             outside.provider.assign(action.instance_id, action.node)
             return _done(f"{action.instance_id} serves {action.node}")
@@ -279,11 +279,12 @@ def _launch(action: Launch, incident: str, outside: Outside) -> Outcome:
     return _done(f"{'found' if found else 'launched'} {made.instance_id}", instance_id=made.instance_id)
 
 
-def _terminate(action: Terminate, outside: Outside) -> Outcome:
+def _terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
     serving = outside.provider.instance_of(action.node)
-    _prove_its_machine(action, outside)
-    if not action.fence and (serving is None or serving.instance_id == action.instance_id):
+    shown = _prove_its_machine(action, outside)
+    ours = serving is None and shown is not None and shown.incident == incident  # launched on trial, never served
+    if not action.fence and not ours and (serving is None or serving.instance_id == action.instance_id):
         if not node.out_of_service:
             raise Refused(f"{action.node} is in service in Slurm")
         if _foreign(node):
@@ -297,15 +298,16 @@ def _terminate(action: Terminate, outside: Outside) -> Outcome:
     return _done(f"{action.instance_id} is {state}", state=state)
 
 
-def _prove_its_machine(action: Terminate, outside: Outside) -> None:
-    """Which machine a node has, its own agent says; before one is ended, the provider must say the same."""
+def _prove_its_machine(action: Terminate, outside: Outside) -> Instance | None:
+    """Which machine a node has, its own agent says; before one is ended, the provider must say the same. None: it is gone."""
     try:
         shown = outside.provider.instance(action.instance_id)
     except NotFound:
-        return
+        return None
     if shown.node != action.node and shown.state not in GONE:
         whose = f"{shown.node}'s" if shown.node else "nobody's"
         raise Refused(f"{action.instance_id} is {whose} machine, not {action.node}'s: left alone")
+    return shown
 
 
 def _wait_until_off(instance_id: str, outside: Outside) -> str:

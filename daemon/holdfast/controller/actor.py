@@ -27,7 +27,6 @@ from holdfast.model.action import (
     Notify,
     PromoteSpare,
     Requeue,
-    SetDown,
     Terminate,
     Undrain,
 )
@@ -42,7 +41,7 @@ STALE_S = 600.0
 LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
 _PROVIDER = (Launch, Terminate, Assign, CheckInstance)
-_BRAKED = (Drain, SetDown, Requeue, HoldJob)
+_BRAKED = (Drain, Requeue, HoldJob)
 _NOT_AFTER_THE_END = (*_BRAKED, Undrain, HoldNodes, PromoteSpare, Launch, Assign, AdoptSpare)
 
 

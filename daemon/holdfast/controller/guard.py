@@ -84,7 +84,9 @@ def _withhold(world: World, holding: dict[str, Brake], budget: _Budget, proposal
         return "observe mode: recorded, not done"
     if world.book.paused is not None:
         return f"paused by {world.book.paused}"
-    if holding and isinstance(action, Drain | SetDown):
+    if holding and isinstance(
+        action, Drain
+    ):  # a DOWN is for a node that two witnesses found dead: its jobs have lost it already
         brake = next(iter(holding.values()))
         return f"brake {brake.kind!r} holds: {brake.reason}"
     if holding and proposal.stops_running_job:

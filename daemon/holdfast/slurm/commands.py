@@ -126,8 +126,8 @@ class SlurmCommands:
         self._update_job(job_id, *place, "StartTime=now")
 
     def hold(self, job_id: int, reason: str) -> None:
-        running = self.job(job_id).state in {"RUNNING", "SUSPENDED", "CONFIGURING", "STOPPED"}
-        self._scontrol("requeuehold" if running else "hold", self._name(job_id))
+        pending = self.job(job_id).state == "PENDING"  # Slurm holds only these; a failed one comes back held, too
+        self._scontrol("hold" if pending else "requeuehold", self._name(job_id))
         self.tell_owner(job_id, reason)
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
