@@ -16,6 +16,7 @@ from support.simulated.anything import Anything
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 
+@pytest.mark.slow
 def test_whatever_happens() -> None:
     fast = settings(
         max_examples=20,

@@ -48,7 +48,7 @@ def test_a_change_comes_back_as_the_book(store: SqlStore) -> None:
         recoveries=(recovery(),),
         intents=(intent(), intent("inc1/Requeue/7/1", Requeue(job_key(), 0), order=1)),
         marks=(MARK,),
-        nodes=(NodeRecord("n1", "i-1", "boot-1", frozenset({"GPU-1"}), spare=True),),
+        nodes=(NodeRecord("n1", "i-1", "boot-1", frozenset({"GPU-1"})),),
         brakes=(Brake("drains", NOW, "too many"),),
         events=(event("one"), event("two")),
     )
@@ -70,8 +70,8 @@ def test_a_second_process_sees_the_same_book(store: SqlStore, store_url: str) ->
     other = open_store(store_url)
     other.commit(Change(incidents=(incident(),), nodes=(NodeRecord("n1"),)), fence=0)
     assert store.load_book(NOW) == other.load_book(NOW)
-    other.commit(Change(nodes=(NodeRecord("n1", spare=True),)), fence=0)
-    assert store.load_book(NOW).nodes == {"n1": NodeRecord("n1", spare=True)}
+    other.commit(Change(nodes=(NodeRecord("n1", "i-7"),)), fence=0)
+    assert store.load_book(NOW).nodes == {"n1": NodeRecord("n1", "i-7")}
     other.close()
 
 

@@ -188,8 +188,8 @@ def test_a_controller_with_an_older_book_does_not_undo_an_inventory(store: SqlSt
     store.accept(report(1, inventory=GPUS))
     before = store.load_book(NOW).nodes["n1"]
     store.accept(report(1, boot_id="boot-2", inventory=GPUS))
-    store.commit(Change(nodes=(replace(before, spare=True),)), fence=0)
-    assert store.load_book(NOW).nodes["n1"] == replace(before, spare=True, boot_id="boot-2")
+    store.commit(Change(nodes=(replace(before, gpu_uuids=frozenset()),)), fence=0)
+    assert store.load_book(NOW).nodes["n1"] == replace(before, boot_id="boot-2")
 
 
 def test_text_that_no_database_takes_is_made_harmless(store: SqlStore) -> None:

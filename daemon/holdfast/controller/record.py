@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holdfast.controller.decide import Decision
 from holdfast.controller.guard import Guarded
-from holdfast.model.action import HoldJob, Intent, IntentState, Proposal, action_event
+from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
@@ -14,7 +14,8 @@ from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
     """What the store must hold before anything is done outside."""
-    intents = [_intent(world, p, fence, n) for n, p in enumerate(sorted(guarded.allowed, key=lambda p: p.order))]
+    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_tell_of_brakes(guarded))
+    intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
     withheld = [_withheld(world, p, why, fence) for p, why in guarded.withheld]
     withheld = [i for i in withheld if i.key not in world.book.intents]
     recoveries, hurt = _recoveries(world, decision, guarded)
@@ -30,6 +31,25 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
             *(_tripped(b) for b in guarded.tripped),
         ),
     )
+
+
+def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
+    """A human is told once of each brake that trips, with the first incident that it holds."""
+    incident = next((p.incident_id for p, _ in guarded.withheld), None)
+    if incident is None:
+        return []
+    return [
+        Proposal(
+            incident,
+            f"Notify/brake.{brake.kind}.{int(brake.tripped_at.timestamp())}",
+            Notify(
+                f"brake {brake.kind!r} holds: {brake.reason}",
+                f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.kind}",
+            ),
+            brake.reason,
+        )
+        for brake in guarded.tripped
+    ]
 
 
 def _key(world: World, proposal: Proposal) -> str:

@@ -38,8 +38,6 @@ class NodeRecord:
     """Machine that serves the node, as last proved."""
     boot_id: str = ""
     gpu_uuids: frozenset[str] = frozenset()
-    spare: bool = False
-    """It belongs to the spare pool (validated and ready, or on its way there)."""
 
 
 @dataclass(frozen=True, slots=True)
