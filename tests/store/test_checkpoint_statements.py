@@ -60,6 +60,18 @@ def test_an_older_run_is_not_heard_any_more() -> None:
     assert "run 1 of job 7 is over" in str(state(kept, statement("checkpoint.saved", restarts=1, step=99)))
 
 
+def test_the_stopped_runs_last_step_outlives_the_next_runs_progress() -> None:
+    told = (
+        _register(),
+        statement("progress", step=31, at=later(1)),
+        statement("checkpoint.resumed", restarts=1, step=20, at=later(3)),
+        statement("progress", restarts=1, step=22, at=later(4)),
+        statement("checkpoint.resumed", restarts=1, step=20, at=later(5)),
+    )
+    record = _run(*told).record
+    assert (record.reached_step, record.resumed_step, record.progress_step) == (31, 20, 22)
+
+
 def test_resumed_names_its_run() -> None:
     record = _run(_register(), statement("checkpoint.resumed", restarts=1, step=20, at=later(3))).record
     assert (record.resumed_step, record.resumed_restarts, record.resumed_at) == (20, 1, later(3))

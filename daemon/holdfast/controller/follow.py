@@ -131,8 +131,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
 
 def _reached(recovery: Recovery, record: CheckpointRecord) -> int | None:
     """The last step that the stopped run told of; its last word may come in after the stop was seen."""
-    late = record.progress_at is not None and record.resumed_at is not None and record.progress_at <= record.resumed_at
-    return record.progress_step if late else recovery.stopped_step
+    return record.reached_step if record.reached_step is not None else recovery.stopped_step
 
 
 def _stopped_event(world: World, recovery: Recovery, record: CheckpointRecord | None) -> Event:

@@ -160,9 +160,9 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
     undrain = facts.last(world.book.attempts(incident.id, replacement.undrain_step(incident)))
     if undrain is not None and undrain.state is IntentState.REFUSED:
         return replace(incident, state=_S.CLOSED, note=f"left to the operator: {undrain.outcome}"), []
-    back = undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service
-    if back:
-        event = Event(world.now, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
+    if undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service:
+        at = undrain.finished_at or world.now  # Slurm had answered by then; the view is read a little later
+        event = Event(at, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
         return replace(incident, state=_S.CLOSED, note="repaired, validated, back in service"), [event]
     if undrain is None and not view.nodes[incident.node].out_of_service:
         note = "somebody put the node back before it was validated"

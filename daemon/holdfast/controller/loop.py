@@ -15,6 +15,7 @@ from holdfast.model.action import Intent, IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import RecoveryPhase
 from holdfast.ports import Lease, Outcome, Store
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,10 @@ BUSY_POLL_S = 0.25
 """How often Slurm is read while something is on its way; every tick otherwise."""
 LOOK_SPACING_S = 0.05
 """Least pause between two readings of Slurm, however often somebody says that it has changed."""
+JOB_SPACING_S = 0.03
+JOB_LOOKS = 5
+"""Looks at a job on its way between two readings of all of Slurm; one costs about 15 ms of two commands."""
+MOST_MOVING_JOBS = 4
 LEASE_TTL_S = 15.0
 PRUNE_EVERY_S = 6 * 3600.0
 ORDER_SLACK_S = 10.0
@@ -133,7 +138,31 @@ class ControlLoop:
             if before is None or (after is not None and _differs(before, after)):
                 self.wake.set()
             await asyncio.sleep(LOOK_SPACING_S)
+            await self._watch_moving_jobs()
             await _wait_for(self.look, (BUSY_POLL_S if self._busy() else TICK_S) - LOOK_SPACING_S)
+
+    async def _watch_moving_jobs(self) -> None:
+        """While a job is between its stop and its restart, look at it alone and often, until something moves or it is time for all."""
+        for _ in range(JOB_LOOKS):
+            moving = self._moving_jobs()
+            if not moving or self.look.is_set():
+                return
+            before = self.observer.slurm.view
+            await asyncio.to_thread(self.observer.slurm.refresh_jobs, moving)
+            after = self.observer.slurm.view
+            if (
+                before is not None
+                and after is not None
+                and any(before.jobs.get(j) != after.jobs.get(j) for j in moving)
+            ):
+                self.wake.set()
+            await asyncio.sleep(JOB_SPACING_S)
+
+    def _moving_jobs(self) -> list[int]:
+        if self.world is None:
+            return []
+        phases = (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING)
+        return sorted(r.job.job_id for r in self.world.book.recoveries.values() if r.phase in phases)[:MOST_MOVING_JOBS]
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""

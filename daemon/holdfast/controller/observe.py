@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.errors import OutsideError
+from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
 from holdfast.ports import Clock, ProviderCan, Scheduler, Store
 
@@ -39,6 +40,20 @@ class SlurmWatch:
         if self.error is not None:
             log.info("event=slurm_back")
         self.error = None
+
+    def refresh_jobs(self, job_ids: Iterable[int]) -> None:
+        """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""
+        if self.view is None:
+            return
+        fresh: dict[int, Job] = {}
+        for job_id in job_ids:
+            try:
+                fresh[job_id] = self.scheduler.job(job_id)
+            except NotFound:
+                continue  # the next full reading shows it gone
+            except OutsideError:
+                return
+        self.view = remember_gpus(self.view, replace(self.view, jobs={**self.view.jobs, **fresh}))
 
 
 def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView:

@@ -59,6 +59,8 @@ class CheckpointRecord:
     resumed_at: datetime | None = None
     resumed_restarts: int | None = None
     """Which run said ``resumed``."""
+    reached_step: int | None = None
+    """Last step that the run before that one had told of."""
     node: str = ""
     """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
 

@@ -83,7 +83,14 @@ def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
             return f"job {said.job_id} has saved step {record.saved_step} already: {said.step} is older"
         return replace(record, saved_step=said.step, saved_at=said.at)
     if said.kind == "checkpoint.resumed":
-        return replace(record, resumed_step=said.step, resumed_at=said.at, resumed_restarts=said.restarts)
+        again = said.restarts == record.resumed_restarts
+        return replace(
+            record,
+            resumed_step=said.step,
+            resumed_at=said.at,
+            resumed_restarts=said.restarts,
+            reached_step=record.reached_step if again else record.progress_step,
+        )
     if said.kind == "progress":
         if record.progress_at is not None and said.restarts == record.restarts and said.at < record.progress_at:
             return f"job {said.job_id} has told of later progress already"
