@@ -17,6 +17,8 @@ _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("connection refused", Unavailable),
     ("connect failure", Unavailable),
     ("zero bytes were transmitted", Unavailable),
+    ("missing socket error", Unavailable),  # slurmctld died between the question and its answer
+    ("slurm_msg_sendto", Unavailable),
     ("unexpected message received", Unavailable),  # what requeue and hold say of a slurmctld that is away
     ("transport endpoint is not connected", Unavailable),
     ("protocol authentication error", Unavailable),

@@ -5,15 +5,22 @@ somebody else drained is left as it is: its reason is not ours to overwrite."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from holdfast.controller import facts, fencing
 from holdfast.controller.decide.part import Part
-from holdfast.model.action import Drain, Proposal, SetDown
+from holdfast.model.action import Drain, Intent, Proposal, SetDown
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import Incident, IncidentState
 
 _CONTAINABLE = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
+
+_FORGOTTEN = timedelta(seconds=3)
+"""A view read so long after the drain shows it, if Slurm still knows of it."""
+_DRAINS = 3
+"""So often at most a drain that vanishes is set: whoever clears it means it."""
 
 
 def contain(world: World) -> Part:
@@ -35,10 +42,18 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
     if incident.state is not IncidentState.OPEN or facts.drained_by(view.nodes[incident.node]) in ("ours", "foreign"):
         return []
     step = f"Drain/{incident.node}"
-    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+    attempts = world.book.attempts(incident.id, step)
+    if not facts.may_try(world, attempts) and not _lost(view, attempts):
         return []
     action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
+    """Slurm took the drain and does not show it: a slurmctld that was killed forgets its last seconds."""
+    done = facts.done(attempts)
+    finished_at = done.finished_at if done is not None and done is facts.last(attempts) else None
+    return finished_at is not None and view.read_at - finished_at > _FORGOTTEN and len(attempts) < _DRAINS
 
 
 def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
