@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 
 SHORT_S = 10.0
 LONG_S = 60.0
+_SAVED_S = 10.0
+"""slurmctld writes its state some seconds late; the start of a job that it forgets is not what is tried here."""
 LENGTHS = [pytest.param(SHORT_S, id="short"), pytest.param(LONG_S, id="minute", marks=pytest.mark.soak)]
 
 
@@ -39,13 +41,15 @@ def drained(drill: Drill, node: str) -> None:
     eventually(lambda: drill.node(node).draining, within_s=PATIENCE_S, every_s=0.01)
 
 
-def test_slurmctld_away(make_drill: MakeDrill, away_s: float) -> None:
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_slurmctld_away(make_drill: MakeDrill, away_s: float, kill: bool) -> None:
     drill = make_drill(heartbeat_s=2.0)
     job_id = drill.train()
     bad = drill.job(job_id).nodes[1]
+    time.sleep(_SAVED_S if kill else 0.0)
     drill.inject.xid(bad, 79, 3)
     drained(drill, bad)
-    drill.inject.stop_slurmctld(kill=True)
+    drill.inject.stop_slurmctld(kill=kill)
     time.sleep(away_s)
     drill.inject.start_slurmctld()
     goes_on(drill, job_id)
@@ -130,9 +134,9 @@ def test_the_database_away(own_postgres: MortalPostgres, make_drill: MakeDrill, 
 def test_everything_is_told_of_an_outage_in_one_line(make_drill: MakeDrill) -> None:
     drill = make_drill(heartbeat_s=2.0)
     drill.inject.stop_slurmctld()
-    time.sleep(3.0)
-    assert drill.words().count("event=slurm_unavailable") == 1
+    eventually(lambda: "event=slurm_unavailable" in drill.words(), within_s=PATIENCE_S)
     with pytest.raises(Unavailable):
         drill.scheduler.view()
     drill.inject.start_slurmctld()
     eventually(lambda: "event=slurm_back" in drill.words(), within_s=PATIENCE_S)
+    assert drill.words().count("event=slurm_unavailable") == 1

@@ -205,11 +205,13 @@ class Drill:
     def words(self) -> str:
         """What the daemons said, for a failed test."""
         parts = []
-        for name in ("controller", "actor"):
+        for name in ("controller", "actor", "slurmctld"):
             log = self.practice.folder / "log" / f"{name}.log"
             lines = log.read_text(errors="replace").splitlines() if log.exists() else []
             lines = [line[:400] for line in lines if "event=profile" not in line and "logger=alembic" not in line]
             parts += [f"--- {name}", *lines[-120:]]
+        for path in sorted((self.practice.folder / "jobs").glob("*.out"))[-3:]:
+            parts += [f"--- {path.name}", path.read_text(errors="replace")[-1500:]]
         return "\n".join(parts)
 
     def calm(self) -> None:
