@@ -41,7 +41,7 @@ def drained(drill: Drill, node: str) -> None:
     eventually(lambda: drill.node(node).draining, within_s=PATIENCE_S, every_s=0.01)
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["stopped", "killed"])
 def test_slurmctld_away(make_drill: MakeDrill, away_s: float, kill: bool) -> None:
     drill = make_drill(heartbeat_s=2.0)
     job_id = drill.train()
@@ -55,6 +55,7 @@ def test_slurmctld_away(make_drill: MakeDrill, away_s: float, kill: bool) -> Non
     goes_on(drill, job_id)
 
 
+@pytest.mark.soak
 def test_slurmctld_away_when_the_fault_comes(make_drill: MakeDrill) -> None:
     drill = make_drill(heartbeat_s=2.0)
     job_id = drill.train()
@@ -66,7 +67,7 @@ def test_slurmctld_away_when_the_fault_comes(make_drill: MakeDrill) -> None:
     goes_on(drill, job_id)
 
 
-@pytest.mark.parametrize("how", ["frozen", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.soak), "killed"])
 def test_ec2_away(make_drill: MakeDrill, away_s: float, how: str) -> None:
     drill = make_drill(heartbeat_s=2.0)
     job_id = drill.train()
@@ -100,6 +101,7 @@ def test_the_controller_away(make_drill: MakeDrill, away_s: float) -> None:
     goes_on(drill, job_id)
 
 
+@pytest.mark.soak
 def test_the_controller_away_when_the_fault_comes(make_drill: MakeDrill) -> None:
     drill = make_drill(heartbeat_s=2.0)
     job_id = drill.train()
@@ -111,7 +113,7 @@ def test_the_controller_away_when_the_fault_comes(make_drill: MakeDrill) -> None
 
 
 @pytest.mark.postgresql
-@pytest.mark.parametrize("how", ["frozen", "killed"])
+@pytest.mark.parametrize("how", [pytest.param("frozen", marks=pytest.mark.soak), "killed"])
 def test_the_database_away(own_postgres: MortalPostgres, make_drill: MakeDrill, away_s: float, how: str) -> None:
     server = own_postgres
     drill = make_drill(heartbeat_s=2.0, store_url=server.url)
