@@ -89,7 +89,8 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
         def cross(intent: Intent, moment: str) -> None:
             boundaries.cross(f"{intent.key} {moment}")
 
-        return replace(actor, outside=outside, before_step=cross), bell, alone
+        # One step at a time: another step's death must not hide a boundary of this one.
+        return replace(actor, outside=outside, before_step=cross, workers=1), bell, alone
 
     vars(actor_main)["build_actor"] = build_mortal
     return actor_main.run(config)
