@@ -310,7 +310,7 @@ class Anything(RuleBasedStateMachine):
     def the_drain_budget_holds(self) -> None:
         for window_s, most in ((600, 3), (3600, 8)):
             since_s = max(self.site.clock.elapsed_s - window_s, self.released_s)
-            drained = {name for at_s, name in self.slurm.taken_out if at_s > since_s}
+            drained = {name for at_s, name in self.slurm.drained if at_s > since_s}
             assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
 
     def only_evidence_counts(self) -> None:
