@@ -164,3 +164,22 @@ def test_an_old_view_of_slurm_freezes_decisions() -> None:
     site.slurm.away = False
     site.run(4)
     assert (job.restarts, job.state) == (1, "RUNNING")
+
+
+def test_a_stop_that_the_brake_overtook_is_decided_anew_when_the_job_fails_by_itself() -> None:
+    site = Site(16)
+    job = _running(site, 1)[0]
+    site.fault("n1")
+    site.world_moves()
+    site.turn()  # the requeue is planned, the actor has not begun it
+    site.clock.advance(0.01)
+    for n in range(1, 8):
+        site.fault(f"n{n + 1}")
+    site.turn()
+    assert "drains" in site.book.brakes
+    site.run(5)
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    site.slurm.finish(job, "FAILED")
+    site.run(10)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert not set(job.nodes) & {f"n{n + 1}" for n in range(8)}

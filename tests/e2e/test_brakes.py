@@ -39,7 +39,7 @@ def test_eight_of_sixteen_nodes_at_once(make_drill: MakeDrill) -> None:
     held = [n for n in suspects if not drill.node(n).draining]
     assert all("brake" in nodes[n]["why"] for n in held)
     assert "brake" in drill.words()
-    assert drill.launched() == []
+    assert len(drill.launched()) <= 3, "only what was drained before the brake is repaired"
 
 
 def test_a_job_that_breaks_two_nodes_in_a_row_is_not_followed(make_drill: MakeDrill) -> None:

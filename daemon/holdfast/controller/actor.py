@@ -64,6 +64,14 @@ def holds_back(book: Book, intent: Intent) -> bool:
     return not (isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action))
 
 
+BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided anew", retryable=True)
+
+
+def braked(book: Book, intent: Intent) -> bool:
+    """A step that a brake overtook goes back to the decision: a job that fails by itself meanwhile must not wait for the release."""
+    return intent.state is IntentState.PLANNED and book.paused is None and holds_back(book, intent)
+
+
 def _stops_nobody(book: Book, action: Requeue) -> bool:
     """The run is over already: jobs that failed or lost a node are recovered while a brake holds."""
     recovery = book.recovery_of(action.job, action.restarts)
@@ -124,7 +132,10 @@ class Actor:
                 continue
             ended = outlived(book, intent)
             if ended:
-                self._refuse(intent, lease.fence, ended)
+                self._settle(intent, lease.fence, Outcome(IntentState.REFUSED, ended))
+                continue
+            if braked(book, intent):
+                self._settle(intent, lease.fence, BRAKED)
                 continue
             taken.add(queue)
             if not holds_back(book, intent):
@@ -132,9 +143,9 @@ class Actor:
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
 
-    def _refuse(self, intent: Intent, fence: int, why: str) -> None:
+    def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:
         try:
-            self.store.finish_intent(intent.key, fence, Outcome(IntentState.REFUSED, why), self.outside.clock.now())
+            self.store.finish_intent(intent.key, fence, outcome, self.outside.clock.now())
         except FencedOff as error:
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
 
