@@ -38,7 +38,7 @@ def test_an_agent_cut_off_from_the_controller_changes_nothing(make_drill: MakeDr
     eventually(lambda: bool(drill.store.incidents(node=node)), within_s=PATIENCE_S)
     eventually(lambda: "a peer reaches it" in drill.store.incidents(node=node)[0].note, within_s=PATIENCE_S)
     assert drill.store.incidents(node=node)[0].state is IncidentState.SUSPECTED
-    assert (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 0)
+    assert drill.run(job_id) == ("RUNNING", 0)
     assert not drill.node(node).out_of_service
     drill.inject.heal(node)
     eventually(lambda: not drill.store.incidents(only_open=True), within_s=PATIENCE_S)
@@ -78,9 +78,10 @@ def test_a_job_that_cannot_be_fenced_waits_for_the_power_off(make_drill: MakeDri
     off_first: list[int] = []
 
     def runs() -> bool:
-        if not off_first and drill.job(job_id).restarts:
+        state, restarts = drill.run(job_id)
+        if not off_first and restarts:
             off_first.append(len(drill.terminated()))
-        return (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 1)
+        return (state, restarts) == ("RUNNING", 1)
 
     eventually(runs, within_s=PATIENCE_S)
     assert off_first == [1], "the job was started again before its old machine was off"

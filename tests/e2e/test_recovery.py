@@ -42,7 +42,7 @@ def test_on_a_shared_node_only_the_holder_of_the_gpu_is_stopped(drill: Drill) ->
     assert bad not in drill.trains(victim, restarts=1).nodes
     incident = drill.incident_on(bad)
     eventually(lambda: drill.incident_on(bad).state is IncidentState.CONTAINED, within_s=PATIENCE_S)
-    assert (drill.job(neighbour).state, drill.job(neighbour).restarts) == ("RUNNING", 0)
+    assert drill.run(neighbour) == ("RUNNING", 0)
     assert not drill.recoveries(neighbour)
     assert drill.job(neighbour).nodes == (bad,), incident.note
     drill.practice.command("scancel", str(neighbour))
@@ -62,7 +62,7 @@ def test_jobs_that_may_not_be_stopped_run_on_and_are_told(drill: Drill) -> None:
     eventually(lambda: "cannot be requeued" in drill.job(pinned).admin_comment, within_s=PATIENCE_S)
     assert drill.node(bad).draining
     for job_id in (unasked, pinned):
-        assert (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 0)
+        assert drill.run(job_id) == ("RUNNING", 0)
     drill.practice.command("scancel", str(unasked), str(pinned))
     drill.closed(faults + 1)
 
@@ -77,7 +77,7 @@ def test_a_job_that_did_not_opt_in_is_recovered_when_it_fails(drill: Drill) -> N
     drill.inject.xid(bad, 79, 0)
     eventually(lambda: "did not opt in" in drill.job(job_id).admin_comment, within_s=PATIENCE_S)
     flag.touch()
-    eventually(lambda: (drill.job(job_id).state, drill.job(job_id).restarts) == ("RUNNING", 1), within_s=PATIENCE_S)
+    eventually(lambda: drill.run(job_id) == ("RUNNING", 1), within_s=PATIENCE_S)
     assert bad not in drill.job(job_id).nodes
     drill.closed(faults + 1)
 

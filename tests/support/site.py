@@ -120,6 +120,11 @@ class Drill:
     def job(self, job_id: int) -> Job:
         return self.scheduler.job(job_id)
 
+    def run(self, job_id: int) -> tuple[str, int]:
+        """State and Restarts of one look: between two looks the job may be requeued."""
+        job = self.job(job_id)
+        return job.state, job.restarts
+
     def node(self, name: str) -> Node:
         return self.scheduler.node(name)
 
