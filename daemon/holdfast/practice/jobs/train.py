@@ -88,7 +88,7 @@ def _train(
         if save_now or model.step % options.checkpoint_every == 0 or model.step == options.steps:
             _save(model, checkpoints)
         next_at = max(next_at + options.step_s, time.monotonic())
-        time.sleep(next_at - time.monotonic() if next_at > time.monotonic() else 0.0)
+        time.sleep(max(0.0, next_at - time.monotonic()))
     peers.close()
 
 
