@@ -169,3 +169,15 @@ def test_slurms_own_down_of_a_dead_node_is_nobodys_drain() -> None:
     assert site.incident("n1").state is IncidentState.CLOSED
     assert not site.slurm.nodes["n1"].down
     assert "n1" in {u.node for u in site.slurm.undrained}
+
+
+def test_a_job_that_fails_before_its_nodes_down_takes_effect_is_requeued_by_us() -> None:
+    """Slurm's DOWN requeues only what still holds the node; the job may have ended while the order was on its way."""
+    site = Site(4, can=BLIND)
+    job = _training(site, fenced=True)
+    site.slurm.on_set_down = lambda _node: site.slurm.finish(job, "FAILED")
+    site.machine("n1").powered = False
+    site.run(60)
+    assert ("set_down", "n1") in site.slurm.calls
+    assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
+    assert site.slurm.requeued[(job.job_id, 0)] == 1

@@ -127,8 +127,8 @@ class _Plan:
             self._begin(incident, job, replace(known, consent=""), failed=failed)
         elif known.phase is RecoveryPhase.WAITING:
             self._begin(incident, job, known, failed=failed)
-        elif known.phase is RecoveryPhase.STOPPING and not known.via_down:
-            self._requeue(known, job, failed=failed)
+        elif known.phase is RecoveryPhase.STOPPING and (failed or not known.via_down):
+            self._stop_again(known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
             self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
         elif known.phase in _TOLD:
@@ -252,6 +252,13 @@ class _Plan:
             reason = f"spare {spare} takes the place of {incident.node} for job {recovery.job}"
             action = PromoteSpare(spare, hold)
             self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=20))
+
+    def _stop_again(self, known: Recovery, job: Job, *, failed: bool) -> None:
+        """Until it is requeued. A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
+        recovery = replace(known, via_down=False) if known.via_down else known
+        if recovery != known:
+            self.recoveries[recovery.id] = recovery
+        self._requeue(recovery, job, failed=failed)
 
     def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
         step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
