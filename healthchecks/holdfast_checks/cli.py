@@ -13,9 +13,10 @@ from holdfast_checks.catalog.xids import lookup
 from holdfast_checks.checks.xid import join_split_lines, parse_loose
 from holdfast_checks.probes.kmsg_record import parse as parse_record
 from holdfast_checks.probes.nvml import NvmlProbe
-from holdfast_checks.registry import Check, Context, Need, Settings, all_checks
+from holdfast_checks.registry import Check, Context, Need, all_checks
 from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.runner import run_with_deadline
+from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 
 OK, WARNING, CRITICAL, UNKNOWN = 0, 1, 2, 3

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
 from holdfast_checks.inventory import Inventory
 from holdfast_checks.result import Remedy, Result, Severity
+from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import NVML_LIBRARY_NOT_FOUND, NvmlFailure, Snapshot
 
 
@@ -25,6 +25,12 @@ class Need(StrEnum):
     """Records of the kernel log: the agent judges them as they come."""
     HOST = "host"
     """Only files of this host."""
+    NETWORK = "network"
+    """Network devices in sysfs."""
+    COMMAND = "command"
+    """A command of this host (``systemctl``, ``fi_info``, an operator's own)."""
+    DCGM = "dcgm"
+    """NVIDIA's DCGM: ``dcgmi`` and its hostengine."""
 
 
 class Cost(StrEnum):
@@ -50,21 +56,25 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What a site says about its nodes."""
+class Sample:
+    """What one run of a check gathered, and when."""
 
-    expected_gpus: int | None = None
-    """GPUs a node must have; None: those of the first good snapshot."""
-    disk_paths: tuple[str, ...] = ("/", "/tmp", "/var")  # noqa: S108 - watched, never written
-    disk_degraded_percent: float = 90.0
-    disk_failed_percent: float = 95.0
-    nvml_hang_misses: int = 3
-    slurmd_pid_file: Path | None = None
-    """None: look for a slurmd among the processes."""
-    slurmd_node: str = ""
-    """The node name that this slurmd serves (``slurmd -N``), where several run on one machine."""
-    kmsg_path: Path = Path("/dev/kmsg")
-    proc: Path = Path("/proc")
+    facts: Any
+    monotonic_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a check that compares is given to judge."""
+
+    before: Sample | None
+    """Of the run before this one in the same boot; None: this is the first one, the baseline."""
+    now: Sample
+
+    @property
+    def seconds(self) -> float:
+        """Between the two; 0 for the first one."""
+        return 0.0 if self.before is None else self.now.monotonic_s - self.before.monotonic_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,11 @@ class Check:
     hysteresis: tuple[int, int] = (1, 1)
     """(k, n): a finding counts when k of the last n results were bad; kept by the caller. Hard faults: (1, 1)."""
     deadline_s: float = 10.0
+    compares: bool = False
+    """``judge`` is given a :class:`Change` instead of the facts alone: for counters that only ever grow."""
+    observe: bool = True
+    """New: its findings are reported as warnings, with what they would have called for, until the site lists it under
+    ``act_on``. False: proven, it acts unless the site lists it under ``observe_only``."""
 
 
 @cache

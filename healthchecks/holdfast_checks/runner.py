@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 
-from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered
+from holdfast_checks.registry import Change, Check, Context, NotApplicable, NotGathered, Sample
 from holdfast_checks.result import Result, Verdict
 
 log = logging.getLogger(__name__)
 
 
-def run(check: Check, context: Context) -> tuple[Result, ...]:
-    """Gather and judge, here and now. For checks that cannot hang; see :func:`run_with_deadline`."""
+class Samples:
+    """What the runs before gathered, by check: for those that compare. One for each boot of a node."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Sample] = {}
+
+    def change(self, check: str, now: Sample) -> Change:
+        """Keep the sample and set it against the one before it."""
+        before = self._kept.get(check)
+        self._kept[check] = now
+        return Change(before, now)
+
+
+def run(check: Check, context: Context, samples: Samples | None = None) -> tuple[Result, ...]:
+    """Gather and judge, here and now. For checks that cannot hang; see :func:`run_with_deadline`.
+
+    ``samples``: without them a check that compares takes this run for its first one."""
     try:
-        return check.judge(check.gather(context))
+        facts = check.gather(context)
+        if check.compares:
+            facts = (samples or Samples()).change(check.id, Sample(facts, time.monotonic()))
+        return check.judge(facts)
     except NotApplicable as reason:
         return (Result(check.id, Verdict.SKIPPED, summary=str(reason)),)
     except (NotGathered, OSError) as reason:
@@ -24,11 +43,15 @@ def run(check: Check, context: Context) -> tuple[Result, ...]:
         return (Result(check.id, Verdict.UNKNOWN, summary=f"the check itself failed: {_one_line(fault)}"),)
 
 
-def run_with_deadline(check: Check, context: Context, deadline_s: float | None = None) -> tuple[Result, ...]:
+def run_with_deadline(
+    check: Check, context: Context, deadline_s: float | None = None, samples: Samples | None = None
+) -> tuple[Result, ...]:
     """The same in a thread of its own; UNKNOWN when it is not done in time (the thread is left behind)."""
     limit_s = check.deadline_s if deadline_s is None else deadline_s
     box: list[tuple[Result, ...]] = []
-    thread = threading.Thread(target=lambda: box.append(run(check, context)), daemon=True, name=f"check-{check.id}")
+    thread = threading.Thread(
+        target=lambda: box.append(run(check, context, samples)), daemon=True, name=f"check-{check.id}"
+    )
     thread.start()
     thread.join(limit_s)
     if box:

@@ -14,9 +14,10 @@ import pytest
 
 from holdfast_checks.checks import gpu_count, gpu_nvml, host_disk, host_slurmd
 from holdfast_checks.inventory import GpuRef, Inventory
-from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered, Settings, all_checks
+from holdfast_checks.registry import Check, Context, NotApplicable, NotGathered, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import run, run_with_deadline
+from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Reading, Snapshot
 
 Short = tuple[str, str, str | None, str]

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable
 
 from holdfast.config.agent import AgentConfig
-from holdfast_checks.registry import Check, Context, Cost, Need, Settings, all_checks
+from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
 from holdfast_checks.result import Result, Verdict
-from holdfast_checks.runner import run
+from holdfast_checks.runner import Samples, run
+from holdfast_checks.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -21,10 +22,20 @@ def settings_of(config: AgentConfig) -> Settings:
     """What the site says, in the words of the checks."""
     return Settings(
         expected_gpus=config.gpu_count or None,
+        instance_type=config.instance_type,
         disk_paths=config.disk_paths,
         slurmd_pid_file=config.slurmd_pid_file,
         slurmd_node=config.node,
         kmsg_path=config.kmsg_path,
+        pstore_path=config.pstore_path,
+        sysfs=config.sysfs_path,
+        state_dir=config.state_dir,
+        gpu=config.gpu,
+        network=config.network,
+        host=config.host,
+        dcgm=config.dcgm,
+        active=config.active,
+        custom=config.custom,
     )
 
 
@@ -55,6 +66,7 @@ class HostChecks:
         self._told = told
         self._work: queue.SimpleQueue[tuple[Check, Context] | None] = queue.SimpleQueue()
         self._busy: set[str] = set()
+        self._samples = Samples()
         self._thread = threading.Thread(target=self._run, name="host-checks", daemon=True)
         self._thread.start()
 
@@ -72,6 +84,6 @@ class HostChecks:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             check, context = work
-            results = run(check, context)
+            results = run(check, context, self._samples)
             self._busy.discard(check.id)
             self._told(check, results)

@@ -73,7 +73,7 @@ _checkpoint.command("list")(checkpoints.listing)
 _checkpoint.command()(checkpoints.verify)
 _checkpoint.command()(checkpoints.register)
 _practice = _group("practice", "A practice cluster on this machine: real Slurm, emulated GPUs.", "Try it")
-for part in (practice.up, practice.env, practice.status, practice.inject, practice.down):
+for part in (practice.up, practice.env, practice.status, practice.inject, practice.faults, practice.down):
     _practice.command()(part)
 
 

@@ -105,7 +105,7 @@ def _alive(alive: bool) -> str:
 
 def inject(
     node: Annotated[str, typer.Argument(help="The node; `-` for faults of none.")],
-    fault: Annotated[str, typer.Argument(help="What happens: one of those above.")],
+    fault: Annotated[str, typer.Argument(help="What happens: one of those above, or of `holdfast practice faults`.")],
     value: Annotated[
         str | None, typer.Argument(help="Xid code, seconds, scope, text or count.", show_default=False)
     ] = None,
@@ -134,9 +134,24 @@ def _fault(fault: str, value: str | None) -> Callable[[Injector, str, str, int],
         return lambda injector, node, _value, _gpu: getattr(injector, fault)(node)
     if fault in _CLUSTER:
         return lambda injector, _node, _value, _gpu: getattr(injector, fault)()
-    if fault not in _WITH_VALUE:
-        raise Usage(f"{fault!r} is none of {', '.join((*_PLAIN, *_WITH_VALUE, *_CLUSTER))}")
-    return _WITH_VALUE[fault]
+    if fault in _WITH_VALUE:
+        return _WITH_VALUE[fault]
+    from holdfast.practice.faults import all_faults  # noqa: PLC0415
+
+    if fault not in all_faults():
+        raise Usage(f"{fault!r} is none of {', '.join((*_PLAIN, *_WITH_VALUE, *_CLUSTER, *all_faults()))}")
+    return lambda injector, node, value, gpu: injector.fault(fault, node, value, gpu)
+
+
+def faults(as_data: Json = False) -> None:
+    """The faults of a node's hardware and host that `inject` can throw."""
+    from holdfast.practice.faults import all_faults  # noqa: PLC0415
+
+    rows = [(fault.name, fault.value or "-", fault.doc) for fault in all_faults().values()]
+    if as_data:
+        as_json([{"name": name, "value": value, "doc": doc} for name, value, doc in rows])
+    else:
+        table("faults", ("FAULT", "VALUE", "WHAT HAPPENS"), rows, "none")
 
 
 def _number(text: str) -> float:

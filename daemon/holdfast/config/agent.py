@@ -11,6 +11,14 @@ from pathlib import Path
 from holdfast.config.strict import example as strict_example
 from holdfast.config.strict import load, option
 from holdfast.model.errors import ConfigError
+from holdfast_checks.settings import (
+    ActiveSettings,
+    CustomSettings,
+    DcgmSettings,
+    GpuSettings,
+    HostSettings,
+    NetworkSettings,
+)
 
 _LONGEST_NODE_NAME = 64
 
@@ -34,10 +42,19 @@ class AgentConfig:
     pstore_path: Path = option(Path("/sys/fs/pstore"), "Where the kernel leaves crash records; listed as evidence.")
     nvml_library: str = option("", "Path of libnvidia-ml.so.1; empty: found by the dynamic linker.")
     nvml_deadline_s: float = option(20.0, "An NVML snapshot that takes longer counts as a miss.", low=0.1, high=600)
+    instance_type: str = option(
+        "",
+        "Such as p5.48xlarge: how many GPUs and EFA devices there must be; empty: asked of the machine where it says.",
+    )
     gpu_count: int = option(0, "GPUs that this node must have; 0: those seen first in this boot.", low=0, high=64)
     heartbeat_s: float = option(10.0, "Interval of the heartbeat.", low=0.2, high=60)
     reminder_s: float = option(600.0, "A standing finding is reported again after this long.", low=10)
     disabled_checks: tuple[str, ...] = option((), 'Ids of checks that are not run, such as "host.disk".')
+    act_on: tuple[str, ...] = option(
+        (),
+        'New checks (see "holdfast-checks list") whose findings count in full; "*": all. The others report warnings.',
+    )
+    observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
     disk_paths: tuple[str, ...] = option(("/", "/var", "/tmp"), "Folders whose file systems must have room.")  # noqa: S108
     slurmd_pid_file: Path = option(Path("/run/slurmd.pid"), "slurmd's SlurmdPidFile.")
     scontrol: str = option("scontrol", "Slurm's command; used to learn which processes belong to which job.")
@@ -49,6 +66,12 @@ class AgentConfig:
         {}, "Seconds between two runs, by check id; the check's own default otherwise.", low=0.5
     )
     nvml_env: dict[str, str] = option({}, "Environment variables for the process that talks to NVML.")
+    gpu: GpuSettings = option(GpuSettings(), "What is expected of the GPUs.")
+    network: NetworkSettings = option(NetworkSettings(), "What is expected of EFA, InfiniBand and RoCE devices.")
+    host: HostSettings = option(HostSettings(), "What is expected of the host.")
+    dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
+    active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
+    custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")
 
 
 def load_agent_config(path: Path) -> AgentConfig:

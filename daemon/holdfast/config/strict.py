@@ -134,6 +134,9 @@ def example(kind: type[Any], head: str) -> str:
     for field in dataclasses.fields(kind):
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         doc = [f"# {field.metadata.get('doc', '')}"]
+        if dataclasses.is_dataclass(default):
+            tables += ["", *doc, f"[{field.name}]", *example(type(default), "").strip().splitlines()]
+            continue
         if isinstance(default, dict):
             tables += ["", *doc, f"[{field.name}]", *(f"{key} = {_toml(each)}" for key, each in default.items())]
         elif default is dataclasses.MISSING or default is None:

@@ -17,6 +17,7 @@ from typing import Literal
 
 from holdfast.model.errors import Rejected
 from holdfast.practice.cluster import Practice
+from holdfast.practice.faults import all_faults
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.processes import signal_all
 from holdfast.practice.xids import kernel_line, mark_gpu
@@ -51,6 +52,17 @@ class Injector:
         moment = _Moment()
         self._practice.machine(node).host.log_kernel(4, text, facility=facility)
         self._record(moment, "kernel_message", node, text=text, facility=facility)
+
+    def fault(self, name: str, node: str, value: str = "", gpu: int = 0) -> None:
+        """A fault of the node's hardware or host (:mod:`holdfast.practice.faults`). Raises Rejected for an unknown one."""
+        known = all_faults()
+        if name not in known:
+            raise Rejected(f"{name!r} is none of {', '.join(known)}")
+        if known[name].value and not value:
+            raise Rejected(f"{name} needs a value: {known[name].value}")
+        moment = _Moment()
+        known[name].apply(self._practice.machine(node), value, gpu)
+        self._record(moment, name, node, value=value, gpu=gpu)
 
     def power_loss(self, node: str) -> None:
         """slurmd, slurmstepd, tasks and agent gone at once; packets to the node are dropped without an answer."""
@@ -147,6 +159,9 @@ class Injector:
         (machine.host.folder / "epilog_stuck").unlink(missing_ok=True)
         machine.cut_file.unlink(missing_ok=True)
         processes.stop(machine.ghost)
+        for fault in all_faults().values():
+            if fault.heal is not None:
+                fault.heal(machine)
         if (machine.host.folder / _SKEWED).exists():
             processes.stop(machine.agent)
             (machine.host.folder / _SKEWED).unlink()

@@ -107,4 +107,5 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    observe=False,
 )

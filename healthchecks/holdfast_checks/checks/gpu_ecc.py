@@ -41,5 +41,6 @@ CHECK = Check(
     remedy=Remedy.RESET_GPU,
     gather=snapshot_of,
     judge=judge,
+    observe=False,
     thresholds=(Threshold("uncorrectable errors, volatile", LIMIT, "errors", "GCM, imbue, awslabs: any is bad"),),
 )

@@ -80,5 +80,6 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    observe=False,
     thresholds=(Threshold("misses in a row", HANG_MISSES, "requests", "NVSentinel's watchdog: 3 intervals"),),
 )

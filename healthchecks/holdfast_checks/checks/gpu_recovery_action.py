@@ -37,4 +37,5 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=snapshot_of,
     judge=judge,
+    observe=False,
 )

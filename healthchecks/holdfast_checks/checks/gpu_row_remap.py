@@ -43,4 +43,5 @@ CHECK = Check(
     remedy=Remedy.REPLACE,
     gather=snapshot_of,
     judge=judge,
+    observe=False,
 )

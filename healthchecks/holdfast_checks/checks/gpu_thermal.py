@@ -56,6 +56,7 @@ CHECK = Check(
     remedy=Remedy.NONE,
     gather=snapshot_of,
     judge=judge,
+    observe=False,
     thresholds=(Threshold("samples slowed down in 10 minutes", K / N, "share", "gpud: 0.6 a minute over 10 minutes"),),
     hysteresis=(K, N),
 )

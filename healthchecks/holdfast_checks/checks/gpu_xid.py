@@ -59,4 +59,5 @@ CHECK = Check(
     remedy=Remedy.REPLACE,
     gather=gather,
     judge=judge,
+    observe=False,
 )

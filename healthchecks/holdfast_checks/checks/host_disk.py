@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.registry import Check, Context, Cost, Need, Settings, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, Threshold
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.disk"
 
@@ -120,6 +121,7 @@ CHECK = Check(
     remedy=Remedy.HUMAN,
     gather=gather,
     judge=judge,
+    observe=False,
     thresholds=(
         Threshold("used, warning", DEGRADED_PERCENT, "percent", "OCI: 90 %; GCM: 80 and 85 %"),
         Threshold("used, failed", FAILED_PERCENT, "percent", "OCI: inodes 95 %; gpud: limits at 95 %"),

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Settings, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.slurmd"
 K, N = 2, 2
@@ -102,6 +103,7 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    observe=False,
     thresholds=(
         Threshold("samples without slurmd", K, "samples", "a restart of the service takes less than one interval"),
     ),

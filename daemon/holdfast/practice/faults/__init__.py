@@ -1,0 +1,42 @@
+"""Faults of one node's hardware and host, as data: one file a domain, each with a ``FAULTS`` in it.
+
+A fault changes the files that stand for the machine (NVML state, sysfs, procfs pieces, kernel log, the answers of commands); what the
+agent makes of them is the agent's business. Faults of processes and of the network between nodes are methods of
+:class:`~holdfast.practice.inject.Injector`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from holdfast.practice.machine import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault class that ``holdfast practice inject NODE NAME [VALUE] [--gpu N]`` can throw."""
+
+    name: str
+    """In lower case with underscores."""
+    doc: str
+    """What happens, in one line for the command's help."""
+    apply: Callable[[Machine, str, int], None]
+    """Called with the machine, the value (may be empty) and the GPU's device minor. Raises Rejected for a value that makes no sense."""
+    value: str = ""
+    """What the value means; empty: none is taken."""
+    heal: Callable[[Machine], None] | None = None
+    """Undoes it; None: only a reset, a reboot or other hardware does."""
+
+
+@cache
+def all_faults() -> dict[str, Fault]:
+    """Every fault by its name."""
+    found = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
+    faults = [fault for module in found for fault in getattr(module, "FAULTS", ())]
+    by_name = {fault.name: fault for fault in sorted(faults, key=lambda fault: fault.name)}
+    if len(by_name) != len(faults):
+        raise ValueError("two faults have the same name")
+    return by_name

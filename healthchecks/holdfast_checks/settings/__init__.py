@@ -1,0 +1,54 @@
+"""What a site says about its nodes: one dataclass a domain, each the table of that name in ``agent.toml``. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast_checks.settings.active import ActiveSettings
+from holdfast_checks.settings.custom import CustomSettings
+from holdfast_checks.settings.dcgm import DcgmSettings
+from holdfast_checks.settings.gpu import GpuSettings
+from holdfast_checks.settings.host import HostSettings
+from holdfast_checks.settings.network import NetworkSettings
+
+__all__ = [
+    "ActiveSettings",
+    "CustomSettings",
+    "DcgmSettings",
+    "GpuSettings",
+    "HostSettings",
+    "NetworkSettings",
+    "Settings",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a check may be told. ``gather`` reads it; ``judge`` gets what it needs of it with the facts."""
+
+    expected_gpus: int | None = None
+    """GPUs a node must have; None: as its instance type has, else those of the first good snapshot."""
+    instance_type: str = ""
+    """Such as ``p5.48xlarge``: decides how many GPUs and EFA devices there must be; empty: unknown."""
+    disk_paths: tuple[str, ...] = ("/", "/tmp", "/var")  # noqa: S108 - watched, never written
+    disk_degraded_percent: float = 90.0
+    disk_failed_percent: float = 95.0
+    nvml_hang_misses: int = 3
+    slurmd_pid_file: Path | None = None
+    """None: look for a slurmd among the processes."""
+    slurmd_node: str = ""
+    """The node name that this slurmd serves (``slurmd -N``), where several run on one machine."""
+    kmsg_path: Path = Path("/dev/kmsg")
+    pstore_path: Path = Path("/sys/fs/pstore")
+    proc: Path = Path("/proc")
+    sysfs: Path = Path("/sys")
+    state_dir: Path | None = None
+    """Where learned manifests and baselines are kept; None: nothing was learned."""
+    gpu: GpuSettings = field(default_factory=GpuSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    host: HostSettings = field(default_factory=HostSettings)
+    dcgm: DcgmSettings = field(default_factory=DcgmSettings)
+    active: ActiveSettings = field(default_factory=ActiveSettings)
+    custom: dict[str, CustomSettings] = field(default_factory=dict)
+    """The operator's own checks by name."""
