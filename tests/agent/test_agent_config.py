@@ -44,7 +44,7 @@ def test_values_and_tables_are_read(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("hartbeat_s = 5", "unknown key 'hartbeat_s'; did you mean 'heartbeat_s'?"),
-        ("zzz = 5", "unknown key 'zzz'; valid keys: boot_id_path"),
+        ("zzz = 5", "unknown key 'zzz'; valid keys: act_on"),
         ('heartbeat_s = "5"', "heartbeat_s: expected a number, found '5'"),
         ("heartbeat_s = true", "heartbeat_s: expected a number, found True"),
         ("heartbeat_s = 0", "heartbeat_s: 0.0 is not between 0.2 and 60"),
