@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.agent.flaps import QUIET_S, STORM, Events
 from holdfast.agent.schedule import Hysteresis, Schedule
-from holdfast.agent.standing import Events, Standing
+from holdfast.agent.standing import Standing
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 
 
@@ -113,19 +114,47 @@ def test_hysteresis_refuses_nonsense() -> None:
 
 def test_one_event_told_by_two_sources_is_one_and_a_later_one_is_another() -> None:
     events = Events()
-    assert events.fresh(result("failed", "79"), 100.0)
-    assert not events.fresh(result("failed", "79"), 100.4)
-    assert not events.fresh(result("failed", "79"), 98.0)
-    assert events.fresh(result("failed", "48"), 100.4)
-    assert events.fresh(result("failed", "79", component="GPU-2"), 100.4)
-    assert events.fresh(result("failed", "79"), 105.1)
+    assert events.admit(result("failed", "79"), 100.0)
+    assert not events.admit(result("failed", "79"), 100.4)
+    assert not events.admit(result("failed", "79"), 98.0)
+    assert events.admit(result("failed", "48"), 100.4)
+    assert events.admit(result("failed", "79", component="GPU-2"), 100.4)
+    assert events.admit(result("failed", "79"), 105.1)
+
+
+def test_a_storm_of_one_event_is_told_a_few_times_and_then_rarely_with_its_number() -> None:
+    """One card that logs 38,000 corrected-error events in a day."""
+    events = Events()
+    said = [found for number in range(38_000) if (found := events.admit(result("failed", "92"), number * 2.27))]
+    assert STORM < len(said) < STORM + 86_400 / 600
+    assert sum(int(found.evidence.get("left_out", 0)) for found in said) + len(said) == pytest.approx(38_000, abs=300)
+    assert events.admit(result("failed", "79"), 1.0), "another event of the same card is told at once"
+
+
+def test_what_flaps_stays_bad_until_it_has_been_quiet() -> None:
+    standing = Standing()
+    said = ""
+    for at_s in range(0, 3000, 15):
+        bad = at_s < 600 and at_s // 60 % 2 == 0
+        findings, clears = say(standing, at_s, result("failed" if bad else "ok"))
+        said += "f" if findings else f"c{at_s}" if clears else ""
+    assert said.startswith("fc60fc180f"), "the first two turns are believed at once"
+    assert said.count("c") == 3
+    assert int(said.rpartition("c")[2]) == 540 + QUIET_S
+
+
+def test_a_second_turn_after_an_hour_is_no_flapping() -> None:
+    standing = Standing()
+    for at_s in range(0, 5 * 3600, 3600):
+        assert say(standing, at_s, result("failed")) == (["volatile"], [])
+        assert say(standing, at_s + 60, result("ok")) == ([], ["GPU-1"])
 
 
 def test_a_flood_of_different_events_does_not_grow_memory() -> None:
     events = Events()
     for number in range(3000):
-        events.fresh(result("failed", str(number)), float(number))
-    assert len(events._seen_s) <= 1001
+        events.admit(result("failed", str(number)), float(number))
+    assert len(events._seen) <= 1001
 
 
 def test_everything_is_due_at_the_start_then_after_its_interval_less_its_jitter() -> None:

@@ -13,7 +13,9 @@ from functools import partial
 from holdfast.agent import verbs, wire
 from holdfast.agent.checks import HostChecks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
+from holdfast.agent.courtesy import step_back, stretch
 from holdfast.agent.evidence import collect_evidence
+from holdfast.agent.flaps import Events
 from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.inspect import Inspector
 from holdfast.agent.jobsocket import JobSocket
@@ -25,14 +27,15 @@ from holdfast.agent.orders import Orders, Verb
 from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.sender import Identity, Sender
-from holdfast.agent.standing import Events, Standing
+from holdfast.agent.standing import Standing
 from holdfast.agent.system import read_id, sd_notify, utc_ms, watchdog_interval_s
+from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.checks.xid import from_event
 from holdfast_checks.probes.nvml import NvmlEvent
-from holdfast_checks.registry import Check, Context
+from holdfast_checks.registry import Check, Context, all_checks
 from holdfast_checks.result import Result
-from holdfast_checks.runner import run
+from holdfast_checks.runner import Samples, run
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +61,11 @@ class Agent:
         checks = periodic_checks(config)
         self.nvml_checks, self.host_checks = split_by_need(checks)
         self.settings = settings_of(config)
+        self.trust = Trust(all_checks() | checks, frozenset(config.act_on), frozenset(config.observe_only))
         self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
+        self.samples = Samples()
         self.controllers = Controllers(config.controllers)
         self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
@@ -74,7 +79,7 @@ class Agent:
         )
         self.host = HostChecks(lambda check, results: self.loop.call(lambda: self._judged(check, results)))
         self.loop = Loop(self._tasks(), random.random())  # noqa: S311 - jitter
-        inspector = Inspector(config, self.loop, self.nvml, checks)
+        inspector = Inspector(config, self.loop, self.nvml, checks, self.trust)
         self.orders = Orders(
             self._client(), self.memory, self.identity, self._verbs(inspector), lambda item: self.report([item])
         )
@@ -118,6 +123,7 @@ class Agent:
 
     def run(self) -> int:
         """Until SIGTERM or SIGINT; the exit status."""
+        step_back(self.config.nice, self.config.cpus)
         threading.excepthook = self._thread_broke
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.loop.stop())
@@ -168,9 +174,9 @@ class Agent:
         """Deal with what the kernel has logged: items and cursor go to disk in one transaction."""
         now_s = time.monotonic()
         items = [
-            self._finding(seen.result, now_s, history=seen.history)
+            self._finding(result, now_s, history=seen.history)
             for seen in self.kernel.read(self.nvml.gpus, now_s)
-            if seen.history or self._fresh(seen.result, now_s)
+            if (result := seen.result if seen.history else self._admit(seen.result, now_s)) is not None
         ]
         if items:
             self.report(items, {CURSOR_KEY: self.kernel.cursor} if self.kernel.settled else {})
@@ -202,10 +208,12 @@ class Agent:
         if self.kernel.settled:
             self.outbox.put((), {CURSOR_KEY: self.kernel.cursor}, durable=False)
 
-    def _fresh(self, result: Result, now_s: float) -> bool:
-        return self.events.fresh(result, now_s if result.fault_monotonic_s is None else result.fault_monotonic_s)
+    def _admit(self, result: Result, now_s: float) -> Result | None:
+        """An event as it is to be reported; None: it was told already, or it is one of a storm."""
+        return self.events.admit(result, now_s if result.fault_monotonic_s is None else result.fault_monotonic_s)
 
     def _finding(self, result: Result, now_s: float, *, history: bool = False) -> Item:
+        result = self.trust.weigh(result)
         named = (result.check, result.code, result.component)
         log.warning("event=finding check=%s code=%s component=%s history=%s", *named, history)
         return wire.finding(result, now_s, utc_ms(), history=history)
@@ -218,18 +226,21 @@ class Agent:
         return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory)
 
     def _begin(self, check: Check) -> None:
+        longer = stretch()
+        if longer > 1.0:
+            self.loop.schedule.set(check.id, time.monotonic() + self._interval_s(check) * longer)
         self._judged(check, self.host.begin(check, self.context()))
 
     def _gpus_answered(self, answer: Answer) -> None:
         self.read_kernel()  # records that waited for the GPUs to be known
         context = self.context(answer)
         for check in self.nvml_checks:
-            self._judged(check, run(check, context))
+            self._judged(check, run(check, context, self.samples))
 
     def _judged(self, check: Check, results: tuple[Result, ...]) -> None:
         """Report what changed, and keep what stands in the same transaction."""
         now_s = time.monotonic()
-        news = self.standing.judge(results, now_s, check.hysteresis)
+        news = self.standing.judge(map(self.trust.weigh, results), now_s, check.hysteresis)
         if not news:
             return
         items = [self._finding(result, now_s) for result in news.findings]
@@ -241,8 +252,8 @@ class Agent:
     def _gpu_event(self, event: NvmlEvent) -> None:
         now_s = time.monotonic()
         if event.kind == "xid":
-            result = from_event(event.data, self.nvml.known.named(event.gpu), monotonic_s=event.monotonic_s)
-            if result.bad and self._fresh(result, now_s):
+            told = from_event(event.data, self.nvml.known.named(event.gpu), monotonic_s=event.monotonic_s)
+            if told.bad and (result := self._admit(told, now_s)) is not None:
                 self.report([self._finding(result, now_s)])
         self.nvml.snapshot()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from holdfast.config.agent import AgentConfig
@@ -16,6 +17,8 @@ from holdfast_checks.settings import Settings
 log = logging.getLogger(__name__)
 
 Told = Callable[[Check, tuple[Result, ...]], None]
+_MOST_STUCK = 8
+"""Threads that hang in a check before the others have to wait too: the unit allows 64 tasks in all."""
 
 
 def settings_of(config: AgentConfig) -> Settings:
@@ -59,7 +62,8 @@ def split_by_need(checks: dict[str, Check]) -> tuple[list[Check], list[Check]]:
 
 
 class HostChecks:
-    """One thread that runs checks of host files, so that a disk that hangs stops none but them."""
+    """A thread that runs checks of host files and commands. One that hangs past its deadline keeps that thread to itself: the others go on
+    in a new one, until too many hang."""
 
     def __init__(self, told: Told) -> None:
         """``told`` is called from the thread."""
@@ -67,11 +71,13 @@ class HostChecks:
         self._work: queue.SimpleQueue[tuple[Check, Context] | None] = queue.SimpleQueue()
         self._busy: set[str] = set()
         self._samples = Samples()
-        self._thread = threading.Thread(target=self._run, name="host-checks", daemon=True)
-        self._thread.start()
+        self._stuck = 0
+        self._worker = _Worker()
+        self._start()
 
     def begin(self, check: Check, context: Context) -> tuple[Result, ...]:
         """Have it run. While the run before it has not ended, that it hangs is the result."""
+        self._replace_stuck()
         if check.id in self._busy:
             return (Result(check.id, Verdict.UNKNOWN, summary="the check before this one has not answered yet"),)
         self._busy.add(check.id)
@@ -81,9 +87,46 @@ class HostChecks:
     def close(self) -> None:
         self._work.put(None)
 
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+    def _replace_stuck(self) -> None:
+        hung = self._worker.hung
+        if hung is None or self._stuck >= _MOST_STUCK:
+            return
+        log.warning("event=check_hangs check=%s deadline_s=%g effect=others_go_on", hung.id, hung.deadline_s)
+        self._stuck += 1
+        self._worker = _Worker()
+        self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, args=(self._worker,), name="host-checks", daemon=True).start()
+
+    def _run(self, worker: _Worker) -> None:
+        while worker is self._worker and (work := self._work.get()) is not None:
             check, context = work
+            worker.begin(check)
             results = run(check, context, self._samples)
+            worker.end()
             self._busy.discard(check.id)
             self._told(check, results)
+        if worker is not self._worker:
+            self._stuck -= 1  # it came back at last, and another one has its place
+
+
+class _Worker:
+    """What one thread is at."""
+
+    def __init__(self) -> None:
+        self._now: tuple[Check, float] | None = None
+
+    def begin(self, check: Check) -> None:
+        self._now = (check, time.monotonic())
+
+    def end(self) -> None:
+        self._now = None
+
+    @property
+    def hung(self) -> Check | None:
+        """The check that has taken longer than its deadline."""
+        if self._now is None:
+            return None
+        check, since_s = self._now
+        return check if time.monotonic() - since_s > check.deadline_s else None

@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.agent.checks import settings_of
 from holdfast.agent.loop import Loop
 from holdfast.agent.nvml import Answer, NvmlSource
+from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need
@@ -20,13 +21,16 @@ from holdfast_checks.snapshot import NvmlFailure
 class Inspector:
     """Looks at the node again, now."""
 
-    def __init__(self, config: AgentConfig, loop: Loop, nvml: NvmlSource, checks: Mapping[str, Check]) -> None:
+    def __init__(
+        self, config: AgentConfig, loop: Loop, nvml: NvmlSource, checks: Mapping[str, Check], trust: Trust
+    ) -> None:
         self._settings = settings_of(config)
         self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
         """A pending snapshot may have to miss its deadline before ours begins."""
         self._loop = loop
         self._nvml = nvml
         self.checks = checks
+        self._trust = trust
 
     def nvml_answer(self, within_s: float) -> Answer:
         """A snapshot begun after the call. Raises Unavailable when there is no answer in time."""
@@ -49,7 +53,8 @@ class Inspector:
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)
         context = Context(self._settings, answer, self._nvml.known.inventory)
-        return {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
+        found = {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
+        return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
 
     def gpu_uuids(self) -> list[str]:
         """UUIDs of the GPUs that the newest snapshot shows at work."""

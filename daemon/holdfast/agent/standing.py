@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.agent.flaps import Flaps
 from holdfast.agent.schedule import Hysteresis
 from holdfast_checks.result import Result, Verdict
 
 Key = tuple[str, str, str]
-SAME_EVENT_S = 5.0
-"""Kernel log and NVML tell of one Xid; within this they are one event (facts: NVML event, deduplicated by address, Xid, 5 s)."""
-_EVENTS_KEPT = 1000
 
 
 def key_of(result: Result) -> Key:
@@ -53,6 +51,7 @@ class Standing:
     _passed: dict[str, bool] = field(default_factory=dict)
     """Check → whether its latest run found nothing but OK (or nothing that applies)."""
     _readings: dict[Key, Hysteresis] = field(default_factory=dict)
+    _flaps: Flaps = field(default_factory=Flaps)
 
     def judge(self, results: Iterable[Result], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
         """Take in the results of one run of one check."""
@@ -68,7 +67,7 @@ class Standing:
                 if self._counts(result, hysteresis) and self._worth_saying(result, now_s):
                     findings.append(result)
             elif result.verdict is Verdict.OK and key_of(result)[:2] not in bad_now and self._all_good(result):
-                clears += self._settle(result)
+                clears += self._settle(result, now_s)
         return News(tuple(findings), tuple(clears))
 
     def _counts(self, result: Result, hysteresis: tuple[int, int]) -> bool:
@@ -93,14 +92,22 @@ class Standing:
     def _worth_saying(self, result: Result, now_s: float) -> bool:
         shape = f"{result.verdict}/{result.severity}/{result.remedy}"
         said = self._said.get(key_of(result))
+        if said is None:
+            self._flaps.turned_bad(key_of(result), now_s)
+        else:
+            self._flaps.still_bad(key_of(result))
         if said is not None and said.shape == shape and now_s < said.at_s + self.reminder_s:
             return False
         self._said[key_of(result)] = _Said(shape, now_s)
         return True
 
-    def _settle(self, result: Result) -> list[tuple[str, str]]:
+    def _settle(self, result: Result, now_s: float) -> list[tuple[str, str]]:
+        """What was told of the component is over; of one that flaps only once its OK has lasted."""
         place = (result.check, result.component)
         told = [key for key in self._said if key[:2] == place]
+        believed = [self._flaps.believed(key, now_s) for key in told]  # of each: it notes since when
+        if not all(believed):
+            return []
         for key in told:
             del self._said[key]
         return [place] if told else []
@@ -123,21 +130,3 @@ class Standing:
         """Take up an earlier :meth:`dump`; standing findings are reported anew by their next run."""
         for check, component, code, shape in json.loads(text) if text else ():
             self._said[(check, component, code)] = _Said(str(shape), float("-inf"))
-
-
-@dataclass(slots=True)
-class Events:
-    """Recent events (Xids), so that one that is told twice is reported once."""
-
-    _seen_s: dict[Key, float] = field(default_factory=dict)
-
-    def fresh(self, result: Result, at_s: float) -> bool:
-        """Whether this event at ``at_s`` (when it happened) was not told within :data:`SAME_EVENT_S` already."""
-        key = key_of(result)
-        last_s = self._seen_s.get(key)
-        if last_s is not None and abs(at_s - last_s) < SAME_EVENT_S:
-            return False
-        self._seen_s[key] = at_s
-        if len(self._seen_s) > _EVENTS_KEPT:
-            del self._seen_s[min(self._seen_s, key=self._seen_s.__getitem__)]
-        return True

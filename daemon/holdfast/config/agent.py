@@ -59,6 +59,10 @@ class AgentConfig:
     slurmd_pid_file: Path = option(Path("/run/slurmd.pid"), "slurmd's SlurmdPidFile.")
     scontrol: str = option("scontrol", "Slurm's command; used to learn which processes belong to which job.")
     slurm_conf: Path | None = option(None, "Exported as SLURM_CONF for Slurm's commands.")
+    nice: int = option(
+        5, "How far the agent steps back for other work: its nice value; its disk work is idle class.", low=0, high=19
+    )
+    cpus: tuple[int, ...] = option((), "CPUs that the agent keeps to, such as those that no job is given; empty: all.")
     outbox_items: int = option(10_000, "Most items that wait for the controller.", low=100)
     outbox_bytes: int = option(16 * 1024 * 1024, "Most bytes that wait for the controller.", low=65_536)
     log_format: str = option("text", 'Shape of a log line: "text" (key=value) or "json".')
