@@ -85,6 +85,8 @@ class Context:
     nvml: Snapshot | NvmlFailure | None = None
     """The newest snapshot or failure; None: nobody asked NVML."""
     inventory: Inventory = field(default_factory=Inventory)
+    before: Sample | None = None
+    """Of a check that compares: what its run before this one gathered in the same boot, for histories that grow with each run."""
 
 
 class NotGathered(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from dataclasses import replace
 
 from holdfast_checks.registry import Change, Check, Context, NotApplicable, NotGathered, Sample
 from holdfast_checks.result import Result, Verdict
@@ -18,6 +19,10 @@ class Samples:
     def __init__(self) -> None:
         self._kept: dict[str, Sample] = {}
 
+    def before(self, check: str) -> Sample | None:
+        """What the check's latest run gathered."""
+        return self._kept.get(check)
+
     def change(self, check: str, now: Sample) -> Change:
         """Keep the sample and set it against the one before it."""
         before = self._kept.get(check)
@@ -30,10 +35,12 @@ def run(check: Check, context: Context, samples: Samples | None = None) -> tuple
 
     ``samples``: without them a check that compares takes this run for its first one."""
     try:
-        facts = check.gather(context)
-        if check.compares:
-            facts = (samples or Samples()).change(check.id, Sample(facts, time.monotonic()))
-        return check.judge(facts)
+        if not check.compares:
+            return check.judge(check.gather(context))
+        kept = samples or Samples()
+        facts = check.gather(replace(context, before=kept.before(check.id)))
+        change = kept.change(check.id, Sample(facts, time.monotonic()))
+        return check.judge(change)
     except NotApplicable as reason:
         return (Result(check.id, Verdict.SKIPPED, summary=str(reason)),)
     except (NotGathered, OSError) as reason:
