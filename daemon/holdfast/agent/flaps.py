@@ -102,4 +102,4 @@ class Events:
 
 def _forget_oldest(kept: dict[Hashable, _Turns] | dict[Hashable, _Seen]) -> None:
     if len(kept) > _KEPT:
-        del kept[next(iter(kept))]  # type: ignore[arg-type]
+        del kept[next(iter(kept))]
