@@ -71,21 +71,6 @@ def test_a_machine_that_serves_is_not_terminated_while_the_provider_does_not_kno
 # Jobs of others
 
 
-def test_stuck_tasks_of_one_job_do_not_take_the_node_from_its_neighbour() -> None:
-    site = Site(2)
-    hurt = site.slurm.submit(1, gpus=2, comment="holdfast")
-    neighbour = site.slurm.submit(1, gpus=2, user="bob", uid=1001)
-    assert hurt.nodes == neighbour.nodes == ("n1",)
-    site.slurm.nodes["n1"].stuck = True
-    site.fault("n1", minor=0)
-    site.run(120)
-    assert (neighbour.state, neighbour.restarts) == ("RUNNING", 0)
-    assert not site.slurm.nodes["n1"].down
-    site.slurm.finish(neighbour, "COMPLETED")
-    site.run(60)
-    assert site.slurm.nodes["n1"].down, "once nobody else is there the stuck job is freed"
-
-
 def test_a_run_that_its_user_started_meanwhile_is_not_held() -> None:
     site = Site()
     job = site.slurm.submit(1, comment="holdfast")

@@ -237,28 +237,6 @@ def test_the_users_own_exclusions_are_kept_and_ours_taken_back() -> None:
     assert set(job.excluded) == {"n5", second}
 
 
-def test_tasks_that_hang_are_freed_by_a_down_of_the_faulty_node_alone() -> None:
-    site = Site(3)
-    job = _training(site, 2)
-    site.slurm.nodes["n1"].stuck = True
-    site.fault("n1")
-    site.run(10)
-    assert job.state == "COMPLETING"
-    site.run(15)
-    assert ("set_down", "n1") in site.slurm.calls
-    assert (job.state, job.restarts) == ("RUNNING", 1)
-
-
-def test_tasks_that_hang_elsewhere_are_no_reason_for_a_down() -> None:
-    site = Site(3)
-    job = _training(site, 2)
-    site.slurm.nodes["n2"].stuck = True
-    site.fault("n1")
-    site.run(40)
-    assert job.state == "COMPLETING"
-    assert "set_down" not in _verbs(site)
-
-
 @pytest.mark.parametrize("kind", ["Drain", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold"])
 @pytest.mark.parametrize("moment", ["planned", "started", "acted", "finished"])
 def test_the_actor_may_die_at_every_boundary(kind: str, moment: str) -> None:

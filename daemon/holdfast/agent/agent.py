@@ -28,6 +28,7 @@ from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
+from holdfast.agent.stuckjob import end_stuck_job
 from holdfast.agent.system import read_id, sd_notify, utc_ms, watchdog_interval_s
 from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
@@ -103,6 +104,7 @@ class Agent:
                 config.state_dir / "evidence", config.kmsg_path, config.pstore_path, inspector.gpu_evidence
             ),
             "end_leftover_step": verbs.end_leftover_step(self.slurm),
+            "end_stuck_job": end_stuck_job(self.slurm),
             "probe_peer": verbs.probe_peer,
             "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
         }

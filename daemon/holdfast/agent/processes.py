@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,14 @@ class Stepd:
     step: str
 
 
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An epilog that slurmd runs, named for good by pid and start time."""
+
+    pid: int
+    started_ticks: int
+
+
 def start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None: the process is gone."""
     try:
@@ -44,6 +53,13 @@ def start_ticks(pid: int) -> int | None:
     except OSError:
         return None
     return int(stat.rpartition(")")[2].split()[19])
+
+
+def age_s(process: Stepd | Script) -> float:
+    """For how long the process has been there; 0.0 when it is gone."""
+    if start_ticks(process.pid) != process.started_ticks:
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - process.started_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def handles(pid: int, number: signal.Signals) -> bool:
@@ -122,6 +138,33 @@ class SlurmNode:
                 found.append(step)
         return found
 
+    def epilogs(self, job_id: int) -> list[Script]:
+        """Epilogs of the job that this node's slurmd runs, proved by parent, owner and slurmd's own word in their environment.
+
+        Raises Unavailable when slurmd cannot be identified."""
+        try:
+            slurmd = self._slurmd()
+            uid, children = slurmd.uids().effective, slurmd.children()
+        except psutil.Error as error:
+            raise Unavailable(f"slurmd is gone: {error}") from error
+        found = []
+        for child in children:
+            ticks = start_ticks(child.pid)
+            if ticks is not None and _is_epilog(child, uid, job_id):
+                found.append(Script(child.pid, ticks))
+        return found
+
+    def show(self, what: str, name: str) -> str:
+        """``scontrol -o show``: one record a line. Blocks for up to 5 s. Raises Unavailable, also when there is no such thing."""
+        done = self._run([self._scontrol, "-o", "show", what, name])
+        if done.returncode != 0:
+            raise Unavailable(f"scontrol show {what} {name}: {(done.stderr or done.stdout).strip()[:200]}")
+        return done.stdout
+
+    @property
+    def node(self) -> str:
+        return self._node
+
     def _slurmd(self) -> psutil.Process:
         try:
             process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
@@ -168,16 +211,31 @@ def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
         return False
 
 
+def _is_epilog(process: psutil.Process, uid: int, job_id: int) -> bool:
+    try:
+        if process.uids().effective != uid or process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        said = process.environ()
+    except psutil.Error:
+        return False
+    return said.get("SLURM_SCRIPT_CONTEXT") == "epilog_slurmd" and said.get("SLURM_JOB_ID") == str(job_id)
+
+
 def live_tasks(step: Stepd) -> int:
+    """How many processes the step still has. Raises Unavailable."""
+    return len(task_pids(step))
+
+
+def task_pids(step: Stepd) -> frozenset[int]:
     """Processes that the step still has: below it, or in its cgroup. Zombies are not live. Raises Unavailable."""
     try:
         children = psutil.Process(step.pid).children(recursive=True)
     except psutil.NoSuchProcess:
-        return 0
+        return frozenset()
     except psutil.Error as error:
         raise Unavailable(f"processes below slurmstepd {step.pid} cannot be listed: {error}") from error
     below = {child.pid for child in children if _lives(child)}
-    return len(below | (_step_cgroup_pids(step.pid) - {step.pid}))
+    return frozenset(below | (_step_cgroup_pids(step.pid) - {step.pid}))
 
 
 def _lives(process: psutil.Process) -> bool:

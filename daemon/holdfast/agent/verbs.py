@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import socket
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import psutil
 
 from holdfast.agent.orders import Done, Order, Verb
-from holdfast.agent.processes import SlurmNode, Stepd, handles, live_tasks, send_signal, start_ticks
+from holdfast.agent.processes import SlurmNode, age_s, handles, live_tasks, send_signal, start_ticks
 from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Result, Severity, Verdict
@@ -125,7 +124,7 @@ def end_leftover_step(slurm: SlurmNode) -> Verb:
         job_id = job_id_of(order.args)
         grace_s = number(order.args, "grace_s", 1.0, _GRACE_MAX_S)
         steps = [step for step in slurm.stepds(job_id) if step.step not in _NEVER_ENDED]
-        idle = [step for step in steps if _age_s(step) >= grace_s and live_tasks(step) == 0]
+        idle = [step for step in steps if age_s(step) >= grace_s and live_tasks(step) == 0]
         if idle:
             time.sleep(grace_s)
         ended = [
@@ -142,13 +141,6 @@ def end_leftover_step(slurm: SlurmNode) -> Verb:
         return Done(True, f"ended {len(ended)} leftover steps of job {job_id}", detail)
 
     return verb
-
-
-def _age_s(step: Stepd) -> float:
-    ticks = os.sysconf("SC_CLK_TCK")
-    if start_ticks(step.pid) != step.started_ticks:
-        return 0.0
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - step.started_ticks / ticks
 
 
 def ask_job_to_save(slurm: SlurmNode) -> Verb:

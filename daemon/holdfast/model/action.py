@@ -148,6 +148,7 @@ class Verb(StrEnum):
     VALIDATE = "validate"
     EVIDENCE = "collect_evidence"
     END_STEP = "end_leftover_step"
+    END_JOB = "end_stuck_job"
     PROBE_PEER = "probe_peer"
     SAVE = "ask_job_to_save"
     RESET_GPU = "reset_gpu"

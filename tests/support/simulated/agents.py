@@ -32,6 +32,8 @@ class SimAgents:
         self.registry = AgentRegistry()
         self.waiting: list[Report] = []
         """Reports that the controller did not take yet: an agent keeps them and sends them again."""
+        self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
+        """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
 
     def step(self) -> None:
         now_s = self._clock.elapsed_s
@@ -127,6 +129,9 @@ class SimAgents:
         if action.verb is Verb.VALIDATE:
             detail = {"gpu_uuids": list(machine.gpu_uuids)}
             return OrderOutcome(order.key, machine.healthy, "ok" if machine.healthy else "bad", now, detail)
+        if action.verb is Verb.END_JOB:
+            why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
+            return OrderOutcome(order.key, not why_not, why_not or "ended", now)
         return OrderOutcome(order.key, True, "done", now)
 
     def _probe(self, machine: Machine, key: str, address: str) -> OrderOutcome:

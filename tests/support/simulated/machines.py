@@ -18,6 +18,8 @@ class Machine:
     agent_up: bool = True
     healthy: bool = True
     """Whether a validation passes."""
+    kill_helps: bool = True
+    """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
     boots_at_s: float = 0.0
     """A launched machine's agent speaks from then on."""
     boot: int = 1

@@ -78,6 +78,7 @@ class Site:
         self.slurm = SimSlurm(self.clock, names)
         self.store: Store = store if store is not None else MemoryStore()
         self.agents = SimAgents(self.clock, self.store, self.machines, self.provider.serving)
+        self.agents.end_job = self._end_job
         self.notices = Notices()
         self.policy = policy
         self.kill_at: tuple[str, str] | None = None
@@ -128,6 +129,11 @@ class Site:
         if self.kill_at is not None and self.kill_at == (intent.kind, moment):
             self.kill_at = None
             raise Crash
+
+    def _end_job(self, machine: Machine, job_id: int, restarts: int) -> str:
+        if not machine.kill_helps:
+            return "the tasks survive"
+        return self.slurm.end_stuck(machine.node, job_id, restarts)
 
     def _new_id(self, at: datetime) -> str:
         self._entropy += 1

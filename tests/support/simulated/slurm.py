@@ -119,6 +119,16 @@ class SimSlurm:
         if job.state == "RUNNING":
             self._complete(job, state)
 
+    def end_stuck(self, name: str, job_id: int, restarts: int) -> str:
+        """What hangs of a job on a node is killed there; why not, as its agent finds by Slurm's word."""
+        node, job = self.nodes[name], self.jobs.get(job_id)
+        if not node.drain or not node.reason.startswith("holdfast["):
+            return "the node is not drained by Holdfast"
+        if job is None or job.state not in ("COMPLETING", "PENDING") or job.restarts - restarts not in (0, 1):
+            return "the run is not over"
+        node.stuck = False
+        return ""
+
     # Time
 
     def step(self, hears: Callable[[str], bool]) -> None:

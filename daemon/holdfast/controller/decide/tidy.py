@@ -9,11 +9,11 @@ import re
 
 from holdfast.controller import facts, replacement
 from holdfast.controller.decide.part import Part
-from holdfast.model.action import DropHold, Intent, IntentState, Notify, Proposal, SendOrder, SetDown, Terminate
+from holdfast.controller.decide.stuck import stuck
+from holdfast.model.action import DropHold, Intent, IntentState, Notify, Proposal, SendOrder, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incident import RecoveryPhase
 
 _HOLD = re.compile(r"^holdfast-([0-9a-z]{12})-(\d+)$")
 _DONE_WITH = frozenset(
@@ -25,7 +25,7 @@ def tidy(world: World) -> Part:
     view = facts.fresh_view(world)
     if view is None:
         return Part()
-    return Part((*_holds(world, view), *_failed_machines(world), *_stuck(world, view), *_failing(world)))
+    return Part((*_holds(world, view), *_failed_machines(world), *stuck(world, view), *_failing(world)))
 
 
 def _holds(world: World, view: ClusterView) -> list[Proposal]:
@@ -63,40 +63,6 @@ def _failed_machines(world: World) -> list[Proposal]:
                 reason = f"it was launched for {incident.node} in vain: {incident.note}"
                 proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
     return proposals
-
-
-def _stuck(world: World, view: ClusterView) -> list[Proposal]:
-    """A requeued job that only its faulty node still holds (tasks stuck in the driver, an epilog that never ends)."""
-    proposals = []
-    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
-        incident = world.book.incidents.get(recovery.incident_id)
-        if incident is None or not facts.acting(incident) or not _held_by_faulty_node(world, view, recovery, incident):
-            continue
-        step = f"SetDown/{incident.node}"
-        if facts.may_try(world, world.book.attempts(incident.id, step)):
-            reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
-            action = SetDown(incident.node, slurm_reason(incident.id, f"{incident.headline}; tasks stuck"))
-            proposals.append(Proposal(incident.id, step, action, reason, order=50))
-    return proposals
-
-
-def _held_by_faulty_node(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
-    if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or incident.state is IncidentState.OPEN:
-        return False
-    step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
-    attempts = world.book.attempts(recovery.incident_id, step)
-    ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
-    if ordered is None or ordered.finished_at is None or incident.node not in view.nodes:
-        return False
-    if ordered.state is not IntentState.DONE and not ordered.retryable:
-        return False
-    if any(j.state != "COMPLETING" for j in view.jobs_on(incident.node)):
-        return False  # a neighbour's job, which a DOWN would stop
-    grace_passed = (world.now - ordered.finished_at).total_seconds() > world.policy.job.stuck_completing_s
-    job = view.jobs.get(recovery.job.job_id)
-    completing = {n for n in recovery.nodes_before if n in view.nodes and view.nodes[n].completing}
-    waits = job is not None and job.state in ("COMPLETING", "PENDING", "REQUEUED")
-    return grace_passed and waits and completing == {incident.node} and not view.nodes[incident.node].down
 
 
 def _failing(world: World) -> list[Proposal]:

@@ -1,0 +1,190 @@
+"""The order that ends what a stuck job still has on its faulty node, so that Slurm lets the job go.
+
+A DOWN would let it go too, but on Slurm 22.05 it breaks the job's next run (docs/slurm-notes.md)."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, send_signal, start_ticks, task_pids
+from holdfast.agent.verbs import job_id_of, number
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.ids import incident_of_reason
+
+_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
+"""States in which the run that held this node is over."""
+_GRACE_MAX_S = 30.0
+LETS_GO_WITHIN_S = 12.0
+"""slurmd looks for the end of the steps after 1, 2, 4, 8 and then every 10 s (22.05, tried), and runs its epilog only then."""
+_LOOK_EVERY_S = 0.3
+_MARKS = "*~#!%$@^-"
+"""What scontrol hangs on a node's state."""
+_RECORD = re.compile(r"^JobId=(\d+) .*$", re.MULTILINE)
+_STATE = re.compile(r" JobState=(\w+)")
+_RESTARTS = re.compile(r" Restarts=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """The job as slurmctld has it."""
+
+    state: str
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """This node as slurmctld has it."""
+
+    flags: frozenset[str]
+    reason: str
+
+
+def end_stuck_job(slurm: SlurmNode) -> Verb:
+    """SIGKILL for the job's tasks here, then for its slurmstepd processes, then for an epilog older than ``grace_s``.
+
+    Only on a node that Holdfast drained, only when the run is over by slurmctld's word. ok: slurmctld no longer waits for this node."""
+
+    def verb(order: Order) -> Done:
+        job_id = job_id_of(order.args)
+        restarts = order.args.get("restarts")
+        if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0:
+            raise Rejected(f"argument restarts must be a number of restarts, not {restarts!r}")
+        grace_s = number(order.args, "grace_s", 5.0, _GRACE_MAX_S)
+        why_not = _why_not(job_seen(slurm, job_id), node_seen(slurm), restarts)
+        if why_not:
+            raise Rejected(f"job {job_id}: {why_not}")
+        return _end(slurm, job_id, grace_s)
+
+    return verb
+
+
+def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str:
+    """Why nothing of the job may be ended here; empty: it may."""
+    if "DRAIN" not in node.flags or incident_of_reason(node.reason) is None:
+        return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
+    if job.state not in _OVER:
+        return f"it is {job.state}, its run is not over"
+    if not restarts <= job.restarts <= restarts + 1:  # Restarts grows with the requeue, before the old run is gone
+        return f"its run is another one ({job.restarts} restarts, meant was {restarts})"
+    return ""
+
+
+def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
+    """Raises Unavailable when slurmctld does not say, or says it in a way that a user's text could have forged."""
+    text = slurm.show("job", str(job_id))
+    records = list(_RECORD.finditer(text))
+    mine = [record.group(0) for record in records if int(record.group(1)) == job_id]
+    if len(mine) == 1 and len(_STATE.findall(text)) == len(records):
+        states, restarts = _STATE.findall(mine[0]), _RESTARTS.findall(mine[0])
+        if len(states) == len(restarts) == 1:
+            return JobSeen(states[0], int(restarts[0]))
+    raise Unavailable(f"scontrol's record of job {job_id} is in doubt")
+
+
+def node_seen(slurm: SlurmNode) -> NodeSeen:
+    """Raises Unavailable when slurmctld does not say."""
+    head, _, tail = slurm.show("node", slurm.node).partition(" Reason=")
+    state = re.search(r" State=(\S+)", head)
+    if state is None or not head.startswith(f"NodeName={slurm.node} "):
+        raise Unavailable(f"scontrol does not say how node {slurm.node} is")
+    return NodeSeen(frozenset(word.rstrip(_MARKS) for word in state.group(1).split("+")), tail.strip())
+
+
+@dataclass(slots=True)
+class _Ended:
+    """What was sent SIGKILL, by start time too."""
+
+    tasks: set[tuple[int, int]] = field(default_factory=set)
+    steps: dict[tuple[int, int], str] = field(default_factory=dict)
+    epilogs: set[tuple[int, int]] = field(default_factory=set)
+
+    def step(self, step: Stepd) -> None:
+        """Its tasks first: with slurmstepd gone nobody knows any more whose they were."""
+        self.tasks |= _kill(task_pids(step))
+        if send_signal(step.pid, signal.SIGKILL, step.started_ticks):
+            self.steps[step.pid, step.started_ticks] = step.step
+
+    def epilog(self, epilog: Script) -> None:
+        """The script first, so that it starts nothing more; slurmd reports to slurmctld when it is gone."""
+        below = _below(epilog)
+        if send_signal(epilog.pid, signal.SIGKILL, epilog.started_ticks):
+            self.epilogs.add((epilog.pid, epilog.started_ticks))
+            _kill(below)
+
+    def detail(self, job_id: int) -> Mapping[str, Any]:
+        everything = {*self.tasks, *self.steps, *self.epilogs}
+        return {
+            "ended": [f"{job_id}.{name}" for name in sorted(self.steps.values())],
+            "tasks": sorted(pid for pid, _ in self.tasks),
+            "epilogs": sorted(pid for pid, _ in self.epilogs),
+            "survive": sorted(pid for pid, ticks in everything if _lives(pid, ticks)),
+        }
+
+
+def _end(slurm: SlurmNode, job_id: int, grace_s: float) -> Done:
+    ended = _Ended()
+    deadline_s = time.monotonic() + grace_s + LETS_GO_WITHIN_S
+    while (waits := _round(slurm, job_id, grace_s, ended)) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_EVERY_S)
+    detail = ended.detail(job_id)
+    text = f"ended {len(ended.steps)} steps, {len(ended.tasks)} tasks and {len(ended.epilogs)} epilogs of job {job_id}"
+    if waits:
+        return Done(False, f"{text}; slurmctld still waits for the node", detail)
+    return Done(True, text, detail)
+
+
+def _round(slurm: SlurmNode, job_id: int, grace_s: float, ended: _Ended) -> bool:
+    """End what is there now; whether slurmctld still waits for this node's word."""
+    steps, epilogs = slurm.stepds(job_id), slurm.epilogs(job_id)
+    for step in steps:
+        ended.step(step)
+    for epilog in epilogs:
+        if age_s(epilog) >= grace_s:
+            ended.epilog(epilog)
+    if steps or epilogs:
+        return True
+    try:
+        return "COMPLETING" in node_seen(slurm).flags and job_seen(slurm, job_id).state == "COMPLETING"
+    except Unavailable:
+        return True
+
+
+def _below(epilog: Script) -> set[int]:
+    """The script's children, and all of its process group where it leads one (slurmd makes it do so)."""
+    try:
+        below = {child.pid for child in psutil.Process(epilog.pid).children(recursive=True)}
+        if os.getpgid(epilog.pid) == epilog.pid:
+            below |= {pid for pid in psutil.pids() if pid != epilog.pid and _group_of(pid) == epilog.pid}
+    except (psutil.Error, ProcessLookupError):
+        return set()
+    return below
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _kill(pids: Iterable[int]) -> set[tuple[int, int]]:
+    named = {(pid, ticks) for pid in pids if (ticks := start_ticks(pid)) is not None}
+    return {(pid, ticks) for pid, ticks in named if send_signal(pid, signal.SIGKILL, ticks)}
+
+
+def _lives(pid: int, ticks: int) -> bool:
+    """Still there although it was killed: in a call of the driver that does not return."""
+    try:
+        return start_ticks(pid) == ticks and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
