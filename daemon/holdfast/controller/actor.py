@@ -13,6 +13,7 @@ from datetime import timedelta
 from threading import Event as Stop
 
 from holdfast.controller.act import Outside, carry_out
+from holdfast.controller.silence import DEAD_CHECK
 from holdfast.model.action import (
     Action,
     AdoptSpare,
@@ -27,6 +28,7 @@ from holdfast.model.action import (
     Notify,
     PromoteSpare,
     Requeue,
+    SetDown,
     Terminate,
     Undrain,
 )
@@ -42,7 +44,7 @@ LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
 _PROVIDER = (Launch, Terminate, Assign, CheckInstance)
 _BRAKED = (Drain, Requeue, HoldJob)
-_NOT_AFTER_THE_END = (*_BRAKED, Undrain, HoldNodes, PromoteSpare, Launch, Assign, AdoptSpare)
+_NOT_AFTER_THE_END = (*_BRAKED, SetDown, Undrain, HoldNodes, PromoteSpare, Launch, Assign, AdoptSpare)
 
 
 def lane(action: Action) -> str:
@@ -82,12 +84,23 @@ def outlived(book: Book, intent: Intent) -> str:
     """Why a step that was planned, and not begun, is no longer wanted: an operator ended its incident or took it over. Empty: it is."""
     incident = book.incidents.get(intent.incident_id)
     action = intent.action
-    ends = isinstance(action, _NOT_AFTER_THE_END) or (isinstance(action, Terminate) and action.fence)
-    if intent.state is not IntentState.PLANNED or not ends or incident is None:
+    ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action)
+    if intent.state is not IntentState.PLANNED or incident is None:
+        return ""
+    if _of_the_dead(action) and not incident.dead:
+        return "the node was heard again meanwhile"
+    if not ends:
         return ""
     if incident.acknowledged:
         return f"the incident was taken over meanwhile: {incident.note}"
     return "" if incident.open else f"the incident was closed meanwhile: {incident.note}"
+
+
+def _of_the_dead(action: Action) -> bool:
+    """Steps that only the death of a node calls for; tasks stuck on a living one call for a DOWN, too."""
+    if isinstance(action, SetDown):
+        return DEAD_CHECK in action.reason
+    return isinstance(action, Terminate) and action.fence
 
 
 @dataclass

@@ -134,6 +134,27 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
     )
 
 
+def as_found(world: World, incident: Incident) -> Incident | None:
+    """The incident as its own findings make it: of a node thought dead that is heard again. None: it has none, silence was all."""
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = [f for f in sorted(mine, key=lambda f: f.id) if f.instance_id in ("", incident.instance_id)]
+    if not mine:
+        return None
+    first = mine[0]
+    found = replace(
+        incident,
+        severity=first.severity,
+        remedy=first.remedy,
+        check=first.check,
+        headline=headline(first),
+        gpu_minors=_minors(first),
+        dead=False,
+    )
+    for finding in mine[1:]:
+        found = _join(found, finding, world)
+    return found
+
+
 def _widened(incident: Incident, finding: Finding, *, raises: bool) -> frozenset[int] | None:
     """Which GPUs are at fault now. Only a finding at least as severe as the incident can widen it."""
     if raises:

@@ -79,6 +79,12 @@ def drained_by(node: Node) -> str | None:
     return "ours" if incident_of_reason(node.reason) is not None else "foreign"
 
 
+def died_while_drained(view: ClusterView, incident: Incident) -> bool:
+    """Its node was ours to drain when it died, and is not DOWN yet."""
+    node = view.nodes[incident.node]
+    return incident.dead and drained_by(node) == "ours" and not node.down
+
+
 def free_of_jobs(view: ClusterView, node: str) -> bool:
     """No job holds the node and it is not COMPLETING."""
     return not view.jobs_on(node) and not view.nodes[node].completing

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import facts, replacement
+from holdfast.controller import correlate, facts, replacement
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import IntentState, SetDown, Terminate
@@ -95,8 +95,18 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Step:
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return replace(incident, state=_S.CLOSED, note="it cleared before anything was done"), []
     if incident.dead and not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
-        return replace(incident, state=_S.CLOSED, note="the agent was heard again before anything was done"), []
+        return _heard_again(world, incident)
     return incident, []
+
+
+def _heard_again(world: World, incident: Incident) -> Step:
+    """It was thought dead, and nothing came of that: what is left of the incident is the fault that it had before, if any."""
+    note = "the agent was heard again before anything was done"
+    found = correlate.as_found(world, incident)
+    if found is None:
+        return replace(incident, state=_S.CLOSED, note=note), []
+    event = Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"not dead: {note}")
+    return replace(found, note=note), [event]
 
 
 def _begun(world: World, incident: Incident) -> bool:
@@ -111,6 +121,10 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
     node = view.nodes[incident.node]
     if not node.out_of_service:
         return replace(incident, state=_S.CLOSED, note="somebody put the node back into service: theirs now"), []
+    if facts.died_while_drained(view, incident):
+        if not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
+            return _heard_again(world, incident)
+        return replace(incident, note="it died while it was drained: waits until it is set DOWN"), []
     choice = choose(world, view, incident)
     match choice.rung:
         case Rung.WAIT:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts
 from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, World
+from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
@@ -21,6 +22,7 @@ from holdfast_checks.result import Remedy, Severity
 ALIVE_ERRNO = errno.ECONNREFUSED
 """A refused connection was answered by the node's kernel: it lives."""
 _OFF = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
+_FAULTY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
 SILENT_CHECK = "node.silent"
 DEAD_CHECK = "node.dead"
 
@@ -54,31 +56,65 @@ def _explained(world: World, node: str) -> bool:
     return dead or (shown is not None and shown.out_of_service)
 
 
+def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple[Incident, ...]:
+    """Incidents about whose node the witnesses are asked: suspicions, and faults of a node that fell silent with something left to
+    lose on it. Not while its machine is being changed."""
+    quiet = set(silent)
+    return tuple(
+        i
+        for i in world.book.open_incidents()
+        if i.node in view.nodes
+        and (
+            i.state is IncidentState.SUSPECTED
+            or (
+                i.node in quiet
+                and i.state in _FAULTY
+                and not i.dead
+                and facts.acting(i)
+                and _ours_to_lose(view, i.node)
+            )
+        )
+    )
+
+
+def _ours_to_lose(view: ClusterView, node: str) -> bool:
+    return _at_stake(view, node) and facts.drained_by(view.nodes[node]) != "foreign"
+
+
+def _at_stake(view: ClusterView, node: str) -> bool:
+    """It serves, or somebody's job is still on it."""
+    return not (view.nodes[node].out_of_service and facts.free_of_jobs(view, node))
+
+
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
-    """Open a suspicion for a node that fell silent, close it when it is heard, and pronounce death on two witnesses."""
+    """Open a suspicion for a node that fell silent, close it when it is heard, and pronounce death on two witnesses.
+
+    A node with a fault of its own is not suspected by a second incident: the one that it has becomes dead."""
     view = facts.fresh_view(world)
     silent = set(silent_nodes(world))
-    suspected = {i.node: i for i in world.book.open_incidents() if i.state is IncidentState.SUSPECTED}
     incidents: list[Incident] = []
     events: list[Event] = []
-    for node, incident in sorted(suspected.items()):
-        if node not in silent:
+    for incident in world.book.open_incidents():
+        node = incident.node
+        if incident.state is IncidentState.SUSPECTED and node not in silent:
             closed = replace(incident, state=IncidentState.CLOSED, closed_at=world.now, note="the agent is heard again")
             incidents.append(closed)
             events.append(Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, node, text=closed.note))
     frozen = freeze_reason(world, silent)
     if view is None or frozen is not None:
         return Change(incidents=tuple(incidents), events=tuple(events))
-    for node in sorted(silent & set(view.nodes)):
-        if node in suspected:
-            judged = _judge(world, suspected[node])
-            if judged != suspected[node]:
-                incidents.append(judged)
-                events += _verdict_events(world, suspected[node], judged)
-        elif not any(facts.acting(i) for i in world.book.open_on(node)) and not (
-            view.nodes[node].out_of_service and facts.free_of_jobs(view, node)
-        ):
-            incidents.append(_suspicion(world, node, new_id))
+    asked = [i for i in in_question(world, view, silent) if i.node in silent]
+    for incident in asked:
+        judged = _judge(world, incident)
+        if judged != incident:
+            incidents.append(judged)
+            events += _verdict_events(world, incident, judged)
+    unasked = sorted((silent & set(view.nodes)) - {i.node for i in asked})
+    incidents += [
+        _suspicion(world, node, new_id)
+        for node in unasked
+        if _at_stake(view, node) and not any(facts.acting(i) for i in world.book.open_on(node))
+    ]
     return Change(incidents=tuple(incidents), events=tuple(events))
 
 
@@ -104,7 +140,7 @@ def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> In
 
 
 def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
-    """The newest settled answer of each witness about this suspicion."""
+    """The newest settled answer of each witness about this silence."""
     newest: dict[str, Intent] = {}
     for intent in world.book.intents_of(incident.id):
         probe = isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PEER
@@ -113,9 +149,12 @@ def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
             IntentState.FAILED,
         ):
             newest[intent.key.rsplit("/", 1)[0]] = intent
-    recent = timedelta(seconds=3 * world.policy.death.reprobe_s)
+    since = world.now - timedelta(seconds=3 * world.policy.death.reprobe_s)
+    heard = max(
+        (a.last_heard for a in world.agents.get(incident.node, ())), default=since
+    )  # an earlier silence is over
     return tuple(
-        i for _, i in sorted(newest.items()) if i.finished_at is not None and world.now - i.finished_at <= recent
+        i for _, i in sorted(newest.items()) if i.finished_at is not None and i.finished_at >= max(since, heard)
     )
 
 
@@ -135,20 +174,23 @@ def _judge(world: World, incident: Incident) -> Incident:
     verdicts = [(a, says_dead(a)) for a in answers]
     alive = [a for a, v in verdicts if v is False]
     dead = [a for a, v in verdicts if v is True]
+    suspicion = incident.state is IncidentState.SUSPECTED
     if alive:
-        return replace(incident, note="cut off from the controller, but a peer reaches it: it lives, nothing is done")
+        lives = "cut off from the controller, but a peer reaches it: it lives, nothing is done"
+        return replace(incident, note=lives) if suspicion else incident
     if not dead or _still_asked(world, incident):
         return incident
     named = ", ".join(_name(a) for a in dead)
     return replace(
         incident,
-        state=IncidentState.OPEN,
-        state_since=world.now,
+        state=IncidentState.OPEN if suspicion else incident.state,
+        state_since=world.now if suspicion else incident.state_since,
         severity=Severity.FATAL,
-        remedy=Remedy.REPLACE,
+        remedy=max(Remedy.REPLACE, incident.remedy, key=tuple(Remedy).index),
         check=DEAD_CHECK,
         dead=True,
         headline=f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}",
+        gpu_minors=None,
         note="",
     )
 
@@ -172,8 +214,11 @@ def _verdict_events(world: World, before: Incident, after: Incident) -> list[Eve
     if not after.dead or before.dead:
         return []
     detail = {"check": after.check, "severity": after.severity.value, "remedy": after.remedy.value}
+    death = Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=after.headline, detail=detail)
+    if before.state is not IncidentState.SUSPECTED:
+        return [death]  # its own fault is on record already
     return [
         Event(after.fault_at, EventKind.FAULT_OCCURRED, after.id, after.node, text="last sign of life", detail=detail),
         Event(world.now, EventKind.INCIDENT_OPENED, after.id, after.node, text=after.headline, detail=detail),
-        Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=after.headline, detail=detail),
+        death,
     ]

@@ -9,20 +9,21 @@ from holdfast.controller.decide.part import Part
 from holdfast.model.action import CheckInstance, Intent, Proposal, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 
 _ORDER_LIFE_S = 10.0
 
 
 def ask_witnesses(world: World) -> Part:
-    """Probe orders and provider questions for suspected nodes, and the end of leftover steps after a DOWN."""
+    """Probe orders and provider questions for silent nodes, and the end of leftover steps after a DOWN."""
     view = facts.fresh_view(world)
     if view is None:
         return Part()
     proposals: list[Proposal] = []
-    suspected = [i for i in world.book.open_incidents() if i.state is IncidentState.SUSPECTED and i.node in view.nodes]
-    if suspected and silence.freeze_reason(world) is None:
-        for incident in suspected:
+    silent = silence.silent_nodes(world)
+    questions = silence.in_question(world, view, silent)
+    if questions and silence.freeze_reason(world, silent) is None:
+        for incident in questions:
             proposals += _probes(world, view, incident)
     if world.policy.death.end_leftover_steps:
         for recovery in world.book.recoveries.values():
