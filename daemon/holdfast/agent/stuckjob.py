@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,13 +110,13 @@ class _Ended:
 
     def step(self, step: Stepd) -> None:
         """Its tasks first: with slurmstepd gone nobody knows any more whose they were."""
-        self.tasks |= _kill(task_pids(step))
+        self.tasks |= _kill(_members(step, lambda: task_pids(step)))
         if send_signal(step.pid, signal.SIGKILL, step.started_ticks):
             self.steps[step.pid, step.started_ticks] = step.step
 
     def epilog(self, epilog: Script) -> None:
         """The script first, so that it starts nothing more; slurmd reports to slurmctld when it is gone."""
-        below = _below(epilog)
+        below = _members(epilog, lambda: _below(epilog))
         if send_signal(epilog.pid, signal.SIGKILL, epilog.started_ticks):
             self.epilogs.add((epilog.pid, epilog.started_ticks))
             _kill(below)
@@ -177,8 +177,15 @@ def _group_of(pid: int) -> int | None:
         return None
 
 
-def _kill(pids: Iterable[int]) -> set[tuple[int, int]]:
-    named = {(pid, ticks) for pid in pids if (ticks := start_ticks(pid)) is not None}
+def _members(head: Stepd | Script, listed: Callable[[], Collection[int]]) -> set[tuple[int, int]]:
+    """What is listed below the head, by start time too: listed again, and the head looked at, after the times were read, so that
+    no number can have become another process's meanwhile."""
+    named = {(pid, ticks) for pid in listed() if (ticks := start_ticks(pid)) is not None}
+    still = listed()
+    return {one for one in named if one[0] in still} if start_ticks(head.pid) == head.started_ticks else set()
+
+
+def _kill(named: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     return {(pid, ticks) for pid, ticks in named if send_signal(pid, signal.SIGKILL, ticks)}
 
 
