@@ -58,7 +58,7 @@ class JobPolicy:
     suspect_window_s: int = 24 * 3600
     """Faults of one class on this many different nodes under one job within the window make the job the suspect."""
     stuck_completing_s: float = 15.0
-    """A requeued job that only its faulty node still holds after this long is freed by setting the node DOWN."""
+    """A requeued job still held by its faulty node is ended there by the agent after this long; freed by a DOWN after twice as long."""
     resume_wait_s: int = 600
     """How long the job's own word is awaited after RUNNING."""
     attribution_before_s: int = 600
