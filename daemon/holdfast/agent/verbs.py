@@ -13,13 +13,15 @@ from typing import Any
 import psutil
 
 from holdfast.agent.orders import Done, Order, Verb
-from holdfast.agent.processes import SlurmNode, age_s, handles, live_tasks, send_signal, start_ticks
+from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
 from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Result, Severity, Verdict
 
 _GRACE_MAX_S = 30.0
 _PROBE_TIMEOUT_MAX_S = 10.0
+_LOOK_S = 0.25
+"""Between two looks at the tasks of a step; one reads the table of processes."""
 _NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
 SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
 """What a job may be sent as its own signal of choice: nothing that ends it without a chance to save."""
@@ -118,13 +120,19 @@ def end_leftover_step(slurm: SlurmNode) -> Verb:
     """End slurmstepd processes of a job that have nothing left to do, as the facts in the order claim.
 
     Only those that are there when the order comes; none of ``batch`` or ``extern``; each must have no live task both before
-    and after the grace, so that one that is just starting or just ending is left alone."""
+    and after the grace, so that one that is just starting or just ending is left alone. Tasks that are just being killed get
+    ``wait_s`` to be gone; the grace begins after that."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
         grace_s = number(order.args, "grace_s", 1.0, _GRACE_MAX_S)
+        until_s = time.monotonic() + number(order.args, "wait_s", 0.0, _GRACE_MAX_S)
         steps = [step for step in slurm.stepds(job_id) if step.step not in _NEVER_ENDED]
-        idle = [step for step in steps if age_s(step) >= grace_s and live_tasks(step) == 0]
+        idle = _without_tasks(steps, grace_s)
+        while len(idle) < len(steps) and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+            steps = [step for step in steps if start_ticks(step.pid) == step.started_ticks]
+            idle = _without_tasks(steps, grace_s)
         if idle:
             time.sleep(grace_s)
         ended = [
@@ -141,6 +149,10 @@ def end_leftover_step(slurm: SlurmNode) -> Verb:
         return Done(True, f"ended {len(ended)} leftover steps of job {job_id}", detail)
 
     return verb
+
+
+def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
+    return [step for step in steps if age_s(step) >= age_at_least_s and live_tasks(step) == 0]
 
 
 def ask_job_to_save(slurm: SlurmNode) -> Verb:
