@@ -46,8 +46,8 @@ class Inventory:
         return Inventory(tuple(sorted({**kept, **merged}.values(), key=_order)))
 
     def missing(self, snapshot: Snapshot) -> tuple[GpuRef, ...]:
-        """GPUs that are known and that the snapshot does not show at work: lost or gone."""
-        at_work = {gpu.ref.uuid for gpu in snapshot.gpus if not gpu.lost}
+        """GPUs that are known and that the snapshot does not show at work: lost, refused by NVML, or gone."""
+        at_work = {gpu.ref.uuid for gpu in snapshot.gpus if gpu.at_work}
         return tuple(ref for ref in self.gpus if ref.uuid not in at_work)
 
     def by_pci(self) -> dict[str, GpuRef]:

@@ -6,32 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast_checks.details import GpuDetails
 from holdfast_checks.inventory import GpuRef
+from holdfast_checks.reading import Reading
+
+__all__ = ["GpuDetails", "GpuRef", "GpuSnapshot", "NvmlFailure", "Reading", "Snapshot", "gpu_ref"]
 
 NVML_DRIVER_NOT_LOADED = 9
 NVML_LIBRARY_NOT_FOUND = 12
 NVML_LIB_RM_VERSION_MISMATCH = 18
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """One number from NVML, or why there is none."""
-
-    value: int | None = None
-    unsupported: bool = False
-    """The driver or the hardware does not know it: never a fault, and apart from an error."""
-    error: str = ""
-
-    @classmethod
-    def from_wire(cls, raw: Any) -> Reading:
-        """From the child's form: a number, ``{"u": 1}``, or ``{"e": code, "t": text}``; anything else is an error."""
-        if isinstance(raw, int):
-            return cls(value=int(raw))
-        if isinstance(raw, Mapping) and raw.get("u"):
-            return cls(unsupported=True)
-        if isinstance(raw, Mapping) and "e" in raw:
-            return cls(error=f"{raw.get('t', 'error')} ({raw['e']})")
-        return cls(error="missing in the answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +23,8 @@ class GpuSnapshot:
 
     ref: GpuRef
     lost: bool = False
+    failed: int | None = None
+    """NVML counts it but refuses it with this return code: nothing else of it could be read."""
     temperature_c: Reading = Reading()
     clock_event_reasons: Reading = Reading()
     """Bit mask of nvmlClocksEventReason…"""
@@ -52,6 +37,13 @@ class GpuSnapshot:
     remap_failed: Reading = Reading()
     recovery_action: Reading = Reading()
     """NVML field 230: the driver's own verdict."""
+    details: GpuDetails | None = None
+    """The slow readings, up to a minute older than the others; None: not read yet."""
+
+    @property
+    def at_work(self) -> bool:
+        """NVML gives it out and it answers."""
+        return not self.lost and self.failed is None
 
 
 READINGS = (
@@ -79,16 +71,26 @@ class Snapshot:
     gpus: tuple[GpuSnapshot, ...]
     monotonic_s: float
     """When it was read, on CLOCK_MONOTONIC."""
+    details_monotonic_s: float = 0.0
+    """When the details were read; 0: never."""
 
     @classmethod
-    def from_wire(cls, raw: Mapping[str, Any]) -> Snapshot:
-        """From the child's answer. Raises KeyError, TypeError or ValueError for anything else."""
+    def from_wire(cls, raw: Mapping[str, Any], before: Snapshot | None = None) -> Snapshot:
+        """From the child's answer; details that it did not read anew are those of the snapshot before.
+
+        Raises KeyError, TypeError or ValueError for anything else."""
+        details_s = float(raw.get("details_monotonic_s") or 0.0)
+        known: dict[str | None, GpuDetails | None] = {}
+        if before is not None and not details_s:
+            known = {gpu.ref.uuid: gpu.details for gpu in before.gpus if gpu.ref.uuid is not None}
+            details_s = before.details_monotonic_s
         return cls(
             driver_version=str(raw["driver_version"]),
             nvml_version=str(raw["nvml_version"]),
             count=int(raw["count"]),
-            gpus=tuple(_gpu(gpu) for gpu in raw["gpus"]),
+            gpus=tuple(_gpu(gpu, known) for gpu in raw["gpus"]),
             monotonic_s=float(raw["monotonic_s"]),
+            details_monotonic_s=details_s,
         )
 
 
@@ -116,6 +118,12 @@ def gpu_ref(raw: Mapping[str, Any]) -> GpuRef:
     )
 
 
-def _gpu(raw: Mapping[str, Any]) -> GpuSnapshot:
+def _gpu(raw: Mapping[str, Any], known: Mapping[str | None, GpuDetails | None]) -> GpuSnapshot:
+    ref = gpu_ref(raw)
+    if raw["lost"]:
+        return GpuSnapshot(ref, lost=True)
+    if raw.get("failed") is not None:
+        return GpuSnapshot(ref, failed=int(raw["failed"]))
     readings = {name: Reading.from_wire(raw.get(name)) for name in READINGS}
-    return GpuSnapshot(ref=gpu_ref(raw), lost=bool(raw["lost"]), **readings)
+    details = GpuDetails.from_wire(raw["details"]) if "details" in raw else known.get(ref.uuid)
+    return GpuSnapshot(ref, details=details, **readings)

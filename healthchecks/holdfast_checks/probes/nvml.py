@@ -28,6 +28,8 @@ DEFAULT_DEADLINE_S = 20.0
 the check counts misses in a row (facts: a 20 s deadline, acting after three)."""
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 300.0
+DETAILS_AGE_S = 60.0
+"""The slow readings of a snapshot may be so old: many calls, for what changes seldom."""
 _CHUNK_BYTES = 256 * 1024
 
 
@@ -55,6 +57,7 @@ class NvmlProbe:
         library_path: Path | None = None,
         env: Mapping[str, str] | None = None,
         *,
+        details_age_s: float = DETAILS_AGE_S,
         command: Sequence[str] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -62,6 +65,8 @@ class NvmlProbe:
         self._deadline_s = deadline_s
         self._command = tuple(command or (sys.executable, "-m", "holdfast_checks.probes.nvml_child"))
         self._env = _environment(library_path, env or {})
+        self._details_age_s = details_age_s
+        self._latest: Snapshot | None = None
         self._now = monotonic_s
         self._epoll = select.epoll()
         self._child: subprocess.Popen[bytes] | None = None
@@ -90,8 +95,10 @@ class NvmlProbe:
         """A request waits for its answer."""
         return self._asked_at is not None
 
-    def send(self) -> None:
+    def send(self, *, everything: bool = False) -> None:
         """Ask for a snapshot; starts the child where needed. While a request is pending, this is that request.
+
+        ``everything``: its slow readings are read anew too.
 
         When no child can be asked now, :meth:`tick` says so (``next_deadline`` is then now)."""
         if self.pending or self._let_go:
@@ -101,7 +108,8 @@ class NvmlProbe:
             self._refused = True
             return
         self._id += 1
-        self._write(json.dumps({"id": self._id, "do": "snapshot"}).encode() + b"\n")
+        age_s = 0.0 if everything else self._details_age_s
+        self._write(json.dumps({"id": self._id, "do": "snapshot", "details_age_s": age_s}).encode() + b"\n")
 
     def next_deadline(self) -> float | None:
         """Monotonic time at which :meth:`tick` has something to say; None: nothing is pending."""
@@ -243,7 +251,7 @@ class NvmlProbe:
             self._end_child()  # it ends by itself after an error; do not ask it again meanwhile
             return self._failed(str(said["error"]["text"]), code=int(said["error"]["code"]))
         try:
-            snapshot = Snapshot.from_wire(said["ok"])
+            snapshot = self._latest = Snapshot.from_wire(said["ok"], self._latest)
         except (ValueError, KeyError, TypeError) as error:
             self._end_child()
             return self._failed(f"the NVML process gave an unreadable answer: {error!r}")

@@ -1,8 +1,9 @@
 """The process that talks to NVML, so that a hanging driver hangs nobody else. Run with ``python -m``.
 
-Reads one JSON request a line from stdin (``{"id": 1, "do": "snapshot"}``), answers one JSON object a line on stdout,
-and pushes events as they come. It ends at the end of stdin, with its parent, and after an error of the library as
-a whole: a new driver needs a new process.
+Reads one JSON request a line from stdin (``{"id": 1, "do": "snapshot", "details_age_s": 60}``), answers one JSON object a
+line on stdout, and pushes events as they come. The slow readings are part of an answer only when the last ones are older than
+the request allows. It ends at the end of stdin, with its parent, and after an error of the library as a whole: a new driver
+needs a new process.
 """
 
 from __future__ import annotations
@@ -15,26 +16,25 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pynvml as nvml
 
 from holdfast_checks import pci
-
-FIELD_RECOVERY_ACTION = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; older bindings lack the name. (DCGM's field 230 is another thing: the last Xid.)"""
+from holdfast_checks.probes.nvml_calls import LOST, named, plain, text
+from holdfast_checks.probes.nvml_fast import fast_readings
+from holdfast_checks.probes.nvml_slow import SlowReader
 
 EVENT_KINDS = {0x2: "ecc_double_bit", 0x8: "xid", 0x8000: "recovery_action"}
 EVENT_WAIT_MS = 30_000
 REBUILD_PAUSE_S = 1.0
 """Between two event sets after an error: a lost GPU ends every wait at once."""
 
-_UNSUPPORTED = frozenset({2, 3, 13, 25})
-"""Invalid argument (an unknown field id), not supported, function not found, argument version mismatch: an older driver."""
-_LOST = 15
+DEFAULT_DETAILS_AGE_S = 60.0
+_OF_THE_LIBRARY = frozenset({1, 9, 12, 13, 18})
+"""Uninitialised, driver not loaded, library or function not found, version mismatch: no fault of one GPU."""
 _TIMEOUT = 10
-_NOT_SUPPORTED = 3
+_EVENTS_NOT_SUPPORTED = 3
 _PR_SET_PDEATHSIG = 1
 
 Identity = dict[str, Any]
@@ -48,51 +48,65 @@ class Child:
         self._ready = False
         self._known: dict[int, Identity] = {}
         self._by_handle: dict[int, Identity] = {}
+        self._slow: dict[str | None, SlowReader] = {}
+        self._details_s: float | None = None
 
     def serve(self) -> int:
         """Answer requests until the end of stdin; the exit status."""
         for line in sys.stdin:
             request = json.loads(line)
             try:
-                self._say({"id": request["id"], "ok": self._snapshot()})
+                self._say({"id": request["id"], "ok": self._snapshot(_age_s(request))})
             except nvml.NVMLError as error:
-                self._say({"id": request["id"], "error": {"code": error.value, "text": _error_text(error)}})
+                self._say({"id": request["id"], "error": {"code": error.value, "text": str(error)[:200]}})
                 return 3
         return 0
 
-    def _snapshot(self) -> dict[str, Any]:
+    def _snapshot(self, details_age_s: float) -> dict[str, Any]:
         if not self._ready:
             nvml.nvmlInit()
+        begun_s = time.monotonic()
+        slow = self._details_s is None or begun_s - self._details_s >= details_age_s
         count = nvml.nvmlDeviceGetCount()
         answer = {
-            "driver_version": nvml.nvmlSystemGetDriverVersion(),
-            "nvml_version": nvml.nvmlSystemGetNVMLVersion(),
+            "driver_version": text(named("nvmlSystemGetDriverVersion")) or "",
+            "nvml_version": text(named("nvmlSystemGetNVMLVersion")) or "",
             "count": count,
-            "gpus": [self._gpu(index) for index in range(count)],
+            "gpus": [self._gpu(index, slow=slow) for index in range(count)],
             "monotonic_s": time.monotonic(),
         }
+        if slow:
+            self._details_s = answer["details_monotonic_s"] = begun_s
         if not self._ready:
             self._ready = True
             threading.Thread(target=self._follow_events, daemon=True).start()
         return answer
 
-    def _gpu(self, index: int) -> dict[str, Any]:
+    def _gpu(self, index: int, *, slow: bool) -> dict[str, Any]:
+        """A GPU that is lost, or that NVML refuses, is so alone: the others are read all the same."""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            identity = self._identity(index, handle)
-            readings = _readings(handle)
         except nvml.NVMLError as error:
-            if error.value != _LOST:
+            if error.value in _OF_THE_LIBRARY:
                 raise
-            return {**self._known.get(index, {"index": index}), "lost": True}
-        lost = any(isinstance(value, dict) and value.get("e") == _LOST for value in readings.values())
-        return {**identity, **readings, "lost": lost}
+            known = self._known.get(index, {"index": index})
+            return {**known, "lost": True} if error.value == LOST else {**known, "lost": False, "failed": error.value}
+        identity = self._identity(index, handle)
+        readings = fast_readings(handle)
+        if slow:
+            readings["details"] = self._details(identity["uuid"], handle, readings["temperature_c"])
+        return {**identity, **readings, "lost": _says_lost(readings) or _says_lost(readings.get("details", {}))}
+
+    def _details(self, uuid: str | None, handle: Any, temperature_c: Any) -> dict[str, Any]:
+        if uuid not in self._slow:
+            self._slow[uuid] = SlowReader(handle)
+        return self._slow[uuid].read(handle, temperature_c)
 
     def _identity(self, index: int, handle: Any) -> Identity:
         """Read once for each GPU: its UUID tells whether it still is the same one."""
-        uuid = _text(nvml.nvmlDeviceGetUUID, handle)
+        uuid = text(named("nvmlDeviceGetUUID", handle))
         known = self._known.get(index)
-        if known is None or known["uuid"] != uuid:
+        if known is None or uuid not in (None, known["uuid"]):
             known = {"index": index, "uuid": uuid, **_identity(handle)}
             self._known[index] = self._by_handle[_address(handle)] = known
         return known
@@ -100,9 +114,9 @@ class Child:
     def _follow_events(self) -> None:
         while True:
             code = self._wait_for_events()
-            if code == _NOT_SUPPORTED:
+            if code == _EVENTS_NOT_SUPPORTED:
                 return
-            if code == _LOST:
+            if code == LOST:
                 self._say({"event": {"kind": "lost", "data": 0, "monotonic_s": time.monotonic()}})
             time.sleep(REBUILD_PAUSE_S)
 
@@ -143,69 +157,25 @@ class Child:
                 data = data[os.write(1, data) :]
 
 
+def _age_s(request: dict[str, Any]) -> float:
+    return float(request.get("details_age_s", DEFAULT_DETAILS_AGE_S))
+
+
+def _says_lost(readings: dict[str, Any]) -> bool:
+    return any(isinstance(value, dict) and value.get("e") == LOST for value in readings.values())
+
+
 def _identity(handle: Any) -> Identity:
     return {
-        "minor": _reading(nvml.nvmlDeviceGetMinorNumber, handle, plain=True),
+        "minor": plain(named("nvmlDeviceGetMinorNumber", handle)),
         "pci": pci.normalise(_bus_id(handle) or ""),
-        "serial": _text(nvml.nvmlDeviceGetSerial, handle),
+        "serial": text(named("nvmlDeviceGetSerial", handle)),
     }
-
-
-def _readings(handle: Any) -> dict[str, Any]:
-    return {
-        "temperature_c": _reading(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-        "clock_event_reasons": _reading(_clock_event_reasons, handle),
-        "ecc_corrected_volatile": _reading(nvml.nvmlDeviceGetTotalEccErrors, handle, 0, 0),
-        "ecc_uncorrected_volatile": _reading(nvml.nvmlDeviceGetTotalEccErrors, handle, 1, 0),
-        **_remapped_rows(handle),
-        "recovery_action": _field(handle, FIELD_RECOVERY_ACTION),
-    }
-
-
-def _remapped_rows(handle: Any) -> dict[str, Any]:
-    names = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed")
-    rows = _reading(nvml.nvmlDeviceGetRemappedRows, handle)
-    return dict(zip(names, rows, strict=True)) if isinstance(rows, tuple) else dict.fromkeys(names, rows)
-
-
-def _reading(call: Callable[..., Any], handle: Any, *args: int, plain: bool = False) -> Any:
-    """The value, or its absence in the form of the wire; ``plain``: None instead of a reason."""
-    try:
-        return call(handle, *args)
-    except nvml.NVMLError as error:
-        if plain:
-            return None
-        return {"u": 1} if error.value in _UNSUPPORTED else {"e": error.value, "t": _error_text(error)}
-
-
-def _field(handle: Any, field_id: int) -> Any:
-    values = _reading(nvml.nvmlDeviceGetFieldValues, handle, [field_id])  # type: ignore[arg-type]
-    if isinstance(values, dict):
-        return values
-    code = values[0].nvmlReturn
-    if code == 0:
-        return values[0].value.uiVal
-    return {"u": 1} if code in _UNSUPPORTED else {"e": code, "t": "field value"}
-
-
-def _clock_event_reasons(handle: Any) -> int:
-    """Drivers before R535 know these by their old name."""
-    try:
-        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except (nvml.NVMLError_FunctionNotFound, AttributeError):
-        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-
-
-def _text(call: Callable[..., Any], handle: Any) -> str | None:
-    value = _reading(call, handle, plain=True)
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _bus_id(handle: Any) -> str | None:
-    info = _reading(nvml.nvmlDeviceGetPciInfo, handle, plain=True)
-    if info is None:
-        return None
-    return info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
+    info = plain(named("nvmlDeviceGetPciInfo", handle))
+    return None if info is None else text(info.busId)
 
 
 def _register(index: int, events: Any) -> int:
@@ -222,10 +192,6 @@ def _register(index: int, events: Any) -> int:
 
 def _address(handle: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
-
-
-def _error_text(error: Any) -> str:
-    return str(error)[:200]
 
 
 def _end_with_parent() -> None:

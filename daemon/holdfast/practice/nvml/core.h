@@ -4,6 +4,8 @@
 
 #include "state.h"
 
+#include <stddef.h>
+
 #define API __attribute__((visibility("default")))
 
 enum {
@@ -16,6 +18,7 @@ enum {
     DRIVER_NOT_LOADED = 9,
     TIMEOUT = 10,
     GPU_IS_LOST = 15,
+    ARGUMENT_VERSION_MISMATCH = 25,
 };
 
 typedef int Return;
@@ -30,6 +33,8 @@ extern char handles[MAX_GPUS];
 const char *state_path(void);
 void sleep_ms(long ms);
 
+/* With the lock held: the failure planted for a call (for the GPU of that index alone, or for all), or SUCCESS. */
+Return planted(const char *call, int index);
 /* Takes the lock, waits while the state says hang, and looks up a planted failure of this call. */
 Return enter(const char *call, bool needs_init);
 /* The same for a call on one device. */
@@ -53,6 +58,9 @@ bool parse_address(const char *text, struct address *into);
             code = body;                                                                                               \
         return leave(code);                                                                                            \
     }
+
+/* A struct that says its own size and version, as NVML's newer calls have it. */
+#define VERSION_OF(type, version) ((unsigned)(sizeof(type) | ((version) << 24)))
 
 #define SET(pointer, value) ((pointer) ? (*(pointer) = (value), SUCCESS) : INVALID_ARGUMENT)
 

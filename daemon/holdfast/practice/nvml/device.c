@@ -31,23 +31,33 @@ API Return nvmlShutdown(void) {
     return leave(code);
 }
 
+/* By return code, in NVML's own words. */
+static const char *const error_texts[] = {
+    [0] = "Success",
+    [1] = "Uninitialized",
+    [2] = "Invalid Argument",
+    [3] = "Not Supported",
+    [4] = "Insufficient Permissions",
+    [6] = "Not Found",
+    [7] = "Insufficient Size",
+    [8] = "Insufficient External Power",
+    [9] = "Driver Not Loaded",
+    [10] = "Timeout",
+    [11] = "Interrupt Request Issue",
+    [12] = "NVML Shared Library Not Found",
+    [13] = "Function Not Found",
+    [14] = "Corrupted infoROM",
+    [15] = "GPU is lost",
+    [16] = "GPU requires restart",
+    [17] = "Operating System Error",
+    [18] = "RM has detected an NVML/RM version mismatch.",
+    [25] = "Argument version mismatch",
+};
+
 API const char *nvmlErrorString(Return code) {
-    switch (code) {
-    case SUCCESS: return "Success";
-    case UNINITIALIZED: return "Uninitialized";
-    case INVALID_ARGUMENT: return "Invalid Argument";
-    case NOT_SUPPORTED: return "Not Supported";
-    case 4: return "Insufficient Permissions";
-    case NOT_FOUND: return "Not Found";
-    case INSUFFICIENT_SIZE: return "Insufficient Size";
-    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case TIMEOUT: return "Timeout";
-    case GPU_IS_LOST: return "GPU is lost";
-    case 16: return "GPU requires restart";
-    case 17: return "Operating System Error";
-    case 18: return "RM has detected an NVML/RM version mismatch.";
-    default: return "Unknown Error";
-    }
+    if (code < 0 || code >= (int)(sizeof error_texts / sizeof *error_texts) || !error_texts[code])
+        return "Unknown Error";
+    return error_texts[code];
 }
 
 API Return nvmlSystemGetDriverVersion(char *version, unsigned length) {
@@ -70,7 +80,7 @@ API Return nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCu
 
 API Return nvmlDeviceGetCount_v2(unsigned *count) {
     Return code = enter("nvmlDeviceGetCount", true);
-    return leave(code == SUCCESS ? SET(count, (unsigned)state.n_gpus) : code);
+    return leave(code == SUCCESS ? SET(count, state.count ? state.count : (unsigned)state.n_gpus) : code);
 }
 
 static Return handle_of(int index, Device *device) {
@@ -81,6 +91,8 @@ static Return handle_of(int index, Device *device) {
 
 API Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device *device) {
     Return code = enter("nvmlDeviceGetHandleByIndex", true);
+    if (code == SUCCESS)
+        code = planted("nvmlDeviceGetHandleByIndex", (int)index);
     if (code == SUCCESS)
         code = index >= (unsigned)state.n_gpus ? INVALID_ARGUMENT : handle_of((int)index, device);
     return leave(code);
@@ -119,6 +131,8 @@ DEVICE_CALL(nvmlDeviceGetMinorNumber, (Device device, unsigned *minor), SET(mino
 DEVICE_CALL(nvmlDeviceGetUUID, (Device device, char *into, unsigned length), put_text(into, length, gpu->uuid))
 DEVICE_CALL(nvmlDeviceGetSerial, (Device device, char *into, unsigned length), put_text(into, length, gpu->serial))
 DEVICE_CALL(nvmlDeviceGetName, (Device device, char *into, unsigned length), put_text(into, length, gpu->name))
+DEVICE_CALL(nvmlDeviceGetVbiosVersion, (Device device, char *into, unsigned length),
+            put_text(into, length, gpu->vbios))
 
 struct pci_info {
     char bus_id_legacy[16];

@@ -23,6 +23,7 @@ static const struct key gpu_keys[] = {
     GPU_KEY(serial, TEXT_KIND),
     GPU_KEY(name, TEXT_KIND),
     GPU_KEY(pci, TEXT_KIND),
+    GPU_KEY(vbios, TEXT_KIND),
     GPU_KEY(minor, UNSIGNED_KIND),
     GPU_KEY(temperature_c, UNSIGNED_KIND),
     GPU_KEY(slowdown_c, UNSIGNED_KIND),
@@ -47,6 +48,27 @@ static const struct key gpu_keys[] = {
     GPU_KEY(ecc_mode, UNSIGNED_KIND),
     GPU_KEY(persistence, UNSIGNED_KIND),
     GPU_KEY(nvlinks, UNSIGNED_KIND),
+    GPU_KEY(row_remap, UNSIGNED_KIND),
+    GPU_KEY(banks_low, UNSIGNED_KIND),
+    GPU_KEY(banks_none, UNSIGNED_KIND),
+    GPU_KEY(retired_single, UNSIGNED_KIND),
+    GPU_KEY(sram_threshold, UNSIGNED_KIND),
+    GPU_KEY(sram_uncorrected, UNSIGNED_KIND),
+    GPU_KEY(repair_channel, UNSIGNED_KIND),
+    GPU_KEY(repair_tpc, UNSIGNED_KIND),
+    GPU_KEY(unrepairable_memory, UNSIGNED_KIND),
+    GPU_KEY(ecc_pending, UNSIGNED_KIND),
+    GPU_KEY(mig, UNSIGNED_KIND),
+    GPU_KEY(mig_pending, UNSIGNED_KIND),
+    GPU_KEY(fabric_state, UNSIGNED_KIND),
+    GPU_KEY(fabric_status, UNSIGNED_KIND),
+    GPU_KEY(fabric_health, UNSIGNED_KIND),
+    GPU_KEY(pcie_gen, UNSIGNED_KIND),
+    GPU_KEY(pcie_gen_max, UNSIGNED_KIND),
+    GPU_KEY(pcie_width, UNSIGNED_KIND),
+    GPU_KEY(pcie_width_max, UNSIGNED_KIND),
+    GPU_KEY(pcie_replays, UNSIGNED_KIND),
+    GPU_KEY(power_limit_mw, UNSIGNED_KIND),
     GPU_KEY(lost, BOOL_KIND),
     {NULL, TEXT_KIND, 0},
 };
@@ -56,6 +78,7 @@ static const struct key node_keys[] = {
     NODE_KEY(nvml_version, TEXT_KIND),
     NODE_KEY(cuda_version, UNSIGNED_KIND),
     NODE_KEY(hang, BOOL_KIND),
+    NODE_KEY(count, UNSIGNED_KIND),
     {NULL, TEXT_KIND, 0},
 };
 
@@ -98,6 +121,34 @@ static void set_processes(struct gpu *gpu, const char *value) {
     }
 }
 
+/* nvlink_COUNTER = LINK:N LINK:N … */
+static void set_links(struct gpu *gpu, size_t offset, const char *value) {
+    for (const char *at = value; *at;) {
+        char *end;
+        unsigned link = (unsigned)strtoul(at, &end, 10);
+        if (end == at || *end != ':' || link >= MAX_LINKS)
+            return;
+        *(unsigned *)((char *)&gpu->links[link] + offset) = (unsigned)strtoul(end + 1, &end, 10);
+        for (at = end; isspace((unsigned char)*at); at++)
+            ;
+    }
+}
+
+static void set_gpu(struct gpu *gpu, const char *name, const char *value) {
+    if (strcmp(name, "processes") == 0)
+        set_processes(gpu, value);
+    else if (strcmp(name, "nvlink_replays") == 0)
+        set_links(gpu, offsetof(struct link, replays), value);
+    else if (strcmp(name, "nvlink_recoveries") == 0)
+        set_links(gpu, offsetof(struct link, recoveries), value);
+    else if (strcmp(name, "nvlink_crc") == 0)
+        set_links(gpu, offsetof(struct link, crc), value);
+    else if (strcmp(name, "nvlink_failed") == 0)
+        set_links(gpu, offsetof(struct link, failed), value);
+    else
+        set_key(gpu_keys, gpu, name, value);
+}
+
 /* SEQ = GPU TYPE DATA (numbers, hexadecimal allowed) */
 static void add_event(struct state *state, const char *seq, const char *value) {
     if (state->n_events == MAX_EVENTS)
@@ -112,7 +163,7 @@ static void add_event(struct state *state, const char *seq, const char *value) {
         state->events[state->n_events++] = event;
 }
 
-/* fail.CALL = CODE in [node]: that call returns the code */
+/* fail.CALL = CODE in [node]: that call returns the code; fail.CALL@INDEX: for that GPU alone */
 static void set_node(struct state *state, const char *name, const char *value) {
     if (strncmp(name, "fail.", 5) != 0) {
         set_key(node_keys, state, name, value);
@@ -166,10 +217,8 @@ bool state_parse(const char *path, struct state *into) {
             set_node(into, name, value);
         else if (section == EVENTS)
             add_event(into, name, value);
-        else if (section == GPU && strcmp(name, "processes") == 0)
-            set_processes(gpu, value);
         else if (section == GPU)
-            set_key(gpu_keys, gpu, name, value);
+            set_gpu(gpu, name, value);
     }
     fclose(file);
     return complete;

@@ -26,17 +26,22 @@ class GpuState:
     pci: str
     """Bus id as NVML prints it: ``00000000:10:00.0``."""
     name: str = "NVIDIA H100 80GB HBM3"
+    vbios: str = "96.00.74.00.01"
     lost: bool = False
     temperature_c: int = 34
     slowdown_c: int = 87
     shutdown_c: int = 92
     power_mw: int = 70_000
+    power_limit_mw: int = 700_000
     utilisation_percent: int = 0
     memory_total: int = 80 * _GIB
     memory_used: int = 0
     clock_event_reasons: int = 0x1
     persistence: int = 1
+    mig: int = 0
+    mig_pending: int = 0
     ecc_mode: int = 1
+    ecc_pending: int = 1
     ecc_corrected_volatile: int = 0
     ecc_uncorrected_volatile: int = 0
     ecc_corrected_aggregate: int = 0
@@ -45,12 +50,40 @@ class GpuState:
     remap_uncorrected: int = 0
     remap_pending: int = 0
     remap_failed: int = 0
+    row_remap: int = 1
+    """0: a part from before Ampere, which retires pages instead."""
+    banks_low: int = 0
+    banks_none: int = 0
     retired_pages: int = 0
+    """Because of double-bit errors."""
+    retired_single: int = 0
     retired_pending: int = 0
+    sram_threshold: int = 0
+    sram_uncorrected: int = 0
+    repair_channel: int = 0
+    repair_tpc: int = 0
+    unrepairable_memory: int = 0
     recovery_action: int = 0
     """NVML's number: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover IMEX."""
     nvlinks: int = 18
     nvlink_down: int = 0
+    nvlink_replays: str = ""
+    """``LINK:COUNT`` pairs, separated by spaces; so are the next three."""
+    nvlink_recoveries: str = ""
+    nvlink_crc: str = ""
+    nvlink_failed: str = ""
+    """Recoveries that failed."""
+    fabric_state: int = 3
+    """0 not supported, 1 not started, 2 in progress, 3 completed."""
+    fabric_status: int = 0
+    """An NVML return code."""
+    fabric_health: int = 0x1AA
+    """Four two-bit fields that say no fault (2), and the configuration's, which says none (1)."""
+    pcie_gen: int = 5
+    pcie_gen_max: int = 5
+    pcie_width: int = 16
+    pcie_width_max: int = 16
+    pcie_replays: int = 0
     processes: str = ""
     """``PID:BYTES`` pairs, separated by spaces."""
 
@@ -79,8 +112,11 @@ class NvmlState:
     cuda_version: int = 13000
     hang: bool = False
     """Every call blocks until this is false again."""
+    count: int = 0
+    """What NVML says of the number of GPUs, where it lies; 0: the truth."""
     fail: dict[str, int] = field(default_factory=dict)
-    """Call → NVML return code, e.g. ``nvmlInit`` → 18 or ``field230`` → 3 (names without ``_v2``)."""
+    """Call → NVML return code, e.g. ``nvmlInit`` → 18 or ``field230`` → 3 (names without ``_v2``); ``nvmlDeviceGetUUID@3``: for
+    the GPU of that index alone."""
     events: tuple[Event, ...] = ()
 
 
@@ -125,6 +161,7 @@ def render(state: NvmlState) -> str:
         f"nvml_version = {state.nvml_version}",
         f"cuda_version = {state.cuda_version}",
         f"hang = {int(state.hang)}",
+        f"count = {state.count}",
         *(f"fail.{call} = {code}" for call, code in sorted(state.fail.items())),
     ]
     for index, gpu in enumerate(state.gpus):
@@ -169,6 +206,7 @@ def _state(node: dict[str, str], gpus: list[dict[str, str]], events: dict[str, s
         nvml_version=node["nvml_version"],
         cuda_version=int(node["cuda_version"]),
         hang=_bool(node["hang"]),
+        count=int(node.get("count", "0")),
         fail={key[5:]: int(value) for key, value in node.items() if key.startswith("fail.")},
         events=tuple(_event(seq, value) for seq, value in events.items()),
     )

@@ -1,0 +1,109 @@
+"""What NVML says of one GPU that changes seldom, or takes many calls: read about once a minute. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_checks.reading import Reading
+
+COUNTERS = ("replays", "recoveries", "crc_errors", "failed_recoveries", "integrity_errors")
+"""Names of the counters of one NVLink, in the order in which the child sends them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NvLink:
+    """One NVLink of a GPU, by its number in :attr:`GpuDetails.links`. A counter that this part does not have is None."""
+
+    active: bool | None = None
+    """None: it could not be asked."""
+    replays: int | None = None
+    recoveries: int | None = None
+    """How often the link had to be trained again; on NVLink 5 every recovery event."""
+    crc_errors: int | None = None
+    failed_recoveries: int | None = None
+    """NVLink 5 only."""
+    integrity_errors: int | None = None
+    """Local link integrity, NVLink 5 only."""
+
+    @classmethod
+    def from_wire(cls, raw: Sequence[Any]) -> NvLink:
+        """From the child's form: ``[active, counter, …]``."""
+        active, *counters = raw
+        numbers = dict(zip(COUNTERS, (None if value is None else int(value) for value in counters), strict=True))
+        return cls(active=None if active is None else bool(active), **numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDetails:
+    """The slow readings of one GPU."""
+
+    name: str = ""
+    """As NVML prints it; empty: not told."""
+    vbios: str = ""
+    links: tuple[NvLink, ...] = ()
+    link_count: Reading = Reading()
+    """How many NVLinks the part has; unsupported: none."""
+    pids: tuple[int, ...] = ()
+    """Processes that compute on the GPU."""
+    process_count: Reading = Reading()
+    fabric_state: Reading = Reading()
+    """0 not supported, 1 not started, 2 in progress, 3 completed."""
+    fabric_status: Reading = Reading()
+    """NVML's return code of the registration with the fabric; 0: success."""
+    fabric_health: Reading = Reading()
+    """Mask of small fields, see ``gpu.fabric``."""
+    pcie_gen: Reading = Reading()
+    pcie_gen_max: Reading = Reading()
+    """Of GPU and slot together."""
+    pcie_width: Reading = Reading()
+    pcie_width_max: Reading = Reading()
+    pcie_replays: Reading = Reading()
+    """Counts on over the life of the driver."""
+    temperature_margin_c: Reading = Reading()
+    """Degrees until the hardware slows down."""
+    persistence: Reading = Reading()
+    mig: Reading = Reading()
+    mig_pending: Reading = Reading()
+    ecc_mode: Reading = Reading()
+    ecc_mode_pending: Reading = Reading()
+    ecc_corrected_aggregate: Reading = Reading()
+    """Over the GPU's life."""
+    ecc_uncorrected_aggregate: Reading = Reading()
+    sram_threshold: Reading = Reading()
+    """1: the GPU has seen more uncorrectable errors of its SRAM than NVIDIA allows."""
+    sram_uncorrected: Reading = Reading()
+    banks_max: Reading = Reading()
+    """Banks of memory with all spare rows; the next ones with most, some, few and none."""
+    banks_high: Reading = Reading()
+    banks_partial: Reading = Reading()
+    banks_low: Reading = Reading()
+    banks_none: Reading = Reading()
+    retired_single: Reading = Reading()
+    """Pages retired because of single-bit errors; parts without row remap only."""
+    retired_double: Reading = Reading()
+    retired_pending: Reading = Reading()
+    repair_channel: Reading = Reading()
+    """1: a memory channel is repaired at the next reboot."""
+    repair_tpc: Reading = Reading()
+    unrepairable_memory: Reading = Reading()
+    power_mw: Reading = Reading()
+    power_limit_mw: Reading = Reading()
+    utilisation_percent: Reading = Reading()
+
+    @classmethod
+    def from_wire(cls, raw: Mapping[str, Any]) -> GpuDetails:
+        """From the child's answer. Raises TypeError or ValueError for anything else."""
+        return cls(
+            name=str(raw.get("name") or ""),
+            vbios=str(raw.get("vbios") or ""),
+            links=tuple(NvLink.from_wire(link) for link in raw.get("links") or ()),
+            pids=tuple(int(pid) for pid in raw.get("pids") or ()),
+            **{name: Reading.from_wire(raw.get(name)) for name in _READINGS},
+        )
+
+
+_READINGS = tuple(
+    name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading)
+)
