@@ -1,0 +1,120 @@
+"""``efa.admin``: does each EFA device answer its driver?
+
+Commands without a completion mean that the firmware did not answer. Keep-alives alone are no proof of death: only when commands were
+submitted and none completed meanwhile is the device taken for dead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast_checks import counter_rules
+from holdfast_checks.counter_rules import Rule
+from holdfast_checks.probes.rdma import device_counters, efa_devices
+from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+CHECK_ID = "efa.admin"
+KEEP_ALIVE_S = 10.0
+_NVSENTINEL = "NVSentinel PR #1750"
+RULES = (
+    Rule(
+        "no_completion_cmds",
+        0,
+        "the device's firmware did not answer a command",
+        f"{_NVSENTINEL}: any is fatal; linux-rdma/perftest#113 shows 0 on a sound device",
+        Severity.FATAL,
+        Remedy.REBOOT,
+        event=True,
+    ),
+    Rule("cmds_err", 10 / 60, "the device refuses commands", f"{_NVSENTINEL}: 10 a minute", at_least=5),
+)
+_ALIVE = ("keep_alive_rcvd", "submitted_cmds", "completed_cmds")
+_WANTED = (*(rule.counter for rule in RULES), *_ALIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Counters and PCI addresses by device."""
+
+    counters: Mapping[str, Mapping[str, int]]
+    pci: Mapping[str, str | None]
+
+
+def gather(context: Context) -> Facts:
+    """Raises NotApplicable without EFA devices."""
+    sysfs = context.settings.sysfs
+    devices = efa_devices(sysfs)
+    if not devices:
+        raise NotApplicable("this node has no EFA device")
+    counters = {device.name: device_counters(sysfs, device.name, _WANTED) for device in devices}
+    return Facts(counters, {device.name: device.pci for device in devices})
+
+
+def judge(change: Change) -> tuple[Result, ...]:
+    """One result a device; counters that could not be read are UNKNOWN."""
+    now: Facts = change.now.facts
+    before: Mapping[str, Mapping[str, int]] = change.before.facts.counters if change.before is not None else {}
+    return tuple(
+        _judge_one(name, now.pci[name], before.get(name), counters, change.seconds)
+        for name, counters in now.counters.items()
+    )
+
+
+def _judge_one(
+    name: str, pci: str | None, before: Mapping[str, int] | None, now: Mapping[str, int], seconds: float
+) -> Result:
+    if not now:
+        return Result(CHECK_ID, Verdict.UNKNOWN, name, summary=f"{name}: shows no counters", pci=pci)
+    grown = counter_rules.growth(before, now)
+    result = counter_rules.judge(CHECK_ID, name, pci, RULES, grown, seconds)
+    if result.severity is Severity.FATAL or grown is None or before is None or seconds < KEEP_ALIVE_S:
+        return result
+    return _without_keep_alive(name, pci, before, grown, seconds) or result
+
+
+def _without_keep_alive(
+    name: str, pci: str | None, before: Mapping[str, int], grown: Mapping[str, int], seconds: float
+) -> Result | None:
+    """None: it lives, or it never sent keep-alives, or nobody asked it anything meanwhile."""
+    submitted = grown.get("submitted_cmds", 0)
+    if before.get("keep_alive_rcvd", 0) == 0 or grown.get("keep_alive_rcvd") != 0 or submitted == 0:
+        return None
+    completed = grown.get("completed_cmds", 0)
+    dead = completed == 0
+    text = "none completed: it is dead" if dead else f"{completed} completed"
+    return Result(
+        CHECK_ID,
+        Verdict.FAILED if dead else Verdict.DEGRADED,
+        name,
+        code="dead" if dead else "keep_alive",
+        severity=Severity.FATAL if dead else Severity.WARNING,
+        remedy=Remedy.REBOOT if dead else Remedy.NONE,
+        summary=f"{name}: no keep-alive for {seconds:.0f} s, {submitted} commands submitted, {text}",
+        evidence={"submitted": submitted, "completed": completed, "seconds": round(seconds, 1)},
+        pci=pci,
+        sticky=True,
+    )
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="EFA devices answer their driver",
+    needs=frozenset({Need.NETWORK}),
+    interval_s=30,
+    cost=Cost.PASSIVE,
+    severity=Severity.FATAL,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    compares=True,
+    thresholds=(
+        *counter_rules.thresholds(RULES),
+        Threshold(
+            "no keep-alive",
+            KEEP_ALIVE_S,
+            "s",
+            "linux-rdma/perftest#113: 91 keep-alives beside 42 commands; the time is our own choice",
+        ),
+    ),
+)

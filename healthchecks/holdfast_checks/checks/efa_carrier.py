@@ -1,0 +1,76 @@
+"""``efa.carrier``: has the network device of an EFA adapter its carrier? The EFA port's own state is a constant in the driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_checks.probes.netdev import Link, link
+from holdfast_checks.probes.rdma import Device, efa_devices, netdevs
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+CHECK_ID = "efa.carrier"
+POLLS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Each EFA device with its network devices; EFA-only adapters have none."""
+
+    adapters: tuple[tuple[Device, tuple[Link, ...]], ...]
+
+
+def gather(context: Context) -> Facts:
+    """Raises NotApplicable without EFA devices."""
+    sysfs = context.settings.sysfs
+    devices = efa_devices(sysfs)
+    if not devices:
+        raise NotApplicable("this node has no EFA device")
+    found = ((device, (link(sysfs, name) for name in netdevs(sysfs, device.name))) for device in devices)
+    return Facts(tuple((device, tuple(one for one in links if one is not None)) for device, links in found))
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """One result an adapter."""
+    return tuple(_judge_one(device, links) for device, links in facts.adapters)
+
+
+def _judge_one(device: Device, links: tuple[Link, ...]) -> Result:
+    wanted = [one for one in links if one.wanted]
+    if not wanted:
+        why = "its network device was not brought up" if links else "an EFA-only adapter has no network device"
+        return Result(CHECK_ID, Verdict.SKIPPED, device.name, summary=f"{device.name}: {why}", pci=device.pci)
+    lost = [one.name for one in wanted if one.carrier is False]
+    if lost:
+        return Result(
+            CHECK_ID,
+            Verdict.DEGRADED,
+            device.name,
+            code="no_carrier",
+            severity=Severity.DEGRADED,
+            remedy=Remedy.REBOOT,
+            summary=f"{device.name}: {', '.join(lost)} has no carrier",
+            evidence={"netdev": ",".join(lost)},
+            pci=device.pci,
+            sticky=True,
+        )
+    if any(one.carrier is None for one in wanted):
+        return Result(
+            CHECK_ID, Verdict.UNKNOWN, device.name, summary=f"{device.name}: carrier not read", pci=device.pci
+        )
+    return Result(CHECK_ID, Verdict.OK, device.name, pci=device.pci, sticky=True)
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="Network devices of EFA adapters have their carrier",
+    needs=frozenset({Need.NETWORK}),
+    interval_s=15,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    hysteresis=(POLLS, POLLS),
+    thresholds=(Threshold("looks in a row", POLLS, "looks", "NVSentinel PR #1750 reads carrier; the number is ours"),),
+)

@@ -1,0 +1,172 @@
+"""``ib.port``: are the InfiniBand and RoCE ports up, and as fast as they were?
+
+A port that never was up is taken for one without a cable. What was up once is remembered over reboots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast_checks.probes import known as memory
+from holdfast_checks.probes.fabric import FabricPort, fabric_ports
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+CHECK_ID = "ib.port"
+_KNOWN = "ib_ports"
+POLLS = 3
+TOLERANCE = 0.99
+"""Rates are read as decimal numbers."""
+_WAITING = frozenset({"INIT", "ARMED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The ports, and what is known of them."""
+
+    ports: tuple[FabricPort, ...]
+    known: Mapping[str, float] = field(default_factory=dict)
+    """Ports that were up → the best rate they had, in Gb/s."""
+    expected_ports: int = 0
+    expected_rate_gbps: float = 0.0
+
+
+def gather(context: Context) -> Facts:
+    """Raises NotApplicable where such ports neither are nor were nor should be."""
+    settings = context.settings
+    ports = fabric_ports(context)
+    known = _rates(memory.load(settings.state_dir, _KNOWN))
+    expected = settings.network.expected_ib_ports
+    if not (ports or known or expected):
+        raise NotApplicable("no InfiniBand or RoCE device carries jobs' traffic here")
+    learned = learn(known, ports, expected)
+    if learned != known:
+        memory.save(settings.state_dir, _KNOWN, {name: f"{rate:g}" for name, rate in learned.items()})
+    return Facts(ports, known, expected, settings.network.expected_rate_gbps)
+
+
+def _rates(raw: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, rate in raw.items():
+        try:
+            found[name] = float(rate)
+        except ValueError:
+            continue
+    return found
+
+
+def learn(known: Mapping[str, float], ports: tuple[FabricPort, ...], expected: int) -> dict[str, float]:
+    """What to remember. As many ports up as there should be, or as there were under other names, replace what was known."""
+    up = {seen.name: max(seen.port.rate_gbps or 0.0, known.get(seen.name, 0.0)) for seen in ports if seen.port.up}
+    if (expected and len(up) >= expected) or (
+        len(up) >= len(known) and not known.keys() <= {one.name for one in ports}
+    ):
+        return up
+    return {**known, **up}
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """One result a port, and one for their number."""
+    results = [_judge_one(seen, facts) for seen in facts.ports]
+    results += _gone(facts)
+    bad = sum(result.bad and result.code != "slow" for result in results)
+    return (*results, *_number(facts, bad))
+
+
+def _judge_one(seen: FabricPort, facts: Facts) -> Result:
+    port, name = seen.port, seen.name
+    if not port.state:
+        return Result(
+            CHECK_ID, Verdict.UNKNOWN, name, summary=f"{name}: its state could not be read", pci=seen.device.pci
+        )
+    if port.up:
+        wanted = facts.expected_rate_gbps or facts.known.get(name, 0.0)
+        rate = port.rate_gbps
+        if rate is not None and rate < wanted * TOLERANCE:
+            text = f"runs at {rate:g} Gb/s, not at {wanted:g}"
+            return _finding(seen, "slow", Severity.DEGRADED, text)
+        return Result(CHECK_ID, Verdict.OK, name, summary=f"{rate or 0:g} Gb/s", pci=seen.device.pci, sticky=True)
+    if name not in facts.known:
+        why = f"{name}: never was up ({port.state}, {port.phys_state}): taken for a port without a cable"
+        return Result(CHECK_ID, Verdict.SKIPPED, name, summary=why, pci=seen.device.pci)
+    if port.state in _WAITING:
+        text = f"the cable is there, the subnet manager has not made it active ({port.state})"
+        return _finding(seen, "not_active", Severity.DEGRADED, text)
+    return _finding(seen, "down", Severity.FATAL, f"is down ({port.state}, {port.phys_state})")
+
+
+def _finding(seen: FabricPort, code: str, severity: Severity, text: str) -> Result:
+    port = seen.port
+    return Result(
+        CHECK_ID,
+        Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED,
+        seen.name,
+        code=code,
+        severity=severity,
+        remedy=Remedy.HUMAN,
+        summary=f"{seen.name}: {text}",
+        evidence={
+            "state": port.state,
+            "phys_state": port.phys_state,
+            "rate_gbps": port.rate_gbps or 0.0,
+            "link_layer": port.link_layer,
+        },
+        pci=seen.device.pci,
+        sticky=True,
+    )
+
+
+def _gone(facts: Facts) -> Iterator[Result]:
+    """Known ports whose device is not there any more, unless others have taken their place."""
+    present = {seen.name for seen in facts.ports}
+    if not learn(facts.known, facts.ports, facts.expected_ports).keys() >= facts.known.keys():
+        return
+    for name in facts.known.keys() - present:
+        yield Result(
+            CHECK_ID,
+            Verdict.FAILED,
+            name,
+            code="gone",
+            severity=Severity.FATAL,
+            remedy=Remedy.REBOOT,
+            summary=f"{name}: the device is gone",
+            sticky=True,
+        )
+
+
+def _number(facts: Facts, bad: int) -> Iterator[Result]:
+    if not facts.expected_ports:
+        return
+    up = sum(seen.port.up for seen in facts.ports)
+    evidence = {"up": up, "expected": facts.expected_ports}
+    if up + bad >= facts.expected_ports:
+        yield Result(CHECK_ID, Verdict.OK, summary=f"{up} ports up", evidence=evidence, sticky=True)
+        return
+    yield Result(
+        CHECK_ID,
+        Verdict.DEGRADED,
+        code="missing",
+        severity=Severity.DEGRADED,
+        remedy=Remedy.HUMAN,
+        summary=f"{up} ports up, expected are {facts.expected_ports}",
+        evidence=evidence,
+        sticky=True,
+    )
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="InfiniBand and RoCE ports are up and at speed",
+    needs=frozenset({Need.NETWORK}),
+    interval_s=10,
+    cost=Cost.PASSIVE,
+    severity=Severity.FATAL,
+    remedy=Remedy.HUMAN,
+    gather=gather,
+    judge=judge,
+    hysteresis=(POLLS, POLLS),
+    thresholds=(
+        Threshold("looks in a row", POLLS, "looks", "gpud counts downs from 25 s on; NVSentinel: gone for 3 polls"),
+        Threshold("rate", TOLERANCE, "of the best", "gpud: expected ports x rate; AzNHC: 400 Gb/s"),
+    ),
+)

@@ -1,0 +1,95 @@
+"""``net.ethernet``: does the network device of the default route keep its carrier? What happened while it was away is told later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast_checks import link_history
+from holdfast_checks.link_history import LinkHistory, observe, trouble
+from holdfast_checks.probes.fabric import management_devices
+from holdfast_checks.probes.netdev import Link, link
+from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+CHECK_ID = "net.ethernet"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The devices with their histories, by name."""
+
+    links: Mapping[str, Link]
+    histories: Mapping[str, LinkHistory]
+    now_s: float
+    quiet_s: float
+
+
+def gather(context: Context) -> Facts:
+    """Raises NotApplicable without a default route through a device of this machine."""
+    settings = context.settings
+    found = (link(settings.sysfs, name) for name in sorted(management_devices(settings)))
+    links = {one.name: one for one in found if one is not None}
+    if not links:
+        raise NotApplicable("no network device of this node has the default route")
+    before: Mapping[str, LinkHistory] = {} if context.before is None else context.before.facts.histories
+    now_s = time.monotonic()
+    histories = {
+        name: observe(before.get(name, LinkHistory()), one.carrier if one.wanted else None, one.losses, now_s)
+        for name, one in links.items()
+    }
+    return Facts(links, histories, now_s, settings.network.flap_quiet_min * 60)
+
+
+def judge(change: Change) -> tuple[Result, ...]:
+    """One result a device: a bond goes on with one member, so that a warning is all."""
+    facts: Facts = change.now.facts
+    return tuple(_judge_one(one, facts.histories[name], facts) for name, one in facts.links.items())
+
+
+def _judge_one(one: Link, history: LinkHistory, facts: Facts) -> Result:
+    found = trouble(history, facts.now_s, facts.quiet_s)
+    if one.wanted and one.carrier is False and history.seen_up:
+        return _finding(one.name, "no_carrier", "has lost its carrier", found.losses)
+    if found.code:
+        return _finding(one.name, "flapping", f"has lost its carrier {found.losses} times", found.losses)
+    if one.carrier is None and one.wanted:
+        return Result(CHECK_ID, Verdict.UNKNOWN, one.name, summary=f"{one.name}: carrier not read")
+    return Result(CHECK_ID, Verdict.OK, one.name, sticky=True)
+
+
+def _finding(name: str, code: str, text: str, losses: int) -> Result:
+    return Result(
+        CHECK_ID,
+        Verdict.DEGRADED,
+        name,
+        code=code,
+        severity=Severity.WARNING,
+        summary=f"{name}: {text}",
+        evidence={"losses": losses},
+        sticky=True,
+    )
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="The default route's network device keeps its carrier",
+    needs=frozenset({Need.NETWORK}),
+    interval_s=30,
+    cost=Cost.PASSIVE,
+    severity=Severity.WARNING,
+    remedy=Remedy.NONE,
+    gather=gather,
+    judge=judge,
+    compares=True,
+    thresholds=(
+        Threshold(
+            "flapping from",
+            link_history.FLAPS,
+            "losses",
+            "GCM: lost carrier on Ethernet is a warning; NVSentinel: carrier_changes > 2",
+        ),
+        Threshold("quiet again after", 60, "min", "our own choice; network.flap_quiet_min"),
+    ),
+)

@@ -1,0 +1,74 @@
+"""InfiniBand and RoCE ports that carry jobs' traffic: without EFA, without bridges of NVSwitch boards, without the management network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from holdfast_checks.catalog.instance_types import lookup
+from holdfast_checks.probes import rdma
+from holdfast_checks.probes import sysfs as files
+from holdfast_checks.probes.netdev import default_route, with_lower
+from holdfast_checks.probes.rdma import EFA_DRIVER, Device, Port
+from holdfast_checks.registry import Context, NotApplicable
+from holdfast_checks.settings import Settings
+
+_EC2 = "Amazon EC2"
+
+
+@dataclass(frozen=True, slots=True)
+class FabricPort:
+    """One port of one device."""
+
+    device: Device
+    port: Port
+
+    @property
+    def name(self) -> str:
+        """``mlx5_0/1``."""
+        return f"{self.device.name}/{self.port.number}"
+
+
+def fabric_ports(context: Context) -> tuple[FabricPort, ...]:
+    """The ports to look at. Raises NotApplicable, with the reason, where there are none by nature."""
+    settings = context.settings
+    found = [device for device in rdma.devices(settings.sysfs) if device.driver != EFA_DRIVER]
+    if found and _on_ec2(settings):
+        raise NotApplicable(f"EC2 has no InfiniBand: the {len(found)} RDMA devices beside EFA manage NVLink or nothing")
+    kept = [device for device in found if not _passed_over(device, settings)]
+    kept = _without_management(kept, settings)
+    return tuple(FabricPort(device, port) for device in kept for port in rdma.ports(settings.sysfs, device.name))
+
+
+def management_devices(settings: Settings) -> frozenset[str]:
+    """Network devices that the default route needs."""
+    named = settings.network.default_route_device
+    return with_lower({named}, settings.sysfs) if named else default_route(settings.proc, settings.sysfs)
+
+
+def _on_ec2(settings: Settings) -> bool:
+    if lookup(settings.instance_type) is not None or rdma.efa_devices(settings.sysfs):
+        return True
+    return files.text(settings.sysfs / "class/dmi/id/sys_vendor") == _EC2
+
+
+def _passed_over(device: Device, settings: Settings) -> bool:
+    if any(fnmatchcase(device.name, pattern) for pattern in settings.network.ignore_devices):
+        return True
+    return rdma.is_bridge(settings.sysfs, device.name)
+
+
+def _without_management(devices: list[Device], settings: Settings) -> list[Device]:
+    """Ordered by cost: most nodes' RDMA devices have no network device of the default route, and the route is read once."""
+    netdevs = {device.name: set(rdma.netdevs(settings.sysfs, device.name)) for device in devices}
+    if not any(netdevs.values()):
+        return devices
+    management = management_devices(settings)
+    return [device for device in devices if not netdevs[device.name] & management]
+
+
+def losses(sysfs: Path, seen: FabricPort) -> int | None:
+    """How often the port's link went down, by its own count."""
+    counted = rdma.port_counters(sysfs, seen.device.name, seen.port.number, {"counters": ("link_downed",)})
+    return counted.get("link_downed")

@@ -1,0 +1,40 @@
+"""What this node has shown of itself, kept in small files over restarts and reboots, so that what is gone can still be named."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+
+def load(state_dir: Path | None, name: str) -> dict[str, str]:
+    """What :func:`save` wrote; nothing where there is no folder, no file, or a file that is none of ours."""
+    if state_dir is None:
+        return {}
+    path = state_dir / f"{name}.json"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        log.warning("event=known_unreadable path=%s error=%r effect=learned_anew", path, error)
+        return {}
+    return {str(key): str(value) for key, value in raw.items()} if isinstance(raw, dict) else {}
+
+
+def save(state_dir: Path | None, name: str, known: Mapping[str, str]) -> None:
+    """Replace the file as a whole. What cannot be written is logged: it will be learned again."""
+    if state_dir is None:
+        return
+    path = state_dir / f"{name}.json"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    try:
+        temporary.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        log.warning("event=known_unwritable path=%s error=%r", path, error)
