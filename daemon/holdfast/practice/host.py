@@ -10,6 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
+from holdfast.practice.hardware import dcgm
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import STATE_FILE
 
@@ -71,6 +72,7 @@ class Host:
         write_atomically(self.folder / "generation", f"{generation}\n")
         write_atomically(self.folder / "instance_id", f"{instance_id}\n")
         self.reset_gpus()
+        dcgm.install(self.folder)
         self.boot()
 
     def reset_gpus(self) -> None:

@@ -62,6 +62,7 @@ def write_agent_config(
         "slurm_conf": str(practice.slurm_conf),
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
+        "dcgm": {"dcgmi": str(folder / "dcgmi")},
         "disabled_checks": [] if serves else ["host.slurmd"],
     }
     write_atomically(folder / "agent.toml", tomli_w.dumps(table))

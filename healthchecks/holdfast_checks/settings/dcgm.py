@@ -12,3 +12,7 @@ class DcgmSettings:
     """Table ``[dcgm]`` of ``agent.toml``."""
 
     dcgmi: str = setting("dcgmi", "The command dcgmi.")
+    group: int = setting(0, "DCGM's group of GPUs whose health is asked; 0: all GPUs.", low=0)
+    health_deadline_s: float = setting(
+        30.0, "A health question without an answer by then is unknown.", low=0.5, high=300
+    )
