@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.model.action import SendOrder, SetDown
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.provider import FULL, NOTHING
+from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
 
 BLIND = replace(FULL, status=False)
@@ -181,3 +183,36 @@ def test_a_job_that_fails_before_its_nodes_down_takes_effect_is_requeued_by_us()
     assert ("set_down", "n1") in site.slurm.calls
     assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
     assert site.slurm.requeued[(job.job_id, 0)] == 1
+
+
+@pytest.mark.parametrize("hurt_before", [False, True])
+def test_survivors_are_told_of_leftover_steps_at_the_down_itself(hurt_before: bool) -> None:
+    """The grace is waited out on the node, once; nothing else stands between the DOWN and the order."""
+    policy = replace(POLICY, death=replace(POLICY.death, end_leftover_steps=True))
+    site = Site(4, can=BLIND, policy=policy)
+    job = site.slurm.submit(2, exclusive=True)
+    site.run(2)
+    site.machine("n1").cut_off = True
+    site.run(40)
+    if hurt_before:  # the job's recovery is of another incident than the one that becomes dead
+        site.fault("n2")
+        site.run(2)
+    site.machine("n1").powered = False
+    site.run(60)
+    assert job.restarts == 1
+    (down,) = [i for i in site.store.intents() if isinstance(i.action, SetDown)]
+    (order,) = [i for i in site.store.intents() if "/end_step/" in i.key]
+    assert order.key == f"{site.incident('n1').id}/SendOrder/end_step/n2.{job.job_id}r0/1"
+    assert order.planned_at == down.finished_at
+    assert isinstance(order.action, SendOrder)
+    assert order.action.args == {"job_id": job.job_id, "grace_s": 1.5, "wait_s": 5.0}
+
+
+def test_no_step_is_ended_without_a_down() -> None:
+    policy = replace(POLICY, death=replace(POLICY.death, end_leftover_steps=True))
+    site = Site(4, policy=policy)
+    job = _training(site, fenced=True)
+    site.fault("n1")
+    site.run(30)
+    assert job.restarts == 1
+    assert [i for i in site.store.intents() if "/end_step/" in i.key] == []

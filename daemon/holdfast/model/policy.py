@@ -40,7 +40,7 @@ class DeathPolicy:
     reprobe_s: float = 20.0
     """Pause between two rounds of questions about a node that stays silent."""
     leftover_grace_s: float = 1.5
-    """A survivor's slurmstepd of a COMPLETING job without tasks is left over after this long (facts: measured)."""
+    """A survivor's slurmstepd of a COMPLETING job is left over after this long without a task (facts: measured)."""
     end_leftover_steps: bool = False
     """Let survivors' agents end slurmstepd left over of a COMPLETING job after a DOWN (facts: saves about 60 s)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
 from holdfast.controller.decide.part import Part
@@ -12,6 +12,10 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 
 _ORDER_LIFE_S = 10.0
+_TASKS_END_S = 5.0
+"""So long an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
+_MANY = 64
+"""Nodes of a job above which only those are asked that are COMPLETING still after the grace."""
 
 
 def ask_witnesses(world: World) -> Part:
@@ -72,27 +76,39 @@ def _peers(world: World, view: ClusterView, node: str) -> list[str]:
 
 
 def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
-    """After a DOWN a survivor's slurmstepd can wait a minute for the dead node's word; it holds the whole job COMPLETING."""
+    """After a DOWN a survivor's slurmstepd can wait a minute for the dead node's word; it holds the whole job COMPLETING.
+
+    The order goes out at once: the agent itself waits until the step's tasks are gone and the grace is over."""
     # Restarts grows at the DOWN itself: the recovery is RESTARTING while the old run is still COMPLETING.
     if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or not recovery.via_down:
         return []
     job = view.jobs.get(recovery.job.job_id)
-    incident = world.book.incidents.get(recovery.incident_id)
-    if job is None or incident is None or job.state != "COMPLETING":
+    if job is None or job.state != "COMPLETING":
         return []
-    down = facts.done(world.book.attempts(incident.id, f"SetDown/{incident.node}"))
-    grace = timedelta(seconds=world.policy.death.leftover_grace_s)
-    if down is None or down.finished_at is None or world.now - down.finished_at < grace:
-        return []
-    proposals = []
-    for name in job.nodes:
-        agent = facts.agent_of(world, name)
-        step = f"SendOrder/end_step/{name}.{job.key.job_id}r{recovery.restarts_before}"
-        busy = name in view.nodes and view.nodes[name].completing
-        if name == incident.node or agent is None or not busy or world.book.attempts(incident.id, step):
+    grace_s = world.policy.death.leftover_grace_s
+    for incident in world.book.open_incidents():
+        down = _down_of(world, incident, recovery)
+        if down is None or (len(job.nodes) > _MANY and world.now - down < timedelta(seconds=grace_s)):
             continue
-        args = {"job_id": job.key.job_id, "grace_s": world.policy.death.leftover_grace_s}
-        action = SendOrder(name, agent.instance_id, agent.boot_id, Verb.END_STEP, _ORDER_LIFE_S, args)
-        reason = f"job {job.key.job_id} is COMPLETING after node {incident.node} was set DOWN; a leftover step on {name} holds it"
-        proposals.append(Proposal(incident.id, step, action, reason))
-    return proposals
+        args = {"job_id": job.key.job_id, "grace_s": grace_s, "wait_s": _TASKS_END_S}
+        survivors = [n for n in job.nodes if n != incident.node and n in view.nodes and view.nodes[n].completing]
+        reason = (
+            f"job {job.key.job_id} is COMPLETING after node {incident.node} was set DOWN; a leftover step may hold it"
+        )
+        proposals = []
+        for name in survivors:
+            agent = facts.agent_of(world, name)
+            step = f"SendOrder/end_step/{name}.{job.key.job_id}r{recovery.restarts_before}"
+            if agent is not None and not world.book.attempts(incident.id, step):
+                action = SendOrder(name, agent.instance_id, agent.boot_id, Verb.END_STEP, _ORDER_LIFE_S, args)
+                proposals.append(Proposal(incident.id, step, action, reason))
+        return proposals
+    return []
+
+
+def _down_of(world: World, incident: Incident, recovery: Recovery) -> datetime | None:
+    """When the dead node of this incident was set DOWN under that run; None: it was not."""
+    if not incident.dead or incident.node not in recovery.nodes_before:
+        return None
+    down = facts.done(world.book.attempts(incident.id, f"SetDown/{incident.node}"))
+    return down.finished_at if down is not None else None
