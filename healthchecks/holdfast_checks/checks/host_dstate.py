@@ -1,0 +1,76 @@
+"""``host.dstate``: is a process stuck in the kernel?
+
+One in state D cannot be killed. A training job that reads much is in D at many looks; stuck is one that has not run once in between. Whose
+fault it is, is on its kernel stack: the GPU driver's is cured by a reboot only, a file server's is not this node's fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.per_host import bad, good
+from holdfast_checks.probes.dstate import Stuck, Watch
+from holdfast_checks.probes.procfs import short_list
+from holdfast_checks.registry import Check, Context, Cost, Need, Threshold
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
+
+CHECK_ID = "host.dstate"
+LOOKS = 5
+_DRIVERS = frozenset(
+    {"nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_fs", "gdrdrv", "efa", "ib_uverbs"}
+)
+_DRIVER_PROCESS = "nvidia"
+_WATCHES: dict[Path, Watch] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Who has been stuck for :data:`LOOKS` looks or longer."""
+
+    stuck: tuple[Stuck, ...]
+
+
+def gather(context: Context) -> Facts:
+    """Each run is one look. Raises NotGathered, OSError."""
+    proc = context.settings.host.proc
+    return Facts(_WATCHES.setdefault(proc, Watch()).look(proc, LOOKS))
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """One finding for the node: hundreds of processes wait for one thing."""
+    if not facts.stuck:
+        return (good(CHECK_ID, "no process is stuck in the kernel"),)
+    in_driver = [process for process in facts.stuck if _in_driver(process)]
+    if in_driver:
+        return (_finding(in_driver, "driver", Severity.DEGRADED, Remedy.REBOOT),)
+    return (_finding(list(facts.stuck), "stuck", Severity.WARNING, Remedy.NONE),)
+
+
+def _in_driver(process: Stuck) -> bool:
+    """By its stack. Where that cannot be read, by its name, which only root's processes are believed."""
+    if process.stack_known:
+        return not _DRIVERS.isdisjoint(process.modules)
+    return process.uid == 0 and process.name.startswith(_DRIVER_PROCESS)
+
+
+def _finding(stuck: list[Stuck], code: str, severity: Severity, remedy: Remedy) -> Result:
+    modules = short_list(dict.fromkeys(module for process in stuck for module in process.modules))
+    where = f" in {modules}" if modules else ""
+    names = short_list(f"{process.name} ({process.pid})" for process in stuck)
+    summary = f"stuck in the kernel{where} for {max(process.looks for process in stuck)} looks: {names}"
+    evidence: dict[str, Scalar] = {"processes": len(stuck), "pid": stuck[0].pid, "modules": modules}
+    return bad(CHECK_ID, code, severity, remedy, summary, NODE_COMPONENT, **evidence)
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="No process is stuck in the kernel",
+    needs=frozenset({Need.HOST}),
+    interval_s=60,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    thresholds=(Threshold("looks without having run", LOOKS, "looks", "gpud: D at 5 looks, one a minute"),),
+)

@@ -1,0 +1,165 @@
+"""``host.mounts``: are the file systems of jobs mounted, and do they answer?
+
+A mount is asked by a child (``stat --file-system``, which goes to the server and not to a cache), so that a server that is away hangs the
+child alone; one that cannot be killed is left, and no second one is started for that mount."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast_checks.manifest import manifest_of
+from holdfast_checks.per_host import bad, good
+from holdfast_checks.probes.child import CHILDREN, Finished, Hung
+from holdfast_checks.probes.mounts import Mount, read_mounts
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.result import Remedy, Result, Severity
+from holdfast_checks.settings import HostSettings
+
+CHECK_ID = "host.mounts"
+K, N = 2, 3
+DEADLINE_S = HostSettings().mount_deadline_s
+MOST = 16
+"""Mounts that are asked without being named: a login node may have hundreds of users' homes."""
+_SMALL_FILE = ".holdfast-probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One mount point."""
+
+    path: str
+    wanted: bool
+    """It must be there."""
+    kind: str = ""
+    """The type that is expected; empty: any."""
+    mount: Mount | None = None
+    answer: Finished | Hung | None = None
+    """None: it was not asked, as it is not mounted."""
+    written: Finished | Hung | None = None
+    """None: the site does not want anything written there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Every place that was looked at."""
+
+    places: tuple[Place, ...]
+
+
+_asked_before: set[str] = set()
+"""Places that were mounted at an earlier look: one that was unmounted since then is told as well."""
+
+
+def gather(context: Context) -> Facts:
+    """Those that the site names, those of the manifest, and the network file systems that are mounted.
+
+    Raises NotApplicable where there is none, OSError without a mount table."""
+    settings = context.settings.host
+    table = {mount.path: mount for mount in read_mounts(settings.proc)}
+    manifest = manifest_of(context)
+    named = {**(manifest.mounts if manifest is not None else {}), **settings.mounts}
+    named.update({path: named.get(path, "") for path in settings.writable_mounts})
+    paths = [*named, *_others(table.values(), named)]
+    gone = sorted(_asked_before.difference(paths))
+    if not paths and not gone:
+        raise NotApplicable("no network file system is mounted, and no mount point is configured")
+    _asked_before.update(path for path in paths if path in table)
+    _asked_before.difference_update(gone)
+    places = [Place(path, path in named, named.get(path, ""), table.get(path)) for path in paths]
+    return Facts((*_asked(places, settings), *(Place(path, wanted=False) for path in gone)))
+
+
+def _others(mounts: Iterable[Mount], named: dict[str, str]) -> list[str]:
+    """Network file systems that nobody named, each server's export once."""
+    by_source: dict[str, str] = {}
+    for mount in sorted(mounts, key=lambda each: len(each.path)):
+        if mount.remote and mount.path not in named:
+            by_source.setdefault(mount.source, mount.path)
+    return sorted(by_source.values())[:MOST]
+
+
+def _asked(places: list[Place], settings: HostSettings) -> list[Place]:
+    """All at once: many servers that are away take no longer than one."""
+    answers: dict[str, Place | OSError] = {}
+
+    def ask(place: Place) -> None:
+        try:
+            answers[place.path] = _ask(place, settings)
+        except OSError as error:
+            answers[place.path] = error
+
+    threads = [threading.Thread(target=ask, args=(place,), daemon=True, name="mount") for place in places]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failed = [answer for answer in answers.values() if isinstance(answer, OSError)]
+    if failed:
+        raise failed[0]  # the command itself could not be started: nothing is known of any mount
+    return [answer for place in places if isinstance(answer := answers[place.path], Place)]
+
+
+def _ask(place: Place, settings: HostSettings) -> Place:
+    if place.mount is None:
+        return place
+    argv = [settings.stat, "--file-system", "--format=%T", "--", place.path]
+    answer = CHILDREN.run(f"mount {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
+    written = None
+    if place.path in settings.writable_mounts and isinstance(answer, Finished):
+        file = f"{place.path.rstrip('/')}/{_SMALL_FILE}"
+        argv = ["dd", "if=/dev/zero", f"of={file}", "bs=512", "count=1", "conv=fsync"]
+        written = CHILDREN.run(f"write {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
+    return Place(place.path, place.wanted, place.kind, place.mount, answer, written)
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """One result a place."""
+    return tuple(map(_judge_one, facts.places))
+
+
+def _judge_one(place: Place) -> Result:
+    if place.mount is None:
+        if not place.wanted:
+            return good(CHECK_ID, "no longer mounted", place.path)
+        return _finding(place, "missing", Remedy.REBOOT, "is not mounted")
+    if place.kind and place.mount.kind != place.kind:
+        return _finding(place, "type", Remedy.HUMAN, f"is {place.mount.kind} instead of {place.kind}")
+    for answer in (place.answer, place.written):
+        if isinstance(answer, Hung):
+            return _finding(place, "hang", Remedy.REBOOT, f"has not answered for {answer.seconds:.0f} s")
+    if isinstance(place.answer, Finished) and place.answer.status:
+        return _finding(place, "error", Remedy.REBOOT, f"cannot be used: {place.answer.complaint}")
+    if isinstance(place.written, Finished) and place.written.status:
+        return _finding(place, "not_writable", Remedy.HUMAN, f"cannot be written: {place.written.complaint}")
+    return good(CHECK_ID, f"{place.mount.kind} answers", place.path)
+
+
+def _finding(place: Place, code: str, remedy: Remedy, text: str) -> Result:
+    source = place.mount.source if place.mount is not None else ""
+    return bad(CHECK_ID, code, Severity.DEGRADED, remedy, f"{place.path} {text}", place.path, source=source)
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="File systems of jobs are mounted and answer",
+    needs=frozenset({Need.HOST, Need.COMMAND}),
+    interval_s=60,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    hysteresis=(K, N),
+    deadline_s=150.0,
+    thresholds=(
+        Threshold(
+            "answer",
+            DEADLINE_S,
+            "s",
+            "our choice, with 2 of 3 looks a minute apart; a busy server answers in under 1 s",
+        ),
+        Threshold("bad looks", K, f"of {N} looks", "one slow answer is a busy server"),
+    ),
+)

@@ -1,0 +1,66 @@
+"""``host.pids``: are process ids or threads running out? Nothing could be started then, slurmstepd among it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_checks.per_host import bad, good, warning
+from holdfast_checks.probes.procfs import number, text
+from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
+from holdfast_checks.result import Remedy, Result, Severity
+
+CHECK_ID = "host.pids"
+WARNING_PERCENT = 80.0
+DEGRADED_PERCENT = 95.0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Threads of the whole machine; each takes an id."""
+
+    threads: int
+    limit: int
+    limit_name: str
+    """Which of the two limits is the lower one."""
+
+
+def gather(context: Context) -> Facts:
+    """The fourth word of loadavg counts all threads: no process has to be looked at. Raises NotGathered."""
+    proc = context.settings.host.proc
+    words = (text(proc / "loadavg") or "").split()
+    threads = words[3].partition("/")[2] if len(words) > 3 else ""
+    limits = {name: number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")}
+    known = {name: limit for name, limit in limits.items() if limit}
+    if not threads.isdigit() or not known:
+        raise NotGathered(f"{proc}: no count of threads or no limit")
+    name = min(known, key=known.__getitem__)
+    return Facts(int(threads), known[name], name)
+
+
+def judge(facts: Facts) -> tuple[Result, ...]:
+    """By the lower of the two limits."""
+    percent = 100 * facts.threads / facts.limit
+    summary = f"{facts.threads} threads, {facts.limit_name} is {facts.limit} ({percent:.0f} %)"
+    if percent >= DEGRADED_PERCENT:
+        return (bad(CHECK_ID, "exhausted", Severity.DEGRADED, Remedy.REBOOT, summary, threads=facts.threads),)
+    if percent >= WARNING_PERCENT:
+        return (warning(CHECK_ID, "high", summary, threads=facts.threads),)
+    return (good(CHECK_ID, summary),)
+
+
+CHECK = Check(
+    id=CHECK_ID,
+    title="Process ids and threads are left",
+    needs=frozenset({Need.HOST}),
+    interval_s=60,
+    cost=Cost.PASSIVE,
+    severity=Severity.DEGRADED,
+    remedy=Remedy.REBOOT,
+    gather=gather,
+    judge=judge,
+    hysteresis=(2, 3),
+    thresholds=(
+        Threshold("threads, warning", WARNING_PERCENT, "percent", "gpud: degraded at 80 %"),
+        Threshold("threads, degraded", DEGRADED_PERCENT, "percent", "gpud: unhealthy at 95 %"),
+    ),
+)

@@ -1,0 +1,44 @@
+"""What the checks of the host share: how their results are put together."""
+
+from __future__ import annotations
+
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+
+
+def good(check: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
+    """OK: what was found earlier of this component is over."""
+    return Result(check, Verdict.OK, component, summary=_line(summary), evidence=evidence, sticky=True)
+
+
+def bad(
+    check: str,
+    code: str,
+    severity: Severity,
+    remedy: Remedy,
+    summary: str,
+    component: str = NODE_COMPONENT,
+    **evidence: Scalar,
+) -> Result:
+    """A state of the host that lasts until a later OK."""
+    verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
+    return Result(check, verdict, component, code, severity, remedy, _line(summary), evidence, sticky=True)
+
+
+def warning(check: str, code: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
+    """Recorded, never acted on."""
+    return bad(check, code, Severity.WARNING, Remedy.NONE, summary, component, **evidence)
+
+
+def skipped(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
+    """It does not apply to this component."""
+    return Result(check, Verdict.SKIPPED, component, summary=_line(reason))
+
+
+def unknown(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
+    """This component could not be asked."""
+    return Result(check, Verdict.UNKNOWN, component, summary=_line(reason))
+
+
+def _line(text: str) -> str:
+    """Names of processes and mounts are anybody's choice: one line, without control characters."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:300]

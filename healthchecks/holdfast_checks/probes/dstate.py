@@ -1,0 +1,67 @@
+"""Processes that have not left state D since the look before: followed from one look to the next."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.probes.procfs import Process, owner, scan, text
+
+_MODULE = re.compile(r"\[(\w+)\]\s*$", re.MULTILINE)
+"""The module of a frame of ``/proc/PID/stack``: ``[<0>] nvidia_unlocked_ioctl+0x1/0x2 [nvidia]``."""
+_MOST_FOLLOWED = 200
+"""A file server that is away blocks every process that touches it; a few of them tell the same story."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """One process that has been in state D at this and the looks before, and has not run in between."""
+
+    pid: int
+    name: str
+    looks: int
+    uid: int | None
+    modules: tuple[str, ...] = ()
+    """Kernel modules on its stack, innermost first; empty: none, or the stack cannot be read."""
+    stack_known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    ran: str
+    looks: int
+
+
+class Watch:
+    """What the looks before saw. One for each procfs; a restart begins anew."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+
+    def look(self, proc: Path, report_from: int) -> tuple[Stuck, ...]:
+        """Look once more; those that have been stuck for ``report_from`` looks or more. Raises NotGathered, OSError."""
+        blocked = {process.pid: process for process in scan(proc).blocked[:_MOST_FOLLOWED]}
+        self._seen = {pid: self._followed(proc, pid) for pid in blocked}
+        return tuple(
+            _described(proc, blocked[pid], seen.looks) for pid, seen in self._seen.items() if seen.looks >= report_from
+        )
+
+    def _followed(self, proc: Path, pid: int) -> _Seen:
+        ran = _times_it_ran(proc / str(pid))
+        before = self._seen.get(pid)
+        return _Seen(ran, before.looks + 1 if before is not None and before.ran == ran else 1)
+
+
+def _times_it_ran(process: Path) -> str:
+    """Its start and its context switches: the same at two looks means the same process, asleep all the while."""
+    stat = (text(process / "stat") or "").rpartition(")")[2].split()
+    status = text(process / "status") or ""
+    switches = [line.split()[-1] for line in status.splitlines() if "ctxt_switches" in line]
+    return " ".join([stat[19] if len(stat) > 19 else "", *switches])
+
+
+def _described(proc: Path, process: Process, looks: int) -> Stuck:
+    stack = text(proc / str(process.pid) / "stack")
+    modules = tuple(dict.fromkeys(_MODULE.findall(stack or "")))
+    return Stuck(process.pid, process.name, looks, owner(proc, process.pid), modules, stack_known=bool(stack))

@@ -1,0 +1,137 @@
+"""Pieces of procfs and sysfs, read with few system calls. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.registry import NotGathered
+
+_STAT_BYTES = 512
+"""Of ``/proc/PID/stat``: the name (at most 64 bytes for a kernel worker) and the state are at its begin."""
+_FEW = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process as ``stat`` shows it."""
+
+    pid: int
+    name: str
+    """At most 15 letters (more for a kernel worker), chosen by whoever runs it."""
+    state: str
+    """R, S, D, Z, T, I, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All processes at one moment, counted."""
+
+    total: int
+    zombies: int
+    zombie_names: tuple[str, ...]
+    """Of a few of them."""
+    blocked: tuple[Process, ...]
+    """Those in state D."""
+
+
+def scan(proc: Path) -> Scan:
+    """Look at every process once. Raises NotGathered where none can be seen."""
+    total = zombies = 0
+    names: dict[str, None] = {}
+    blocked: list[Process] = []
+    for process in processes(proc, states=None):
+        total += 1
+        if process.state == "Z":
+            zombies += 1
+            if len(names) < _FEW:
+                names[process.name] = None
+        elif process.state == "D":
+            blocked.append(process)
+    if not total:
+        raise NotGathered(f"no process can be seen in {proc}")
+    return Scan(total, zombies, tuple(names), tuple(blocked))
+
+
+def processes(proc: Path, states: str | None = None) -> Iterator[Process]:
+    """Every process, or those in one of ``states``. One that ends meanwhile is left out. Raises OSError without procfs."""
+    root = str(proc)
+    for entry in os.listdir(root):
+        if entry.isdigit() and (data := _read_bytes(f"{root}/{entry}/stat")):
+            end = data.rfind(b")")
+            state = chr(data[end + 2]) if 0 < end < len(data) - 2 else "?"
+            if states is None or state in states:
+                name = data[data.find(b"(") + 1 : end].decode("utf-8", "replace")
+                yield Process(int(entry), name, state)
+
+
+def _read_bytes(path: str) -> bytes:
+    """The begin of a small file; empty where there is none (any more). Bare calls: this runs once for each process."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _STAT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def owner(proc: Path, pid: int) -> int | None:
+    """User id that a process runs as; None: it has ended."""
+    with contextlib.suppress(OSError):
+        return os.stat(proc / str(pid)).st_uid
+    return None
+
+
+def text(path: Path) -> str | None:
+    """A small file's text without the white space around it; None: there is none, or it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def number(path: Path) -> int | None:
+    """The first number in a small file; None: there is none."""
+    words = (text(path) or "").split()
+    return int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+
+
+def meminfo(proc: Path) -> Mapping[str, int]:
+    """``/proc/meminfo``: name → KiB. Raises NotGathered without it."""
+    found = text(proc / "meminfo")
+    if found is None:
+        raise NotGathered(f"{proc}/meminfo cannot be read")
+    lines = (line.split() for line in found.splitlines())
+    return {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+
+
+def modules(proc: Path) -> frozenset[str]:
+    """Names of the loaded kernel modules. Raises NotGathered without ``/proc/modules`` (a kernel without modules)."""
+    found = text(proc / "modules")
+    if found is None:
+        raise NotGathered(f"{proc}/modules cannot be read")
+    return frozenset(line.split()[0] for line in found.splitlines() if line)
+
+
+def cpu_list(words: str | None) -> frozenset[int]:
+    """The kernel's list format, ``0-3,8``. Raises NotGathered for anything else."""
+    cpus: set[int] = set()
+    for part in (words or "").split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            raise NotGathered(f"{words!r} is no list of CPUs")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return frozenset(cpus)
+
+
+def short_list(items: Iterable[str | int], most: int = _FEW) -> str:
+    """The first few of them, for a line of text."""
+    words = [str(item) for item in items]
+    return ", ".join(words[:most]) + (", …" if len(words) > most else "")
