@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast.controller.correlate import NO_INCIDENT, correlate
+from holdfast.controller.timings import measure
 from holdfast.model.book import Book, Change, World
+from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.policy import Policy
 from holdfast.model.report import Finding
@@ -93,6 +95,27 @@ def test_a_fatal_finding_raises_what_was_watched() -> None:
     raised = _only(_correlated(finding(), known=(watched,)))
     assert (raised.id, raised.state, raised.severity) == ("inc1", _S.OPEN, Severity.FATAL)
     assert raised.gpu_minors == frozenset({3})
+
+
+def test_what_is_raised_is_on_record_with_the_fault_that_called_for_action() -> None:
+    warned = finding(severity=Severity.WARNING, fault_at=NOW, received_at=later(0.5))
+    fatal = finding(code="48", fault_at=later(100.0), received_at=later(100.25))
+    opened = _correlated(warned)
+    raised = _correlated(fatal, known=(_only(opened),), at_s=100.3)
+    kinds = [e.kind for e in raised.events]
+    assert kinds == [EventKind.FINDING_JOINED, EventKind.FAULT_OCCURRED, EventKind.INCIDENT_STATE]
+    (got,) = measure((*opened.events, *raised.events))
+    assert got.time_to_detect_s == pytest.approx(0.25)
+    assert (got.fault_at, got.opened_at) == (later(100.0), later(100.25))
+    again = _correlated(replace(fatal, code="79"), known=(_only(raised),), at_s=101)
+    assert [e.kind for e in again.events] == [EventKind.FINDING_JOINED], "raised once"
+
+
+def test_what_an_operator_took_over_is_not_raised() -> None:
+    watched = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, acknowledged=True)
+    change = _correlated(finding(), known=(watched,))
+    assert _only(change).state is _S.WATCHING
+    assert [e.kind for e in change.events] == [EventKind.FINDING_JOINED]
 
 
 def test_what_was_watched_long_ago_on_another_gpu_is_another_fault() -> None:

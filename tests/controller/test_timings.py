@@ -69,6 +69,16 @@ def test_a_whole_recovery() -> None:
     assert job.lost_gpu_hours == pytest.approx(16 * 72.0 / 3600)
 
 
+def test_what_was_only_watched_at_first_counts_from_the_fault_that_called_for_action() -> None:
+    raised = {"from": "watching", "to": "open"}
+    before = (event(40.0, K.FAULT_OCCURRED), event(40.5, K.INCIDENT_OPENED))
+    call = (event(100.0, K.FAULT_OCCURRED, **raised), event(100.2, K.INCIDENT_STATE, **raised))
+    later = (event(101.0, K.INCIDENT_STATE, **{"from": "open", "to": "contained"}),)
+    (got,) = measure((*before, *call, *later, *WHOLE[2:]))
+    (plain,) = measure(WHOLE)
+    assert got == plain
+
+
 def test_the_jobs_way_adds_up_to_the_recovery() -> None:
     (got,) = measure(WHOLE)
     way = (Phase.DETECT, Phase.DECIDE, Phase.STOP_JOB, Phase.RESTART)

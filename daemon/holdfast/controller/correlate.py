@@ -38,8 +38,11 @@ def correlate(world: World, new_id: NewId) -> Change:
             continue
         home = _home(world, opened, finding)
         if home is not None:
-            opened[home.id] = _join(home, finding, world)
+            joined = _join(home, finding, world)
+            opened[home.id] = joined
             events.append(_joined_event(finding, home.id))
+            if (home.state, joined.state) == (IncidentState.WATCHING, IncidentState.OPEN):
+                events += _raised_events(joined, finding)
         elif finding.consequence:
             if world.now - finding.received_at <= timedelta(seconds=world.policy.join_window_s):
                 continue  # its cause may still arrive
@@ -119,7 +122,7 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
     remedy = max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__)
     severity = finding.severity if raises else incident.severity
     state, since = incident.state, incident.state_since
-    if state is IncidentState.WATCHING and acts(severity, remedy):
+    if state is IncidentState.WATCHING and acts(severity, remedy) and not incident.acknowledged:
         state, since = IncidentState.OPEN, world.now
     return replace(
         incident,
@@ -165,14 +168,35 @@ def _widened(incident: Incident, finding: Finding, *, raises: bool) -> frozenset
     return None if incident.gpu_minors is None or mine is None else incident.gpu_minors | mine
 
 
-def _opened_events(incident: Incident, finding: Finding) -> list[Event]:
-    detail = {
+def _detail(incident: Incident, finding: Finding) -> dict[str, str]:
+    return {
         "check": finding.check,
         "component": finding.component,
         "code": finding.code,
         "severity": incident.severity.value,
         "remedy": incident.remedy.value,
     }
+
+
+def _raised_events(incident: Incident, finding: Finding) -> list[Event]:
+    """The fault that calls for action, and its detection: from here on times count."""
+    detail = {**_detail(incident, finding), "from": IncidentState.WATCHING.value, "to": IncidentState.OPEN.value}
+    said = headline(finding)
+    return [
+        Event(finding.fault_at, EventKind.FAULT_OCCURRED, incident.id, incident.node, text=said, detail=detail),
+        Event(
+            finding.received_at,
+            EventKind.INCIDENT_STATE,
+            incident.id,
+            incident.node,
+            text=f"watching → open ({said})",
+            detail=detail,
+        ),
+    ]
+
+
+def _opened_events(incident: Incident, finding: Finding) -> list[Event]:
+    detail = _detail(incident, finding)
     return [
         Event(
             finding.fault_at,

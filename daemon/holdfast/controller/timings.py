@@ -20,6 +20,7 @@ MIN_SAMPLES_FOR_PERCENTILES = 50
 KINDS = (
     EventKind.FAULT_OCCURRED,
     EventKind.INCIDENT_OPENED,
+    EventKind.INCIDENT_STATE,
     EventKind.ACTION_PLANNED,
     EventKind.ACTION_DONE,
     EventKind.NODE_OUT,
@@ -37,7 +38,7 @@ class Phase(StrEnum):
     """The phases of an incident, in their usual order."""
 
     DETECT = "detect"
-    """Fault → incident opened (evidence durable)."""
+    """Fault → incident opened, or raised to one that calls for action (evidence durable)."""
     DECIDE = "decide"
     """Incident opened → first action planned."""
     DRAIN = "drain"
@@ -185,8 +186,7 @@ def _rank(values: Sequence[float], share: float) -> float:
 
 
 def _incident(incident_id: str, events: Sequence[Event]) -> IncidentTimings:
-    fault_at = _first(events, EventKind.FAULT_OCCURRED)
-    opened_at = _first(events, EventKind.INCIDENT_OPENED)
+    fault_at, opened_at = _detection(events)
     jobs = _jobs(events, fault_at)
     running_at = _last([j.running_at for j in jobs])
     resumed_at = _last([j.resumed_at for j in jobs])
@@ -201,6 +201,16 @@ def _incident(incident_id: str, events: Sequence[Event]) -> IncidentTimings:
         time_to_resumed_s=_span(fault_at, resumed_at),
         time_to_return_s=_span(fault_at, returned_at),
         jobs=jobs,
+    )
+
+
+def _detection(events: Sequence[Event]) -> tuple[datetime | None, datetime | None]:
+    """Fault and its detection. Of an incident that was only watched at first: those of the finding that called for action."""
+    raised = [e for e in events if (e.detail.get("from"), e.detail.get("to")) == ("watching", "open")]
+    counted = raised or events
+    return (
+        _first(counted, EventKind.FAULT_OCCURRED),
+        _first(counted, EventKind.INCIDENT_STATE if raised else EventKind.INCIDENT_OPENED),
     )
 
 
