@@ -9,9 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from holdfast_checks.catalog.xids import lookup
-from holdfast_checks.checks.xid import join_split_lines, parse_loose
-from holdfast_checks.probes.kmsg_record import parse as parse_record
+from holdfast_checks.catalog.explain import explain
+from holdfast_checks.kernel.replay import replay
 from holdfast_checks.probes.nvml import NvmlProbe
 from holdfast_checks.registry import Check, Context, Need, all_checks
 from holdfast_checks.result import Result, Severity, Verdict
@@ -55,10 +54,10 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--node", default="", help="Slurm name of this node, where several run on one machine")
     verb.set_defaults(run=_run)
     verb = verbs.add_parser("explain", help="say what a code or a check means")
-    verb.add_argument("what", choices=("xid", "check"))
+    verb.add_argument("what", choices=("xid", "sxid", "check"))
     verb.add_argument("name", metavar="NAME", help="a number, or a check's id")
     verb.set_defaults(run=_explain)
-    verb = verbs.add_parser("replay", help="judge the Xid lines of a log (dmesg, journal, /dev/kmsg format)")
+    verb = verbs.add_parser("replay", help="judge a kernel log (dmesg, journal, syslog or /dev/kmsg text)")
     verb.add_argument("file", help="- for standard input")
     verb.add_argument("--json", action="store_true")
     verb.set_defaults(run=_replay)
@@ -110,34 +109,19 @@ def _explain(args: argparse.Namespace) -> int:
         for key, value in _described(check).items():
             _say(f"{key:<12} {value}")
         return OK
-    if not args.name.isdigit():
-        raise ValueError(f"an Xid is a number, not {args.name!r}")
-    row = lookup(int(args.name))
-    _say(f"Xid {row.code}: {row.meaning}")
-    _say(f"class    {row.kind}\nseverity {row.severity}\nremedy   {row.remedy}")
-    if row.note:
-        _say(f"note     {row.note}")
+    for line in explain(args.what, args.name):
+        _say(line)
     return OK
 
 
 def _replay(args: argparse.Namespace) -> int:
     if args.file == "-":
-        results = _judged(sys.stdin)
+        results = list(replay(sys.stdin))
     else:
         with Path(args.file).open(encoding="utf-8", errors="replace") as lines:
-            results = _judged(lines)
+            results = list(replay(lines))
     _show(results, as_json=args.json, verbose=True)
     return exit_code(results)
-
-
-def _judged(lines: Iterable[str]) -> list[Result]:
-    texts = (_message(line) for line in lines)
-    return [result for text in join_split_lines(texts) if (result := parse_loose(text)) is not None]
-
-
-def _message(line: str) -> str:
-    record = parse_record(line.rstrip("\n"))
-    return record.message if record is not None and record.from_kernel else line if record is None else ""
 
 
 def exit_code(results: Iterable[Result]) -> int:

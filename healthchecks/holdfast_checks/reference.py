@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from holdfast_checks.catalog.xids import XidClass, recovery_action, table
+from holdfast_checks.catalog.xids import CLASS_TEXT, XidClass, recovery_action, table
 from holdfast_checks.registry import Check, all_checks
 
 _HEAD = """\
@@ -50,24 +50,10 @@ def _recovery_actions() -> Iterator[str]:
 
 def _xids() -> Iterator[str]:
     yield "\n## Xids\n\nA code that is not here is a warning and is never acted upon. Classes:\n"
-    yield from (f"- *{kind}*: {_CLASS_TEXT[kind]}" for kind in XidClass)
+    yield from (f"- *{kind}*: {CLASS_TEXT[kind]}" for kind in XidClass)
     yield "\n| Xid | meaning | class | severity | remedy | note |\n|---|---|---|---|---|---|"
     for xid in table().values():
         yield _row(str(xid.code), xid.meaning, xid.kind, xid.severity, f"`{xid.remedy}`", xid.note)
-
-
-_CLASS_TEXT = {
-    XidClass.FATAL: "the GPU or its work is lost",
-    XidClass.DEGRADED: "the GPU works on; repair it when its job ends",
-    XidClass.APP: "the application's own fault, or one that only its job feels",
-    XidClass.CONSEQUENCE: "follows another fault; never opens an incident",
-    XidClass.STATE: "news of a state that another check reads from the hardware; that check decides",
-    XidClass.ORDER: "the driver's own verdict; the number in the line decides",
-    XidClass.NVLINK: "acts only where the line says Fatal, otherwise a warning",
-    XidClass.PAGE: "nobody knows well; a person should look",
-    XidClass.LOG: "recorded and watched",
-    XidClass.UNKNOWN: "not in the table",
-}
 
 
 def _row(*cells: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast_checks.checks.xid import MAX_EVIDENCE_CHARS, join_split_lines, parse_live, parse_loose
+from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.inventory import GpuRef
+from holdfast_checks.kernel.replay import replay
 from holdfast_checks.probes.kmsg_record import Record, parse, render
+from holdfast_checks.text import MAX_EVIDENCE_CHARS
 
 KNOWN = {"0000:3b:00.0": GpuRef(uuid="GPU-a", minor=0, pci="0000:3b:00.0")}
 PIECES = st.sampled_from(
@@ -37,7 +39,7 @@ TEXT = st.one_of(st.text(max_size=80), st.lists(st.one_of(PIECES, st.text(max_si
 
 @given(TEXT)
 def test_any_text_is_judged_or_passed_over(text: str) -> None:
-    results = [parse_live(text, KNOWN), *(parse_loose(line) for line in join_split_lines([text]))]
+    results = [parse_live(text, KNOWN), *replay([text])]
     for result in filter(None, results):
         assert result.summary.isprintable()
         assert all(

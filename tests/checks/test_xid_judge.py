@@ -6,8 +6,9 @@ import pytest
 
 from holdfast_checks import pci
 from holdfast_checks.catalog.xids import XidClass, lookup, recovery_action, table
-from holdfast_checks.checks.xid import from_event, join_split_lines, parse_live, parse_loose
+from holdfast_checks.checks.xid import from_event, parse_live, parse_loose
 from holdfast_checks.inventory import GpuRef
+from holdfast_checks.kernel.replay import message_of, replay
 from holdfast_checks.result import Remedy, Severity, Verdict
 
 GPU = GpuRef(uuid="GPU-aaaa", minor=3, pci="0000:3b:00.0", index=5)
@@ -162,7 +163,7 @@ def test_the_cause_of_a_consequence_is_evidence() -> None:
     ],
 )
 def test_line_shapes_seen_in_the_wild(line: str, code: str, address: str | None, process: str | None) -> None:
-    result = parse_loose(line)
+    result = parse_loose(message_of(line))
     assert result is not None
     assert (result.code, result.pci, result.evidence.get("process")) == (code, address, process)
     assert result.component == (address or "gpu-unknown")
@@ -179,7 +180,7 @@ def test_line_shapes_seen_in_the_wild(line: str, code: str, address: str | None,
     ],
 )
 def test_other_lines_are_nobodys_fault(line: str) -> None:
-    assert parse_loose(line) is None
+    assert list(replay([line])) == []
     assert parse_live(line, KNOWN) is None
 
 
@@ -221,8 +222,7 @@ def test_lines_split_in_two_are_joined_for_replay() -> None:
         "[2.0] NVRM: The NVIDIA GPU 0000:5e:00.0 (PCI ID: 10de:2330)",
         "[2.0] NVRM: installed in this system is not supported",
     ]
-    results = [parse_loose(line) for line in join_split_lines(lines)]
-    assert [result.pci for result in results if result is not None] == ["0000:3b:00.0"]
+    assert [result.pci for result in replay(lines)] == ["0000:3b:00.0"]
 
 
 def test_an_event_without_a_line() -> None:

@@ -70,7 +70,9 @@ class Agent:
         self.controllers = Controllers(config.controllers)
         self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
-        self.kernel = KernelLog(config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY))
+        self.kernel = KernelLog(
+            config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
+        )
         self.nvml = NvmlSource(
             config,
             KnownGpus.remembered(self.memory.get(INVENTORY_KEY), boot_id),

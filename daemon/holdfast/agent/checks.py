@@ -36,6 +36,7 @@ def settings_of(config: AgentConfig) -> Settings:
         gpu=config.gpu,
         network=config.network,
         host=config.host,
+        kernel=config.kernel,
         dcgm=config.dcgm,
         active=config.active,
         custom=config.custom,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.inventory import GpuRef
+from holdfast_checks.kernel.devices import Devices
+from holdfast_checks.kernel.repeats import Repeats
+from holdfast_checks.kernel.table import judge_record
 from holdfast_checks.probes.kmsg import Cursor, KmsgFollower
 from holdfast_checks.probes.kmsg_record import Record
 from holdfast_checks.result import Result
@@ -35,8 +37,20 @@ class Seen:
 class KernelLog:
     """Raises OSError when the log cannot be opened."""
 
-    def __init__(self, path: Path, boot_id: str, cursor: str | None) -> None:
-        """``cursor``: what :attr:`cursor` was when its records had been dealt with."""
+    def __init__(
+        self,
+        path: Path,
+        boot_id: str,
+        cursor: str | None,
+        sysfs: Path | None = None,
+        *,
+        off: Collection[str] = (),
+    ) -> None:
+        """``cursor``: what :attr:`cursor` was when its records had been dealt with. ``sysfs``: says which devices there are.
+        ``off``: ids of checks whose lines are passed over."""
+        self._sysfs = sysfs
+        self._off = frozenset(off)
+        self._repeats = Repeats()
         self._follower = KmsgFollower(path, boot_id, _cursor(cursor))
         self._held: deque[Record] = deque(maxlen=_HELD)
         self._caught_up_s: float | None = None
@@ -61,7 +75,9 @@ class KernelLog:
         caught_up_s, self._caught_up_s = self._caught_up_s, now_s
         if gpus is None:
             return []
-        seen = [each for record in self._held if (each := _judge(record, gpus, caught_up_s, now_s)) is not None]
+        devices = Devices(gpus, self._sysfs)
+        judged = (self._judge(record, devices, _placed(record, caught_up_s, now_s)) for record in self._held)
+        seen = [each for each in judged if each is not None]
         self._held.clear()
         history = [each for each in seen if each.history]
         return history[-_HISTORY:] + [each for each in seen if not each.history]
@@ -69,10 +85,11 @@ class KernelLog:
     def close(self) -> None:
         self._follower.close()
 
-
-def _judge(record: Record, gpus: Mapping[str, GpuRef], caught_up_s: float | None, now_s: float) -> Seen | None:
-    result = parse_live(record.message, gpus, monotonic_s=_placed(record, caught_up_s, now_s))
-    return Seen(result, record.history) if result is not None and result.bad else None
+    def _judge(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
+        result = judge_record(record.message, devices, monotonic_s)
+        if result is None or not result.bad or result.check in self._off:
+            return None
+        return Seen(self._repeats.weigh(result), record.history)
 
 
 def _placed(record: Record, caught_up_s: float | None, now_s: float) -> float:

@@ -17,6 +17,7 @@ from holdfast_checks.settings import (
     DcgmSettings,
     GpuSettings,
     HostSettings,
+    KernelSettings,
     NetworkSettings,
 )
 
@@ -73,6 +74,7 @@ class AgentConfig:
     gpu: GpuSettings = option(GpuSettings(), "What is expected of the GPUs.")
     network: NetworkSettings = option(NetworkSettings(), "What is expected of EFA, InfiniBand and RoCE devices.")
     host: HostSettings = option(HostSettings(), "What is expected of the host.")
+    kernel: KernelSettings = option(KernelSettings(), "Where kernels leave traces.")
     dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
     active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
     custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from holdfast_checks.result import Remedy, Severity
 
@@ -54,11 +55,36 @@ def lookup(code: int) -> Xid:
     return found or Xid(code, "not in the catalogue", XidClass.UNKNOWN, Severity.WARNING, Remedy.NONE)
 
 
+CLASS_TEXT = {
+    XidClass.FATAL: "the GPU or its work is lost",
+    XidClass.DEGRADED: "the GPU works on; repair it when its job ends",
+    XidClass.APP: "the application's own fault, or one that only its job feels",
+    XidClass.CONSEQUENCE: "follows another fault; never opens an incident",
+    XidClass.STATE: "news of a state that another check reads from the hardware; that check decides",
+    XidClass.ORDER: "the driver's own verdict; the number in the line decides",
+    XidClass.NVLINK: "acts only where the line says Fatal, otherwise a warning",
+    XidClass.PAGE: "nobody knows well; a person should look",
+    XidClass.LOG: "recorded and watched",
+    XidClass.UNKNOWN: "not in the table",
+}
+"""Each class in half a sentence."""
+
+
 @cache
 def table() -> dict[int, Xid]:
     """All rows by code."""
+    return {row["code"]: _row(row) for row in _document()["xids"]}
+
+
+def source() -> str:
+    """Where the table comes from."""
+    return str(_document()["source"])
+
+
+def _document() -> dict[str, Any]:
     text = files("holdfast_checks.catalog").joinpath("xid.json").read_text(encoding="utf-8")
-    return {row["code"]: _row(row) for row in json.loads(text)["xids"]}
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def _row(row: dict[str, str]) -> Xid:

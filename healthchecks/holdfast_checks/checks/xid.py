@@ -2,6 +2,7 @@
 
 :func:`parse_live` is for records of the kernel log of this node: anchored, and only for a PCI address that the node
 has, so that nobody can forge a fault by writing a line. :func:`parse_loose` is for replaying logs from anywhere.
+No pattern looks further than a bounded number of characters, so a line costs what its length costs and no more.
 """
 
 from __future__ import annotations
@@ -13,34 +14,41 @@ from dataclasses import dataclass
 from holdfast_checks import pci
 from holdfast_checks.catalog.xids import Xid, XidClass, lookup, recovery_action
 from holdfast_checks.inventory import GpuRef
+from holdfast_checks.kernel.nvlink import LinkFault, block_error, link_error
 from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.text import one_line
 
 CHECK_ID = "gpu.xid"
 
-MAX_EVIDENCE_CHARS = 300
-"""A kernel line in evidence is cut here."""
-
-_BRACKET = r"Xid\s*\((?P<where>[^)]{0,120})\)\s*:\s*(?P<code>\d{1,5})\b(?P<rest>.*)"
+# After the address only attributes may stand (of MIG). The comma is wanted: without it the number may be half a number.
+_WHERE = r"(?P<where>[ \t]*(?:PCI:)?[0-9a-fA-F:.]{0,24}(?:[ ,]{1,4}[\w:-]{1,32}){0,6}[ \t]*)"
+_BRACKET = rf"Xid\s{{0,8}}\({_WHERE}\)\s{{0,8}}:\s{{0,8}}(?P<code>\d{{1,5}})\s{{0,4}},(?P<rest>.*)"
 _LIVE_XID = re.compile(r"NVRM: " + _BRACKET, re.DOTALL)
-_LOOSE_XID = re.compile(r"(?:NVRM:\s*)?" + _BRACKET, re.DOTALL)
+_LOOSE_XID = re.compile(r"(?:NVRM:\s{0,8})?" + _BRACKET, re.DOTALL)
 _ADDRESS = r"(?:PCI:)?[0-9a-fA-F]{1,8}:[0-9a-fA-F]{1,2}(?::[0-9a-fA-F]{1,2})?(?:\.[0-7])?"
+_PCI_ID = r"\(PCI ID: [^)]{1,20}\)"
+_AND = r"\s{1,40}(?:NVRM:\s{1,8})?"
+"""Between two words of a message that the driver breaks into lines, each with its name in front."""
 _FALLEN = re.compile(
-    r"NVRM:\s+(?:"
-    rf"The NVIDIA GPU (?P<long>{_ADDRESS}) \(PCI ID: [^)]{{1,20}}\)\s+(?:NVRM:\s+)?installed in this system has\s+"
-    r"(?:NVRM:\s+)?fallen off the bus"
+    r"NVRM:\s{1,8}(?:"
+    rf"The NVIDIA GPU (?P<long>{_ADDRESS})(?:{_AND}{_PCI_ID})?{_AND}installed{_AND}in{_AND}this{_AND}system{_AND}has"
+    rf"{_AND}fallen{_AND}off{_AND}the{_AND}bus"
     rf"|GPU (?:at )?(?P<short>{_ADDRESS}):? (?:GPU )?has fallen off the bus)"
 )
-_FIRST_OF_TWO = re.compile(rf"NVRM:\s+The NVIDIA GPU {_ADDRESS} \(PCI ID: [^)]*\)\s*$")
-_PID = re.compile(r"\bpid\s*=\s*'?(?P<pid>\d+|<unknown>)'?")
-_NAME = re.compile(r"\bname\s*=\s*'?(?P<name>[^,']{1,64})'?\s*(?:,|$)")
-_MIG = re.compile(r"\b(?P<mig>GPU-(?:I|CI):[0-9a-fA-F]+)")
+_FIRST_OF_SEVERAL = re.compile(rf"NVRM:\s{{1,8}}The NVIDIA GPU {_ADDRESS}(?:\s{{1,8}}{_PCI_ID})?\s{{0,8}}$")
+_LATER_LINES = 2
+_OTHERS_BETWEEN = 8
+_PID = re.compile(r"\bpid\s{0,8}=\s{0,8}'?(?P<pid>\d{1,10}|<unknown>)'?")
+_NAME = re.compile(r"\bname\s{0,8}=\s{0,8}'?(?P<name>[^,']{1,64})'?\s{0,8}(?:,|$)")
+_MIG = re.compile(r"\bGPU-(?:I|CI|GI):[0-9a-fA-F]{1,8}")
+_SM = re.compile(r"\(GPC (?P<gpc>\d{1,3}), TPC (?P<tpc>\d{1,3})(?:, SM (?P<sm>\d{1,3}))?\)")
 # Longer than the 15 characters of a process name, which a user chooses and the driver prints into its lines.
 _RECOVERY = re.compile(
     r"recovery action changed from (?:0x)?(?P<old>[0-9a-fA-F]{1,8})\b.{0,60}? to (?:0x)?(?P<new>[0-9a-fA-F]{1,8})\b",
     re.IGNORECASE,
 )
-_NVLINK5 = re.compile(r"\b[A-Z][A-Z0-9_]{3,40} (?P<fatal>Fatal|Non-?fatal) XC\d+ i-?\d+ Link -?\d+ \(0x")
-_CAUSE = re.compile(r"(?:caused by previous|previous) Xid (?P<cause>\d{1,5})\b", re.IGNORECASE)
+_CAUSE = re.compile(r"caused by previous Xid (?P<cause>\d{1,5})\b", re.IGNORECASE)
+_NVLINK4 = 74
 
 FALLEN_OFF_BUS = 79
 
@@ -78,32 +86,43 @@ def parse_live(message: str, known_pci: Mapping[str, GpuRef], *, monotonic_s: fl
     return None if gpu is None else _judge(line, gpu, line.address, monotonic_s)
 
 
-def parse_loose(line: str) -> Result | None:
-    """Judge a line of any log (dmesg, journal, syslog), wherever in it the driver's words stand; for replay only."""
-    read = _read(line, _LOOSE_XID.search, _FALLEN.search)
+def parse_loose(text: str) -> Result | None:
+    """Judge the driver's words in the log of any node, for replay only: ``text`` is a line without what the log put in front of it
+    (:func:`holdfast_checks.kernel.replay.message_of`)."""
+    read = _read(text, _LOOSE_XID.match, _FALLEN.match)
     if read is None:
         return None
     return _judge(read, GpuRef(pci=read.address), read.address, None)
 
 
-def join_split_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Lines of a log with the fallen-off-the-bus message, which the driver spreads over two lines, in one piece."""
-    held: str | None = None
-    for line in lines:
-        text = line.rstrip("\n")
-        if held is not None:
-            if "fallen off the bus" in text and "Xid" not in text:
-                yield f"{held.rstrip()} {text[max(0, text.find('NVRM:')) :].strip()}"
-                held = None
-                continue
-            yield held
-            held = None
-        if _FIRST_OF_TWO.search(text):
-            held = text
+def join_split_lines(texts: Iterable[str]) -> Iterator[str]:
+    """Messages with the one on a GPU fallen off the bus, which the driver breaks into two or three lines, in one piece.
+
+    Lines of others in between are let through, in their order."""
+    held: list[str] = []
+    between = 0
+    for text in texts:
+        if held and text.startswith("NVRM:") and _goes_on(text):
+            held.append(text.strip())
+            if "fallen off the bus" in text or len(held) > _LATER_LINES:
+                yield " ".join(held)
+                held = []
+            continue
+        if held and (between := between + 1) > _OTHERS_BETWEEN:
+            yield " ".join(held)
+            held = []
+        if _FIRST_OF_SEVERAL.match(text[:200]):
+            if held:
+                yield " ".join(held)
+            held, between = [text.strip()], 0
         else:
             yield text
-    if held is not None:
-        yield held
+    if held:
+        yield " ".join(held)
+
+
+def _goes_on(text: str) -> bool:
+    return "Xid" not in text and ("installed in this" in text or "fallen off the bus" in text or "(PCI ID:" in text)
 
 
 def from_event(code: int, gpu: GpuRef, *, monotonic_s: float | None = None) -> Result:
@@ -138,7 +157,7 @@ def _judge(line: Line, gpu: GpuRef, address: str | None, monotonic_s: float | No
         gpu_minor=gpu.minor,
         pci=address or gpu.pci,
         fault_monotonic_s=monotonic_s,
-        consequence=row.kind is XidClass.CONSEQUENCE,
+        consequence=_is_consequence(row, line),
     )
 
 
@@ -156,10 +175,24 @@ def _weigh(row: Xid, line: Line) -> tuple[Severity | None, Remedy, str]:
         action = recovery_action(int(order["new"], 16))
         return action.severity, action.remedy, f"{row.meaning} to {action.number:#x} ({action.meaning})"
     if row.kind is XidClass.NVLINK:
-        said = _NVLINK5.search(line.rest)
-        if said is None or said["fatal"] != "Fatal":
+        block = block_error(line.rest)
+        if block is None or not block.fatal:
             return Severity.WARNING, Remedy.NONE, row.meaning
+    if row.code == _NVLINK4 and (link := link_error(line.rest)) is not None:
+        return _weigh_link(row, link.fault, f"{row.meaning} on link {link.link}")
     return row.severity, row.remedy, row.meaning
+
+
+def _weigh_link(row: Xid, fault: LinkFault, what: str) -> tuple[Severity, Remedy, str]:
+    match fault:
+        case LinkFault.HARMLESS:
+            return Severity.WARNING, Remedy.NONE, f"{what} that may be ignored"
+        case LinkFault.SECONDARY:
+            return Severity.WARNING, Remedy.NONE, f"{what}, an echo of the other end"
+        case LinkFault.SIGNAL:
+            return row.severity, Remedy.REPLACE, f"{what}: too little signal margin"
+        case _:
+            return row.severity, row.remedy, f"{what} ({fault.value.replace('_', ' ')})"
 
 
 def _details(line: Line) -> dict[str, Scalar]:
@@ -167,21 +200,28 @@ def _details(line: Line) -> dict[str, Scalar]:
     if pid := _PID.search(line.rest):
         found["pid"] = pid["pid"]
     if name := _NAME.search(line.rest):
-        found["process"] = _clean(name["name"])
-    if mig := _MIG.search(line.where):
-        found["mig"] = mig["mig"]
+        found["process"] = one_line(name["name"])
+    if mig := _MIG.findall(line.where):
+        found["mig"] = " ".join(mig)
     if cause := _CAUSE.search(line.rest):
         found["cause_xid"] = int(cause["cause"])
+        found["cause"] = lookup(int(cause["cause"])).meaning
     if order := _RECOVERY.search(line.rest):
         found["action_old"] = int(order["old"], 16)
         found["action_new"] = int(order["new"], 16)
+    if place := _SM.search(line.rest):
+        found |= {key: int(value) for key, value in place.groupdict().items() if value is not None}
+    if line.code == _NVLINK4 and (link := link_error(line.rest)):
+        found |= link.evidence()
+    if block := block_error(line.rest):
+        found |= block.evidence()
     if line.message:
-        found["line"] = _clean(line.message)
+        found["line"] = one_line(line.message)
     return found
 
 
-def _clean(text: str) -> str:
-    """One line without control characters, cut to its bound."""
-    return "".join(char if char.isprintable() else " " for char in text[: 2 * MAX_EVIDENCE_CHARS]).strip()[
-        :MAX_EVIDENCE_CHARS
-    ]
+def _is_consequence(row: Xid, line: Line) -> bool:
+    if row.kind is XidClass.CONSEQUENCE:
+        return True
+    link = link_error(line.rest) if row.code == _NVLINK4 else None
+    return link is not None and link.fault is LinkFault.SECONDARY

@@ -10,6 +10,7 @@ from holdfast_checks.settings.custom import CustomSettings
 from holdfast_checks.settings.dcgm import DcgmSettings
 from holdfast_checks.settings.gpu import GpuSettings
 from holdfast_checks.settings.host import HostSettings
+from holdfast_checks.settings.kernel import KernelSettings
 from holdfast_checks.settings.network import NetworkSettings
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "DcgmSettings",
     "GpuSettings",
     "HostSettings",
+    "KernelSettings",
     "NetworkSettings",
     "Settings",
 ]
@@ -48,6 +50,7 @@ class Settings:
     gpu: GpuSettings = field(default_factory=GpuSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
     host: HostSettings = field(default_factory=HostSettings)
+    kernel: KernelSettings = field(default_factory=KernelSettings)
     dcgm: DcgmSettings = field(default_factory=DcgmSettings)
     active: ActiveSettings = field(default_factory=ActiveSettings)
     custom: dict[str, CustomSettings] = field(default_factory=dict)

@@ -1,0 +1,99 @@
+"""One shape of kernel line and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from holdfast_checks import pci
+from holdfast_checks.kernel.devices import Devices
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.text import one_line
+
+PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+"""A PCI address as the kernel's ``dev_name`` prints it."""
+_LONGEST_NUMBER = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a line comes to. Texts may name the pattern's groups in braces."""
+
+    code: str
+    severity: Severity
+    remedy: Remedy
+    summary: str
+    component: str = NODE_COMPONENT
+    evidence: tuple[tuple[str, Scalar], ...] = ()
+
+
+Weigh = Callable[[Mapping[str, str]], Finding | None]
+"""The pattern's groups in, what the line comes to out; None: it is nobody's fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Anchored: ``pattern`` must fit from the first character of the record on.
+
+    More than 15 characters of it are fixed before anything that a user chose could stand: a kernel line may begin with the name of
+    a process (``NAME[PID]: segfault at …``), which has at most 15, and no such line may ever fit."""
+
+    check: str
+    pattern: re.Pattern[str]
+    finding: Finding | Weigh
+    device: str = ""
+    """``pci`` or ``nvme``: the group of that name is a device, which must be there for the line to be acted upon."""
+
+    def judge(self, message: str, devices: Devices, monotonic_s: float | None) -> Result | None:
+        """The result of a message that fits; None for any other."""
+        match = self.pattern.match(message)
+        if match is None:
+            return None
+        groups = {name: one_line(value) for name, value in match.groupdict().items() if value is not None}
+        address = pci.normalise(groups["pci"]) if "pci" in groups else None
+        if address is not None:
+            groups["pci"] = address
+        found = self.finding if isinstance(self.finding, Finding) else self.finding(groups)
+        if found is None:
+            return None
+        evidence = {**{name: _scalar(value) for name, value in groups.items()}, **dict(found.evidence)}
+        if self.device and devices.gone(self.device, groups[self.device]):
+            found = replace(found, severity=Severity.WARNING, remedy=Remedy.NONE)
+            evidence["present"] = False
+        return Result(
+            self.check,
+            Verdict.FAILED if found.severity is Severity.FATAL else Verdict.DEGRADED,
+            component=found.component.format_map(groups),
+            code=found.code,
+            severity=found.severity,
+            remedy=found.remedy,
+            summary=found.summary.format_map(groups),
+            evidence={**evidence, "line": one_line(message)},
+            pci=address,
+            fault_monotonic_s=monotonic_s,
+        )
+
+
+def rule(
+    check: str,
+    pattern: str,
+    code: str,
+    severity: Severity,
+    remedy: Remedy,
+    summary: str,
+    *,
+    component: str = NODE_COMPONENT,
+    device: str = "",
+) -> Rule:
+    """A rule whose lines all mean the same."""
+    return Rule(check, re.compile(pattern), Finding(code, severity, remedy, summary, component), device)
+
+
+def weighed(check: str, pattern: str, weigh: Weigh, *, device: str = "") -> Rule:
+    """A rule whose groups decide what a line means."""
+    return Rule(check, re.compile(pattern), weigh, device)
+
+
+def _scalar(text: str) -> Scalar:
+    return int(text) if len(text) <= _LONGEST_NUMBER and text.isascii() and text.isdigit() else text
