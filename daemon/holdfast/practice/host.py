@@ -10,7 +10,8 @@ import time
 import uuid
 from pathlib import Path
 
-from holdfast.practice.hardware import dcgm
+from holdfast.practice.hardware import dcgm, network
+from holdfast.practice.hardware import host as host_files
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import STATE_FILE
 
@@ -73,6 +74,7 @@ class Host:
         write_atomically(self.folder / "instance_id", f"{instance_id}\n")
         self.reset_gpus()
         dcgm.install(self.folder)
+        host_files.install(self.folder)
         self.boot()
 
     def reset_gpus(self) -> None:
@@ -80,9 +82,11 @@ class Host:
         nvml.write(self.nvml_state, nvml.default_state(self.name, self._gpus, self.generation))
 
     def boot(self) -> None:
-        """A boot: new boot id, the kernel log begins anew, a stuck epilog is gone."""
+        """A boot: new boot id, the kernel log begins anew, a stuck epilog is gone, network devices are found anew."""
+        network.install(self.folder)
         write_atomically(self.boot_id_file, f"{uuid.uuid4()}\n")
         (self.folder / "epilog_stuck").unlink(missing_ok=True)
+        host_files.boot(self.folder)
         temporary = self.folder / "kmsg.new"
         temporary.write_text("")
         temporary.replace(self.kmsg)

@@ -5,7 +5,7 @@ One node cannot tell a hang from a long evaluation: what a job's nodes say toget
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast_checks.probes.rdma import EFA_DRIVER, devices, port_counters, ports
@@ -15,7 +15,7 @@ from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
 
 CHECK_ID = "efa.silence"
 BUSY_BYTES_PER_S = 100e6
-BUSY_S = 300.0
+BUSY_AFTER_MIN = 5.0
 SILENT_BYTES_PER_S = 100e3
 SILENT_AFTER_MIN = 10.0
 _EFA = {"hw_counters": ("tx_bytes", "rx_bytes")}
@@ -34,6 +34,7 @@ class Look:
     devices: int
     jobs: frozenset[int] | None
     """None: it is not known which jobs are here."""
+    busy_after_s: float
     silent_after_s: float
     rate: float | None = None
     """Bytes per second since the look before; None: the first one."""
@@ -53,6 +54,7 @@ def gather(context: Context) -> Look:
         time.monotonic(),
         len(counts),
         jobs_here(Path(settings.network.slurmd_spool), settings.sysfs),
+        settings.network.busy_after_min * 60,
         settings.network.silent_after_min * 60,
     )
     return look if context.before is None else follow(context.before.facts, look)
@@ -84,11 +86,11 @@ def follow(before: Look, now: Look) -> Look:
         busy_s, silent_since_s = busy_s + seconds if before.silent_since_s is None else seconds, None
     elif rate >= SILENT_BYTES_PER_S:
         silent_since_s = None
-    elif busy_s >= BUSY_S:
+    elif busy_s >= now.busy_after_s:
         silent_since_s = silent_since_s if silent_since_s is not None else before.at_s
     else:
         busy_s = 0.0
-    return Look(now.total_bytes, now.at_s, now.devices, now.jobs, now.silent_after_s, rate, busy_s, silent_since_s)
+    return replace(now, rate=rate, busy_s=busy_s, silent_since_s=silent_since_s)
 
 
 def judge(change: Change) -> tuple[Result, ...]:
@@ -128,7 +130,7 @@ CHECK = Check(
     compares=True,
     thresholds=(
         Threshold("busy from", BUSY_BYTES_PER_S, "bytes per s", _HANG),
-        Threshold("busy for at least", BUSY_S, "s", _HANG),
+        Threshold("busy for", BUSY_AFTER_MIN, "min", f"{_HANG}; network.busy_after_min"),
         Threshold("silent below", SILENT_BYTES_PER_S, "bytes per s", _HANG),
         Threshold("silent for", SILENT_AFTER_MIN, "min", f"{_HANG}; network.silent_after_min"),
     ),

@@ -33,9 +33,11 @@ class FabricPort:
 def fabric_ports(context: Context) -> tuple[FabricPort, ...]:
     """The ports to look at. Raises NotApplicable, with the reason, where there are none by nature."""
     settings = context.settings
-    found = [device for device in rdma.devices(settings.sysfs) if device.driver != EFA_DRIVER]
-    if found and _on_ec2(settings):
-        raise NotApplicable(f"EC2 has no InfiniBand: the {len(found)} RDMA devices beside EFA manage NVLink or nothing")
+    if lookup(settings.instance_type) is not None:
+        raise NotApplicable(f"{settings.instance_type} has no InfiniBand")
+    found = rdma.devices(settings.sysfs)
+    if found and _on_ec2(found, settings.sysfs):
+        raise NotApplicable("EC2 has no InfiniBand: RDMA devices beside EFA manage NVLink")
     kept = [device for device in found if not _passed_over(device, settings)]
     kept = _without_management(kept, settings)
     return tuple(FabricPort(device, port) for device in kept for port in rdma.ports(settings.sysfs, device.name))
@@ -47,10 +49,9 @@ def management_devices(settings: Settings) -> frozenset[str]:
     return with_lower({named}, settings.sysfs) if named else default_route(settings.proc, settings.sysfs)
 
 
-def _on_ec2(settings: Settings) -> bool:
-    if lookup(settings.instance_type) is not None or rdma.efa_devices(settings.sysfs):
-        return True
-    return files.text(settings.sysfs / "class/dmi/id/sys_vendor") == _EC2
+def _on_ec2(devices: tuple[Device, ...], sysfs: Path) -> bool:
+    efa = any(device.driver == EFA_DRIVER for device in devices)
+    return efa or files.text(sysfs / "class/dmi/id/sys_vendor") == _EC2
 
 
 def _passed_over(device: Device, settings: Settings) -> bool:

@@ -28,6 +28,9 @@ class NetworkSettings:
     memlock_gib: float = setting(16.0, "Memory that slurmd must be able to lock, for EFA; 0: not looked at.", low=0)
     fi_info: str = setting("", "libfabric's command fi_info; empty: /opt/amazon/efa/bin/fi_info, else as on PATH.")
     slurmd_spool: str = setting("/var/spool/slurmd", "Slurm's SlurmdSpoolDir: shows which jobs are here.")
+    busy_after_min: float = setting(
+        5.0, "A job is called busy on the network after so many minutes of much traffic.", low=0.01, high=1440
+    )
     silent_after_min: float = setting(
         10.0,
         "A job that was busy on the network is called silent after so many minutes without traffic.",
