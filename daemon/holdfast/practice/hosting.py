@@ -18,6 +18,8 @@ import tomli_w
 
 from holdfast.practice.aws.cloud import CloudWatcher
 from holdfast.practice.cluster import Practice
+from holdfast.practice.hardware import host as host_files
+from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
 from holdfast.practice.host import Host, write_atomically
 from holdfast.practice.nvml.build import build, environment
 
@@ -55,6 +57,7 @@ def write_agent_config(
         "instance_id_path": str(folder / "instance_id"),
         "sysfs_path": str(host.sysfs),
         "pstore_path": str(folder / "pstore"),
+        "kernel": {"pstore_archive": str(folder / "pstore-archive")},
         "nvml_library": str(library),
         "gpu_count": practice.spec.gpus,
         "heartbeat_s": heartbeat_s,
@@ -63,6 +66,13 @@ def write_agent_config(
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
         "dcgm": {"dcgmi": str(folder / "dcgmi")},
+        "host": host_files.agent_settings(folder),
+        "network": {
+            "fi_info": str(folder / FI_INFO),
+            "default_route_device": DEFAULT_ROUTE,
+            "slurmd_spool": str(practice.folder / "spool" / node),
+            "memlock_gib": 0.0,  # the limits are those of this machine, not of the emulated one
+        },
         "disabled_checks": [] if serves else ["host.slurmd"],
     }
     write_atomically(folder / "agent.toml", tomli_w.dumps(table))
