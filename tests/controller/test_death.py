@@ -117,6 +117,21 @@ def test_a_fresh_controller_concludes_nothing_from_silence() -> None:
     assert site.incident("n1").dead
 
 
+def test_a_suspicion_outlives_the_controller() -> None:
+    """A controller that has just started has heard nobody: that is no sign of life."""
+    site = Site(4, can=BLIND)
+    machine = site.machine("n1")
+    machine.cut_off = True
+    site.run(40)
+    suspicion = site.incident("n1")
+    site.start_controller()
+    site.run(29)
+    assert site.incident("n1").state is IncidentState.SUSPECTED
+    machine.cut_off = False
+    site.run(15)
+    assert (site.incident("n1").id, site.incident("n1").state) == (suspicion.id, IncidentState.CLOSED)
+
+
 @pytest.mark.parametrize("can", [NOTHING, replace(FULL, power_off_confirmed=False)])
 def test_an_unfenced_job_waits_for_a_human(can: object) -> None:
     site = Site(4, can=can)  # type: ignore[arg-type]

@@ -96,7 +96,8 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
     events: list[Event] = []
     for incident in world.book.open_incidents():
         node = incident.node
-        if incident.state is IncidentState.SUSPECTED and node not in silent:
+        heard = node not in silent and (world.frozen is None or facts.agent_of(world, node) is not None)
+        if incident.state is IncidentState.SUSPECTED and heard:
             closed = replace(incident, state=IncidentState.CLOSED, closed_at=world.now, note="the agent is heard again")
             incidents.append(closed)
             events.append(Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, node, text=closed.note))

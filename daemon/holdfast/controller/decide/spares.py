@@ -16,7 +16,8 @@ def spare_pool(world: World, view: ClusterView) -> tuple[str, ...]:
 def choose_spare(world: World, view: ClusterView, job: Job, *, taken: frozenset[str]) -> str | None:
     """A ready spare of the job's partition with no fewer GPUs than its nodes had; None: there is none.
 
-    Ready: idle and in service, no open incident, its agent heard. A spare whose agent is silent is unknown, not ready."""
+    Ready: idle and in service, no open incident, its agent heard. A spare whose agent is silent is unknown, not ready; one whose
+    agent has not had the time to be heard since this controller started is what it was before."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
     wanted_gpus = max((len(m) for m in job.gpu_minors.values()), default=0)
     for name in spare_pool(world, view):
@@ -33,4 +34,14 @@ def _ready(world: World, view: ClusterView, node: Node) -> bool:
         return False
     if any(facts.acting(i) for i in world.book.open_on(node.name)):
         return False
-    return facts.agent_of(world, node.name) is not None
+    return facts.agent_of(world, node.name) is not None or _heard_before(world, node.name)
+
+
+def _heard_before(world: World, name: str) -> bool:
+    """While the controller has just started: known to the store, nothing open on it (not even a suspicion), not heard yet.
+
+    Waiting for its first heartbeat would hold the job back by up to an interval, for a spare that Slurm hears."""
+    if world.frozen is None or world.agents.get(name) or world.book.open_on(name):
+        return False
+    record = world.book.nodes.get(name)
+    return record is not None and bool(record.boot_id)
