@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast_checks.catalog.instance_types import lookup
 from holdfast_checks.probes import rdma
 from holdfast_checks.probes import sysfs as files
-from holdfast_checks.probes.netdev import default_route, with_lower
+from holdfast_checks.probes.netdev import default_route, link, with_lower
 from holdfast_checks.probes.rdma import EFA_DRIVER, Device, Port
 from holdfast_checks.registry import Context, NotApplicable
 from holdfast_checks.settings import Settings
@@ -70,6 +70,9 @@ def _without_management(devices: list[Device], settings: Settings) -> list[Devic
 
 
 def losses(sysfs: Path, seen: FabricPort) -> int | None:
-    """How often the port's link went down, by its own count."""
+    """How often the port's link went down, by its own count, else by that of its network device."""
     counted = rdma.port_counters(sysfs, seen.device.name, seen.port.number, {"counters": ("link_downed",)})
-    return counted.get("link_downed")
+    if "link_downed" in counted:
+        return counted["link_downed"]
+    links = (link(sysfs, name) for name in rdma.netdevs(sysfs, seen.device.name))
+    return next((one.losses for one in links if one is not None and one.losses is not None), None)
