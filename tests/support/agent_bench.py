@@ -14,6 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
+from holdfast.practice.hardware import host as host_files
+
 Json = dict[str, Any]
 PCI = "0000:3b:00.0"
 XID = f"NVRM: Xid (PCI:{PCI[:-2]}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -118,14 +122,17 @@ class Folder:
         (path / "instance_id").write_text("i-0abc\n")
         (path / "token").write_text("secret\n")
         self.seq = 0
+        host_files.install(path)  # the host of whoever runs the tests is none of theirs
         self.config = path / "agent.toml"
         self.write_config(f'controllers = ["{url}"]')
 
-    def write_config(self, more: str) -> None:
+    def write_config(self, more: str, **host: Any) -> None:
+        """``more``: further keys and tables; ``host``: settings of ``[host]`` beside those of the emulated one."""
+        table = tomli_w.dumps({"host": {**host_files.agent_settings(self.path), **host}})
         self.config.write_text(
             'node = "n1"\nstate_dir = "state"\nrun_dir = "run"\nkmsg_path = "kmsg"\nboot_id_path = "boot_id"\n'
             'instance_id_path = "instance_id"\ntoken_file = "token"\nheartbeat_s = 0.2\nslurmd_pid_file = "slurmd.pid"\n'
-            f'disk_paths = ["."]\n{more}\n'
+            f'disk_paths = ["."]\n{more}\n{table}'
         )
 
     def log(self, message: str, facility: int = 0) -> float:

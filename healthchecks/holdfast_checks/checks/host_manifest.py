@@ -28,6 +28,8 @@ def gather(context: Context) -> Facts:
     manifest = manifest_of(context)
     if manifest is None:
         raise NotApplicable('no manifest was learned ("holdfast-checks learn" on a good node)')
+    if not manifest.versions:
+        raise NotApplicable("the manifest names no versions")
     return Facts(manifest.versions, versions(context))
 
 

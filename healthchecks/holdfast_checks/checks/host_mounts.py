@@ -6,8 +6,9 @@ child alone; one that cannot be killed is left, and no second one is started for
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast_checks.manifest import manifest_of
 from holdfast_checks.per_host import bad, good
@@ -48,8 +49,9 @@ class Facts:
     places: tuple[Place, ...]
 
 
-_asked_before: set[str] = set()
-"""Places that were mounted at an earlier look: one that was unmounted since then is told as well."""
+_asked_before: dict[Path, dict[str, int]] = {}
+"""By procfs, places that were mounted at an earlier look, with the looks at which one that was unmounted since then is still told of: an OK
+has to be said as often as it takes to be believed."""
 
 
 def gather(context: Context) -> Facts:
@@ -62,13 +64,23 @@ def gather(context: Context) -> Facts:
     named = {**(manifest.mounts if manifest is not None else {}), **settings.mounts}
     named.update({path: named.get(path, "") for path in settings.writable_mounts})
     paths = [*named, *_others(table.values(), named)]
-    gone = sorted(_asked_before.difference(paths))
+    gone = _unmounted(settings.proc, paths, table)
     if not paths and not gone:
         raise NotApplicable("no network file system is mounted, and no mount point is configured")
-    _asked_before.update(path for path in paths if path in table)
-    _asked_before.difference_update(gone)
     places = [Place(path, path in named, named.get(path, ""), table.get(path)) for path in paths]
     return Facts((*_asked(places, settings), *(Place(path, wanted=False) for path in gone)))
+
+
+def _unmounted(proc: Path, paths: list[str], mounted: Mapping[str, Mount]) -> list[str]:
+    """Places of earlier looks that nobody wants and that are not mounted any more."""
+    before = _asked_before.setdefault(proc, {})
+    gone = sorted(path for path in before if path not in paths and path not in mounted)
+    for path in gone:
+        before[path] -= 1
+        if not before[path]:
+            del before[path]
+    before.update({path: N for path in paths if path in mounted})
+    return gone
 
 
 def _others(mounts: Iterable[Mount], named: dict[str, str]) -> list[str]:

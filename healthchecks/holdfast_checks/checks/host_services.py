@@ -22,7 +22,7 @@ FABRIC_MANAGER = "nvidia-fabricmanager.service"
 PERSISTENCED = "nvidia-persistenced.service"
 _OURS = (FABRIC_MANAGER, PERSISTENCED)
 _PROCESS = {FABRIC_MANAGER: "nv-fabricmanager", PERSISTENCED: "nvidia-persistenced"}
-_PROPERTIES = "Id,LoadState,ActiveState,SubState,UnitFileState,NRestarts"
+_PROPERTIES = "Names,LoadState,ActiveState,SubState,UnitFileState,NRestarts"
 _SYSTEMD = Path("/run/systemd/system")
 _NAME_LETTERS = 15
 _FIRST_USER = 1000
@@ -67,7 +67,10 @@ def gather(context: Context) -> Facts:
         raise NotGathered(f"systemctl has not answered within {DEADLINE_S:g} s")
     if done.status:
         raise NotGathered(f"systemctl: {done.complaint}")
-    return Facts(parse_show(done.text), configured)
+    units = parse_show(done.text)
+    if not units:
+        raise NotGathered("systemctl named no unit")
+    return Facts({name: units[name] for name in names if name in units}, configured)
 
 
 def _unit_name(name: str) -> str:
@@ -75,21 +78,25 @@ def _unit_name(name: str) -> str:
 
 
 def parse_show(text: str) -> dict[str, Unit]:
-    """Blocks of ``Name=value`` lines with an empty line between them."""
+    """Blocks of ``Name=value`` lines with an empty line between them. A unit is there under each of its names (aliases too)."""
     units = {}
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if name := values.get("Id", ""):
-            restarts = values.get("NRestarts", "")
-            units[name] = Unit(
-                name,
-                values.get("LoadState", ""),
-                values.get("ActiveState", ""),
-                values.get("SubState", ""),
-                values.get("UnitFileState", ""),
-                int(restarts) if restarts.isdigit() else 0,
-            )
+        for name in values.get("Names", "").split():
+            units[name] = _unit(name, values)
     return units
+
+
+def _unit(name: str, values: Mapping[str, str]) -> Unit:
+    restarts = values.get("NRestarts", "")
+    return Unit(
+        name,
+        values.get("LoadState", ""),
+        values.get("ActiveState", ""),
+        values.get("SubState", ""),
+        values.get("UnitFileState", ""),
+        int(restarts) if restarts.isdigit() else 0,
+    )
 
 
 def _by_process(proc: Path, names: frozenset[str]) -> dict[str, Unit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.slurmd"
 K, N = 2, 2
+_FIRST_USER = 1000
+"""UID_MIN of login.defs: below are root and the accounts of services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ def gather(context: Context) -> Facts:
     if settings.slurmd_pid_file is not None:
         return _by_pid_file(settings.slurmd_pid_file, settings)
     for pid in _pids(settings.proc):
-        if _is_slurmd(settings.proc / str(pid), settings.slurmd_node):
+        process = settings.proc / str(pid)
+        if _is_slurmd(process, settings.slurmd_node) and _may_be_slurmd(process):
             return Facts(pid)
     return Facts(None, "no slurmd among the processes")
 
@@ -65,6 +69,17 @@ def _is_slurmd(process: Path, node: str) -> bool:
         return False
     served = _node_of(words)
     return not node or not served or served == node
+
+
+def _may_be_slurmd(process: Path) -> bool:
+    """Whether root, a system account or the agent's own user runs it: anybody may call a program slurmd.
+
+    A pid file is root's own word, so this is asked only of those that were found by name."""
+    try:
+        uid = process.stat().st_uid
+    except FileNotFoundError:
+        return False
+    return uid < _FIRST_USER or uid == os.geteuid()
 
 
 def _node_of(words: list[str]) -> str:

@@ -124,8 +124,8 @@ def cpu_list(words: str | None) -> frozenset[int]:
     """The kernel's list format, ``0-3,8``. Raises NotGathered for anything else."""
     cpus: set[int] = set()
     for part in (words or "").split(","):
-        first, _, last = part.strip().partition("-")
-        if not first.isdigit() or (last and not last.isdigit()):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
             raise NotGathered(f"{words!r} is no list of CPUs")
         cpus.update(range(int(first), int(last or first) + 1))
     return frozenset(cpus)

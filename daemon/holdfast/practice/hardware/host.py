@@ -184,7 +184,7 @@ def agent_settings(folder: Path) -> dict[str, Any]:
 
 def _unit(name: str, active: str) -> str:
     sub = {"active": "running", "failed": "failed"}.get(active, "dead")
-    return f"Id={name}\nLoadState=loaded\nActiveState={active}\nSubState={sub}\nUnitFileState=enabled\nNRestarts=0\n"
+    return f"Names={name}\nLoadState=loaded\nActiveState={active}\nSubState={sub}\nUnitFileState=enabled\nNRestarts=0\n"
 
 
 def _write(path: Path, text: str) -> None:
