@@ -70,7 +70,7 @@ def _version_drift(machine: Machine, value: str, _gpu: int) -> None:
     host.set_hardware(replace(host.hardware, efa=value))
 
 
-def _module_missing(machine: Machine, value: str, _gpu: int) -> None:
+def _module_unloaded(machine: Machine, value: str, _gpu: int) -> None:
     if value not in MODULES:
         raise Rejected(f"{value!r} is none of {', '.join(MODULES)}")
     _files(machine).modules(*(name for name in MODULES if name != value))
@@ -125,6 +125,6 @@ FAULTS = (
     Fault("file_server_wait", "A process hangs in a file system.", _file_server_wait, heal=_heal),
     Fault("cpu_lost", "Half of the CPUs are gone.", _cpu_lost),
     Fault("cpu_offline", "Two CPUs went offline.", _cpu_offline, heal=_heal),
-    Fault("module_missing", "A kernel module is not loaded.", _module_missing, value="its name", heal=_heal),
+    Fault("module_unloaded", "A kernel module is not loaded.", _module_unloaded, value="its name", heal=_heal),
     Fault("version_drift", "Another version of the EFA driver.", _version_drift, value="the version"),
 )
