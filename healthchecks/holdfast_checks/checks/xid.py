@@ -35,7 +35,9 @@ _FALLEN = re.compile(
     rf"{_AND}fallen{_AND}off{_AND}the{_AND}bus"
     rf"|GPU (?:at )?(?P<short>{_ADDRESS}):? (?:GPU )?has fallen off the bus)"
 )
-_FIRST_OF_SEVERAL = re.compile(rf"NVRM:\s{{1,8}}The NVIDIA GPU {_ADDRESS}(?:\s{{1,8}}{_PCI_ID})?\s{{0,8}}$")
+_FIRST_OF_SEVERAL = re.compile(
+    rf"NVRM:\s{{1,8}}The NVIDIA GPU {_ADDRESS}(?:\s{{1,8}}{_PCI_ID})?(?:\s{{1,8}}installed[\w ]{{0,20}})?\s{{0,8}}$"
+)
 _LATER_LINES = 2
 _OTHERS_BETWEEN = 8
 _PID = re.compile(r"\bpid\s{0,8}=\s{0,8}'?(?P<pid>\d{1,10}|<unknown>)'?")

@@ -22,7 +22,7 @@ HOST_RULES = (
     ),
     rule(
         HUNG_TASK,
-        r"INFO: task (?P<process>.{1,32}):(?P<pid>\d{1,10}) blocked for more than (?P<seconds>\d{1,6}) seconds",
+        r"INFO: task (?P<process>.{1,15}):(?P<pid>\d{1,10}) blocked for more than (?P<seconds>\d{1,6}) seconds",
         "blocked",
         Severity.WARNING,
         Remedy.NONE,
@@ -63,7 +63,7 @@ HOST_RULES = (
     ),
     rule(
         OOPS,
-        r"(?P<what>kernel BUG at [\w./-]{3,120}:\d{1,6}!|Oops: (?:[\w -]{1,60}: )?[0-9a-f]{4} \[#\d{1,3}\](?: [A-Z]|$)"
+        r"(?P<what>kernel BUG at [\w./-]{3,120}:\d{1,6}!|Oops: (?:[\w ,-]{1,120}: )?[0-9a-f]{4} \[#\d{1,3}\](?: [A-Z]|$)"
         r"|Internal error: Oops: [0-9a-f]{8,16} \[#\d{1,3}\]|Unable to handle kernel (?:paging request|NULL pointer dereference) at"
         r"|general protection fault, (?:probably|maybe) for \S{3,20} address)",
         "oops",

@@ -8,15 +8,13 @@ from holdfast_checks.result import Remedy, Severity
 EFA = "kernel.efa"
 MLX5 = "kernel.mlx5"
 
-
-def _efa(text: str) -> str:
-    """``ibdev_err`` prints driver, address and device; older ones ``infiniband DEVICE``; probe messages driver and address."""
-    return rf"(?:efa {PCI}(?: (?P<device>\w{{1,32}}))?: )(?:{text})"
-
-
-def _efa_old(text: str) -> str:
-    return rf"infiniband (?P<device>(?:rdmap\d|efa_)\w{{1,24}}): (?:{text})"
-
+_EFA_HEADS = (
+    (rf"efa {PCI} (?P<device>\w{{1,32}}): ", "{device}", "pci"),
+    (rf"efa {PCI}(?: \(\w{{1,20}}\)| )?: ", "{pci}", "pci"),
+    (r"infiniband (?P<device>(?:rdmap\d|efa_)\w{1,24}): ", "{device}", ""),
+)
+"""``ibdev_err`` prints driver, address and device; at probe there is no device yet; old kernels print the device alone.
+Head, component, what must be in sysfs."""
 
 _TIMEOUT = (
     r"Wait for completion \(polling\) timeout|The device didn't send any completion for admin cmd (?P<command>\w{1,40})"
@@ -30,8 +28,8 @@ _FAILED = (
 )
 
 EFA_RULES = tuple(
-    rule(EFA, shape(text), code, severity, remedy, summary, component=component, device=device)
-    for shape, component, device in ((_efa, "{pci}", "pci"), (_efa_old, "{device}", ""))
+    rule(EFA, rf"{head}(?:{text})", code, severity, remedy, summary, component=component, device=device)
+    for head, component, device in _EFA_HEADS
     for text, code, severity, remedy, summary in (
         (_TIMEOUT, "admin_timeout", Severity.FATAL, Remedy.REBOOT, "EFA firmware did not answer an admin command"),
         (_MSIX, "lost_interrupt", Severity.DEGRADED, Remedy.REBOOT, "EFA answered, but its interrupt was lost"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from holdfast_checks.text import one_line
 CHECK_ID = "kernel.panic"
 
 MAX_BYTES = 64 * 1024
-"""Of one file are read."""
+"""Of one file are read: its first line, which says what kind of end it was, and its last lines, which say why."""
+_HEAD_BYTES = 256
 MAX_FILES = 64
 BEFORE_BOOT_S = Threshold(
     "longest time between panic and boot", 86_400, "s", "a dump that is older than this is not of the boot before; ours"
@@ -75,7 +77,9 @@ def _dumps_flat(folder: Path) -> Iterator[Dump]:
 
 def _dump(path: Path, mtime_s: float) -> Dump:
     with path.open("rb") as file:
-        return Dump(path.name, mtime_s, file.read(MAX_BYTES).decode("utf-8", "replace"))
+        head = file.read(_HEAD_BYTES)
+        file.seek(max(len(head), file.seek(0, os.SEEK_END) - MAX_BYTES))
+        return Dump(path.name, mtime_s, (head + file.read(MAX_BYTES)).decode("utf-8", "replace"))
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:

@@ -23,7 +23,7 @@ _KMSG = re.compile(r"\d{1,10},\d{1,20},\d{1,20},")
 _LEVEL = re.compile(r"<\d{1,3}>")
 _FACILITY = re.compile(r"(?P<facility>[a-z0-9]{3,8}) {0,4}:(?:emerg|alert|crit|err|warn|notice|info|debug) {0,4}: ?")
 """``dmesg -x``."""
-_SYSLOG = re.compile(r"(?:[^\s:]\S{0,80}\s{1,16}){0,8}kernel(?:\[\d{1,10}\])?:\s")
+_SYSLOG = re.compile(r"(?:\S{0,80}[^\s:]\s{1,16}){0,8}kernel(?:\[\d{1,10}\])?:\s")
 """Time, host and ``kernel:``; words that end with a colon are another program's name."""
 _HOST = re.compile(r"[\w.-]{1,64}: (?=\[ {0,12}\d{1,12}\.\d{1,9}\] )")
 """``pdsh dmesg``."""

@@ -58,12 +58,12 @@ DISK_RULES = (
     weighed(READ_ONLY, rf"EXT4-fs \({_DEVICE}\): Remounting filesystem read-only", _turned_read_only),
     weighed(
         READ_ONLY,
-        rf"BTRFS:? (?:error|info|warning) \(device {_DEVICE}(?: state \w{{1,8}})?\)[^\n]{{0,160}}: forced readonly",
+        rf"BTRFS:? (?:error|info|warning) \(device {_DEVICE}(?::? state \w{{1,8}})?\)[^\n]{{0,160}}: forced readonly",
         _turned_read_only,
     ),
     weighed(
         READ_ONLY,
-        rf"XFS \({_DEVICE}\): (?:Filesystem has been shut down due to|(?:[Ll]og|I/O) [Ee]rror [Dd]etected\. {{1,2}}Shutting"
+        rf"XFS \({_DEVICE}\): (?:Filesystem has been shut down due to|(?:[Ll]og )?I/O [Ee]rror [Dd]etected\. {{1,2}}Shutting"
         r"|Corruption of (?:in-memory data|on-disk metadata) [^\n]{0,160}[Ss]hutting down filesystem)",
         _shut_down,
     ),
