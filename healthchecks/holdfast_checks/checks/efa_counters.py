@@ -15,7 +15,7 @@ from holdfast_checks.result import Remedy, Result, Severity, Verdict
 
 CHECK_ID = "efa.counters"
 _EKS = "EKS node monitoring agent: 100 a second"
-_OURS = "any growth over two looks; our own choice, amzn-drivers#306 leaks completion queues to ENOMEM"
+_OURS = "any growth; our own choice, amzn-drivers#306 leaks completion queues to ENOMEM"
 _FIRMWARE = (
     "alloc_pd_err",
     "create_qp_err",
@@ -49,7 +49,6 @@ DEVICE_RULES = tuple(Rule(name, 0, f"the device refuses resources ({name})", _OU
 RULES = (*PORT_RULES, *DEVICE_RULES)
 _PORT = {"hw_counters": tuple(rule.counter for rule in PORT_RULES)}
 _DEVICE = tuple(rule.counter for rule in DEVICE_RULES)
-K, N = 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +100,5 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     compares=True,
-    hysteresis=(K, N),
     thresholds=counter_rules.thresholds(RULES),
 )

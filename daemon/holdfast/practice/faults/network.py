@@ -93,6 +93,10 @@ def _ib_down(machine: Machine, value: str, _gpu: int) -> None:
     network.add(port / "counters/link_downed", 1)
 
 
+def _ib_gone(machine: Machine, value: str, _gpu: int) -> None:
+    network.remove_device(_sys(machine), _ib(machine, value).name)
+
+
 def _ib_flap(machine: Machine, value: str, _gpu: int) -> None:
     network.add(_ib(machine, value) / "ports/1/counters/link_downed", 3)
 
@@ -143,6 +147,7 @@ FAULTS = (
     ),
     Fault("carrier_flap", "The default route's network device lost its carrier three times.", _carrier_flap),
     Fault("ib_down", "An InfiniBand port goes down.", _ib_down, heal=_heal),
+    Fault("ib_gone", "An InfiniBand device disappears from the PCI bus.", _ib_gone, heal=_heal),
     Fault("ib_flap", "An InfiniBand port lost its link three times.", _ib_flap),
     Fault("ib_slow", "An InfiniBand port comes up at half its rate.", _ib_slow, heal=_heal),
     Fault("ib_errors", "Bits arrive broken at an InfiniBand port.", _ib_errors),
