@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_checks.reading import Reading
+from holdfast_checks.reading import UNREAD, Reading
 
 COUNTERS = ("replays", "recoveries", "crc_errors", "failed_recoveries", "integrity_errors")
 """Names of the counters of one NVLink, in the order in which the child sends them."""
@@ -43,54 +43,54 @@ class GpuDetails:
     """As NVML prints it; empty: not told."""
     vbios: str = ""
     links: tuple[NvLink, ...] = ()
-    link_count: Reading = Reading()
+    link_count: Reading = UNREAD
     """How many NVLinks the part has; unsupported: none."""
     pids: tuple[int, ...] = ()
     """Processes that compute on the GPU."""
-    process_count: Reading = Reading()
-    fabric_state: Reading = Reading()
+    process_count: Reading = UNREAD
+    fabric_state: Reading = UNREAD
     """0 not supported, 1 not started, 2 in progress, 3 completed."""
-    fabric_status: Reading = Reading()
+    fabric_status: Reading = UNREAD
     """NVML's return code of the registration with the fabric; 0: success."""
-    fabric_health: Reading = Reading()
+    fabric_health: Reading = UNREAD
     """Mask of small fields, see ``gpu.fabric``."""
-    pcie_gen: Reading = Reading()
-    pcie_gen_max: Reading = Reading()
+    pcie_gen: Reading = UNREAD
+    pcie_gen_max: Reading = UNREAD
     """Of GPU and slot together."""
-    pcie_width: Reading = Reading()
-    pcie_width_max: Reading = Reading()
-    pcie_replays: Reading = Reading()
+    pcie_width: Reading = UNREAD
+    pcie_width_max: Reading = UNREAD
+    pcie_replays: Reading = UNREAD
     """Counts on over the life of the driver."""
-    temperature_margin_c: Reading = Reading()
+    temperature_margin_c: Reading = UNREAD
     """Degrees until the hardware slows down."""
-    persistence: Reading = Reading()
-    mig: Reading = Reading()
-    mig_pending: Reading = Reading()
-    ecc_mode: Reading = Reading()
-    ecc_mode_pending: Reading = Reading()
-    ecc_corrected_aggregate: Reading = Reading()
+    persistence: Reading = UNREAD
+    mig: Reading = UNREAD
+    mig_pending: Reading = UNREAD
+    ecc_mode: Reading = UNREAD
+    ecc_mode_pending: Reading = UNREAD
+    ecc_corrected_aggregate: Reading = UNREAD
     """Over the GPU's life."""
-    ecc_uncorrected_aggregate: Reading = Reading()
-    sram_threshold: Reading = Reading()
+    ecc_uncorrected_aggregate: Reading = UNREAD
+    sram_threshold: Reading = UNREAD
     """1: the GPU has seen more uncorrectable errors of its SRAM than NVIDIA allows."""
-    sram_uncorrected: Reading = Reading()
-    banks_max: Reading = Reading()
+    sram_uncorrected: Reading = UNREAD
+    banks_max: Reading = UNREAD
     """Banks of memory with all spare rows; the next ones with most, some, few and none."""
-    banks_high: Reading = Reading()
-    banks_partial: Reading = Reading()
-    banks_low: Reading = Reading()
-    banks_none: Reading = Reading()
-    retired_single: Reading = Reading()
+    banks_high: Reading = UNREAD
+    banks_partial: Reading = UNREAD
+    banks_low: Reading = UNREAD
+    banks_none: Reading = UNREAD
+    retired_single: Reading = UNREAD
     """Pages retired because of single-bit errors; parts without row remap only."""
-    retired_double: Reading = Reading()
-    retired_pending: Reading = Reading()
-    repair_channel: Reading = Reading()
+    retired_double: Reading = UNREAD
+    retired_pending: Reading = UNREAD
+    repair_channel: Reading = UNREAD
     """1: a memory channel is repaired at the next reboot."""
-    repair_tpc: Reading = Reading()
-    unrepairable_memory: Reading = Reading()
-    power_mw: Reading = Reading()
-    power_limit_mw: Reading = Reading()
-    utilisation_percent: Reading = Reading()
+    repair_tpc: Reading = UNREAD
+    unrepairable_memory: Reading = UNREAD
+    power_mw: Reading = UNREAD
+    power_limit_mw: Reading = UNREAD
+    utilisation_percent: Reading = UNREAD
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any]) -> GpuDetails:
@@ -104,6 +104,4 @@ class GpuDetails:
         )
 
 
-_READINGS = tuple(
-    name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading)
-)
+_READINGS = tuple(name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading))

@@ -26,3 +26,7 @@ class Reading:
         if isinstance(raw, Mapping) and "e" in raw:
             return cls(error=f"{raw.get('t', 'error')} ({raw['e']})")
         return cls(error="missing in the answer")
+
+
+UNREAD = Reading()
+"""Nobody asked yet."""

@@ -10,6 +10,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+from holdfast_checks.catalog.instance_types import lookup
 from holdfast_checks.inventory import Inventory
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings
@@ -151,4 +152,12 @@ def snapshot_of(context: Context) -> Snapshot:
 def without_gpus(context: Context) -> bool:
     """NVML is not installed, and nobody expects a GPU here."""
     missing = isinstance(context.nvml, NvmlFailure) and context.nvml.code == NVML_LIBRARY_NOT_FOUND
-    return missing and not context.settings.expected_gpus and not context.inventory.gpus
+    return missing and not expected_gpus(context.settings) and not context.inventory.gpus
+
+
+def expected_gpus(settings: Settings) -> int | None:
+    """How many GPUs the site says that the node has, else its instance type; None: nobody says."""
+    if settings.expected_gpus:
+        return settings.expected_gpus
+    known = lookup(settings.instance_type)
+    return known.gpus if known is not None else None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.inventory import GpuRef
-from holdfast_checks.reading import Reading
+from holdfast_checks.reading import UNREAD, Reading
 
 __all__ = ["GpuDetails", "GpuRef", "GpuSnapshot", "NvmlFailure", "Reading", "Snapshot", "gpu_ref"]
 
@@ -25,17 +25,17 @@ class GpuSnapshot:
     lost: bool = False
     failed: int | None = None
     """NVML counts it but refuses it with this return code: nothing else of it could be read."""
-    temperature_c: Reading = Reading()
-    clock_event_reasons: Reading = Reading()
+    temperature_c: Reading = UNREAD
+    clock_event_reasons: Reading = UNREAD
     """Bit mask of nvmlClocksEventReason…"""
-    ecc_corrected_volatile: Reading = Reading()
-    ecc_uncorrected_volatile: Reading = Reading()
+    ecc_corrected_volatile: Reading = UNREAD
+    ecc_uncorrected_volatile: Reading = UNREAD
     """Since the last reset or reboot."""
-    remap_corrected: Reading = Reading()
-    remap_uncorrected: Reading = Reading()
-    remap_pending: Reading = Reading()
-    remap_failed: Reading = Reading()
-    recovery_action: Reading = Reading()
+    remap_corrected: Reading = UNREAD
+    remap_uncorrected: Reading = UNREAD
+    remap_pending: Reading = UNREAD
+    remap_failed: Reading = UNREAD
+    recovery_action: Reading = UNREAD
     """NVML field 230: the driver's own verdict."""
     details: GpuDetails | None = None
     """The slow readings, up to a minute older than the others; None: not read yet."""
@@ -126,4 +126,4 @@ def _gpu(raw: Mapping[str, Any], known: Mapping[str | None, GpuDetails | None]) 
         return GpuSnapshot(ref, failed=int(raw["failed"]))
     readings = {name: Reading.from_wire(raw.get(name)) for name in READINGS}
     details = GpuDetails.from_wire(raw["details"]) if "details" in raw else known.get(ref.uuid)
-    return GpuSnapshot(ref, details=details, **readings)
+    return replace(GpuSnapshot(ref, details=details), **readings)

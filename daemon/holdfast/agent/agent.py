@@ -76,6 +76,7 @@ class Agent:
         self.nvml = NvmlSource(
             config,
             KnownGpus.remembered(self.memory.get(INVENTORY_KEY), boot_id),
+            checks=self.nvml_checks,
             on_answer=self._gpus_answered,
             on_event=self._gpu_event,
             on_inventory=self._tell_inventory,
@@ -238,7 +239,7 @@ class Agent:
     def _gpus_answered(self, answer: Answer) -> None:
         self.read_kernel()  # records that waited for the GPUs to be known
         context = self.context(answer)
-        for check in self.nvml_checks:
+        for check in self.nvml.checks_of(answer):
             self._judged(check, run(check, context, self.samples))
 
     def _judged(self, check: Check, results: tuple[Result, ...]) -> None:

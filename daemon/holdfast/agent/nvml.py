@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.agent.gpus import KnownGpus, pci_gpus
 from holdfast.agent.loop import Loop
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.inventory import GpuRef
-from holdfast_checks.probes.nvml import NvmlEvent, NvmlProbe, Outcome
+from holdfast_checks.per_gpu import DETAILS_INTERVAL_S
+from holdfast_checks.probes.nvml import DETAILS_AGE_S, NvmlEvent, NvmlProbe, Outcome
+from holdfast_checks.registry import Check
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 
 log = logging.getLogger(__name__)
@@ -19,6 +21,19 @@ log = logging.getLogger(__name__)
 DEADLINE_TASK = "nvml deadline"
 Answer = Snapshot | NvmlFailure
 Asked = Callable[[Answer], None]
+
+
+def of_details(check: Check) -> bool:
+    """Whether it judges the slow readings, which most snapshots repeat."""
+    return check.interval_s >= DETAILS_INTERVAL_S
+
+
+def details_age_s(checks: Iterable[Check], intervals: Mapping[str, float]) -> float:
+    """How old the slow readings may get: as old as the most eager of the checks that judge them lets them.
+
+    A little less than that, so that they are not put off to the snapshot after."""
+    asked = [intervals[check.id] for check in checks if of_details(check) and check.id in intervals]
+    return min([DETAILS_AGE_S, *(interval_s * DETAILS_AGE_S / DETAILS_INTERVAL_S for interval_s in asked)])
 
 
 class NvmlSource:
@@ -29,6 +44,7 @@ class NvmlSource:
         config: AgentConfig,
         known: KnownGpus,
         *,
+        checks: Sequence[Check],
         on_answer: Asked,
         on_event: Callable[[NvmlEvent], None],
         on_inventory: Callable[[], None],
@@ -36,7 +52,12 @@ class NvmlSource:
         library = Path(config.nvml_library) if config.nvml_library else None
         self.known = known
         self.latest: Answer | None = None
-        self.probe = NvmlProbe(config.nvml_deadline_s, library, config.nvml_env)
+        self.probe = NvmlProbe(
+            config.nvml_deadline_s, library, config.nvml_env, details_age_s=details_age_s(checks, config.intervals)
+        )
+        self._checks = checks
+        self._judged_s: float | None = None
+        """When the slow readings were read that have been judged."""
         self._sysfs = config.sysfs_path
         self._on_answer = on_answer
         self._on_event = on_event
@@ -63,18 +84,26 @@ class NvmlSource:
             self._fallback = pci_gpus(self._sysfs)
         return self._fallback
 
-    def snapshot(self) -> None:
-        """Ask for a snapshot."""
-        self.probe.send()
+    def checks_of(self, answer: Answer) -> list[Check]:
+        """The checks that have something new to judge in an answer."""
+        if not isinstance(answer, Snapshot):
+            return list(self._checks)
+        seen, self._judged_s = answer.details_monotonic_s == self._judged_s, answer.details_monotonic_s
+        return [check for check in self._checks if not (seen and of_details(check))]
+
+    def snapshot(self, *, everything: bool = False) -> None:
+        """Ask for a snapshot. ``everything``: with its slow readings too."""
+        self.probe.send(everything=everything)
         self._set_deadline()
 
     def ask(self, told: Asked) -> None:
-        """Ask for a snapshot that is begun from now on, and tell its outcome; a pending one is waited for first."""
+        """Ask for a snapshot that is begun from now on, all of it read anew, and tell its outcome; a pending one is waited for
+        first."""
         if self.probe.pending:
             self._next.append(told)
             return
         self._waiting.append(told)
-        self.snapshot()
+        self.snapshot(everything=True)
 
     def readable(self) -> None:
         self._take(self.probe.on_readable())
@@ -112,7 +141,7 @@ class NvmlSource:
             told(answer)
         if self._next:
             self._waiting, self._next = self._next, []
-            self.snapshot()
+            self.snapshot(everything=True)
 
     def _set_deadline(self) -> None:
         deadline_s = self.probe.next_deadline()

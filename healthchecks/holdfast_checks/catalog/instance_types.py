@@ -19,6 +19,8 @@ class InstanceType:
     gpus: int
     efa: int
     """EFA interfaces that can be attached at most; a launch may have asked for fewer, so fewer is not yet a fault."""
+    nvlinks: int = 0
+    """Active NVLinks of each GPU; 0: none, or unknown."""
 
 
 def lookup(name: str) -> InstanceType | None:
@@ -31,4 +33,9 @@ def table() -> dict[str, InstanceType]:
     """All rows by name."""
     text = files("holdfast_checks.catalog").joinpath("instance_types.json").read_text(encoding="utf-8")
     rows = json.loads(text)["types"]
-    return {row["type"]: InstanceType(row["type"], row["gpu"], int(row["gpus"]), int(row["efa"])) for row in rows}
+    return {
+        row["type"]: InstanceType(
+            row["type"], row["gpu"], int(row["gpus"]), int(row["efa"]), nvlinks=int(row.get("nvlinks", 0))
+        )
+        for row in rows
+    }

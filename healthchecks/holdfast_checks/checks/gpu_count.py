@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_checks.inventory import GpuRef, Inventory
-from holdfast_checks.per_gpu import finding, ok
-from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, snapshot_of
+from holdfast_checks.per_gpu import absent, finding, ok
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold, expected_gpus, snapshot_of
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
-from holdfast_checks.snapshot import Snapshot
+from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
 
 CHECK_ID = "gpu.count"
+
+_REFUSED = {
+    8: ("power", "GPU has no external power", Remedy.HUMAN),
+    11: ("irq", "GPU's interrupts do not arrive", Remedy.REBOOT),
+    14: ("inforom", "GPU has a corrupted infoROM", Remedy.REBOOT),
+    16: ("reset", "GPU must be reset", Remedy.RESET_GPU),
+    17: ("refused", "GPU is blocked by the operating system", Remedy.REBOOT),
+    999: ("refused", "GPU cannot be opened", Remedy.REBOOT),
+}
+"""NVML's return codes for a GPU that it counts and does not give out. Any other one (a time-out) says nothing of the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,46 +36,39 @@ class Facts:
 def gather(context: Context) -> Facts:
     """Raises NotGathered without a snapshot, NotApplicable on a node without GPUs."""
     snapshot = snapshot_of(context)
-    if not snapshot.count and not context.settings.expected_gpus and not context.inventory.gpus:
+    expected = expected_gpus(context.settings)
+    if not snapshot.count and not expected and not context.inventory.gpus:
         raise NotApplicable("this node has no GPU")
-    return Facts(snapshot, context.inventory, context.settings.expected_gpus)
+    return Facts(snapshot, context.inventory, expected)
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """A finding for each GPU lost or missing; one for the node where nobody can say which GPU it is."""
-    lost = _lost(facts)
-    named = [(ref, enumerated) for ref, enumerated in lost if ref.uuid is not None]
-    at_work = [gpu for gpu in facts.snapshot.gpus if not gpu.lost]
+    """A finding for each GPU lost, missing or refused; one for the node where nobody can say which GPU it is."""
+    at_work = [gpu for gpu in facts.snapshot.gpus if gpu.at_work]
     results = [ok(CHECK_ID, gpu.ref) for gpu in at_work]
-    results += [
-        finding(
-            CHECK_ID,
-            ref,
-            "lost",
-            Severity.FATAL,
-            Remedy.REBOOT,
-            "GPU is lost" if enumerated else "GPU is missing",
-            enumerated=facts.snapshot.count,
-        )
-        for ref, enumerated in named
-    ]
-    results.append(_of_node(facts, len(at_work), named=len(named), nameless=len(lost) - len(named)))
+    absentees = _absentees(facts)
+    results += [_judge_one(facts, ref, gpu) for ref, gpu in absentees if ref.uuid is not None]
+    results.append(_of_node(facts, len(at_work), absentees))
     return tuple(results)
 
 
-def _lost(facts: Facts) -> list[tuple[GpuRef, bool]]:
-    """Every GPU that does not work, named as well as can be, and whether NVML still counts it.
+Absentee = tuple[GpuRef, GpuSnapshot | None]
+"""A GPU that does not work, and what NVML shows of it (None: not even counted)."""
+
+
+def _absentees(facts: Facts) -> list[Absentee]:
+    """Every GPU that does not work, named as well as can be.
 
     NVML cannot say who a lost GPU is; what the inventory misses has the names. The NVML index tells which is which
     as long as it fits, otherwise they are given out in order."""
     missing = list(facts.inventory.missing(facts.snapshot))
-    found: list[tuple[GpuRef, bool]] = []
-    for gpu in (gpu for gpu in facts.snapshot.gpus if gpu.lost):
+    found: list[Absentee] = []
+    for gpu in (gpu for gpu in facts.snapshot.gpus if not gpu.at_work):
         ref = _name(gpu.ref, missing)
         if ref in missing:
             missing.remove(ref)
-        found.append((ref, True))
-    return found + [(ref, False) for ref in missing]
+        found.append((ref, gpu))
+    return found + [(ref, None) for ref in missing]
 
 
 def _name(ref: GpuRef, missing: list[GpuRef]) -> GpuRef:
@@ -75,11 +78,31 @@ def _name(ref: GpuRef, missing: list[GpuRef]) -> GpuRef:
     return (by_index or missing or [ref])[0]
 
 
-def _of_node(facts: Facts, at_work: int, named: int, nameless: int) -> Result:
+def _judge_one(facts: Facts, ref: GpuRef, gpu: GpuSnapshot | None) -> Result:
+    counted = facts.snapshot.count
+    if gpu is None or gpu.lost:
+        summary = "GPU is missing" if gpu is None else "GPU is lost"
+        return finding(CHECK_ID, ref, "lost", Severity.FATAL, Remedy.REBOOT, summary, enumerated=counted)
+    refusal = _REFUSED.get(gpu.failed or 0)
+    if refusal is None:
+        return absent(CHECK_ID, ref, Reading(error=f"NVML answered {gpu.failed}"), "the GPU")
+    code, summary, remedy = refusal
+    return finding(CHECK_ID, ref, code, Severity.DEGRADED, remedy, summary, nvml_code=gpu.failed or 0)
+
+
+def _of_node(facts: Facts, at_work: int, absentees: list[Absentee]) -> Result:
     """Under a component of its own name a nameless GPU could never be cleared again: the node stands for it."""
-    expected = facts.expected if facts.expected is not None else at_work + named + nameless
-    if not nameless and at_work + named >= expected:
+    named = sum(ref.uuid is not None for ref, _gpu in absentees)
+    lost = sum(ref.uuid is None and gpu is not None and gpu.lost for ref, gpu in absentees)
+    refused = len(absentees) - named - lost
+    expected = facts.expected if facts.expected is not None else at_work + named + lost
+    short = expected - at_work - named
+    if not lost and short <= 0:
         return Result(CHECK_ID, Verdict.OK, summary=f"{at_work} GPUs at work", sticky=True)
+    if not lost and short <= refused:
+        return Result(
+            CHECK_ID, Verdict.UNKNOWN, summary=f"NVML refuses {refused} GPUs that nobody can name", sticky=True
+        )
     return Result(
         CHECK_ID,
         Verdict.FAILED,
@@ -89,7 +112,7 @@ def _of_node(facts: Facts, at_work: int, named: int, nameless: int) -> Result:
         summary=f"{at_work} GPUs at work, {expected} expected",
         evidence={
             "at_work": at_work,
-            "lost_nameless": nameless,
+            "lost_nameless": lost,
             "expected": expected,
             "enumerated": facts.snapshot.count,
         },
@@ -108,4 +131,9 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     observe=False,
+    thresholds=(
+        Threshold(
+            "GPUs missing", 1, "GPUs", "agent.toml, else the instance type (EC2 DescribeInstanceTypes), else seen"
+        ),
+    ),
 )

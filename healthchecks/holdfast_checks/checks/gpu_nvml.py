@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold, without_gpus
+from holdfast_checks.registry import (
+    Check,
+    Context,
+    Cost,
+    Need,
+    NotApplicable,
+    NotGathered,
+    Threshold,
+    expected_gpus,
+    without_gpus,
+)
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.snapshot import (
     NVML_DRIVER_NOT_LOADED,
@@ -22,6 +32,20 @@ _FAULTS = {
     NVML_DRIVER_NOT_LOADED: ("driver", "the driver is not loaded", Remedy.REBOOT),
     NVML_LIBRARY_NOT_FOUND: ("library", "NVML's library is not installed", Remedy.HUMAN),
 }
+"""Said once is enough."""
+
+_REPEATED_FAULTS = {
+    4: ("permission", "NVML may not be asked: no permission", Remedy.HUMAN),
+    8: ("power", "a GPU has no external power", Remedy.HUMAN),
+    11: ("irq", "a GPU's interrupts do not arrive", Remedy.REBOOT),
+    13: ("symbol", "NVML's library lacks a function that every driver has", Remedy.HUMAN),
+    14: ("inforom", "a GPU has a corrupted infoROM", Remedy.REBOOT),
+    15: ("lost", "NVML does not start: a GPU is lost", Remedy.REBOOT),
+    16: ("reset", "NVML does not start: a GPU must be reset", Remedy.REBOOT),
+    17: ("system", "the operating system blocks NVML", Remedy.REBOOT),
+    999: ("unknown", "the driver answers with an unknown error", Remedy.REBOOT),
+}
+"""Return codes that may pass: as many misses in a row as make a hang. Any other failure that repeats is a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +62,7 @@ def gather(context: Context) -> Facts:
     answer = context.nvml
     if answer is None:
         raise NotGathered("NVML was not asked")
-    expected = bool(context.settings.expected_gpus or context.inventory.gpus)
+    expected = bool(expected_gpus(context.settings) or context.inventory.gpus)
     if without_gpus(context):
         raise NotApplicable("this node has neither GPUs nor NVML")
     return Facts(answer, expected, context.settings.nvml_hang_misses)
@@ -54,7 +78,18 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     if answer.code in _FAULTS and facts.gpus_expected:
         code, summary, remedy = _FAULTS[answer.code]
         return (_finding(code, summary, remedy, answer),)
+    if not answer.hang and answer.misses >= facts.hang_misses and facts.gpus_expected:
+        return (_repeated(answer),)
     return (Result(CHECK_ID, Verdict.UNKNOWN, summary=answer.text, sticky=True),)
+
+
+def _repeated(answer: NvmlFailure) -> Result:
+    known = _REPEATED_FAULTS.get(answer.code) if answer.code is not None else None
+    if known is not None:
+        code, summary, remedy = known
+        return _finding(code, summary, remedy, answer)
+    summary = f"NVML fails {answer.misses} times in a row: {answer.text}"
+    return replace(_finding("failing", summary[:300], Remedy.NONE, answer), severity=Severity.WARNING)
 
 
 def _finding(code: str, summary: str, remedy: Remedy, failure: NvmlFailure) -> Result:
@@ -81,5 +116,7 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     observe=False,
-    thresholds=(Threshold("misses in a row", HANG_MISSES, "requests", "NVSentinel's watchdog: 3 intervals"),),
+    thresholds=(
+        Threshold("misses, or failures, in a row", HANG_MISSES, "requests", "NVSentinel's watchdog: 3 intervals"),
+    ),
 )

@@ -1,4 +1,4 @@
-"""``gpu.thermal``: does the hardware slow a GPU down because of heat or power?
+"""``gpu.thermal``: does the hardware slow a GPU down because of heat? (Because of power: ``gpu.power``.)
 
 Remedy none: drain, wait until it has cooled; the state clears itself."""
 
@@ -11,8 +11,8 @@ from holdfast_checks.snapshot import GpuSnapshot, Snapshot
 
 CHECK_ID = "gpu.thermal"
 
-HARDWARE_REASONS = {0x08: "hardware slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
-"""Bits of NVML's clock event reasons."""
+HARDWARE_SLOWDOWN, HARDWARE_THERMAL, POWER_BRAKE = 0x08, 0x40, 0x80
+"""Bits of NVML's clock event reasons. The first is set together with either of the others."""
 SOFTWARE_THERMAL = 0x20
 K, N = 24, 40
 
@@ -29,15 +29,16 @@ def _judge_one(gpu: GpuSnapshot) -> Result:
     evidence = {"clock_event_reasons": f"{reasons:#x}"}
     if gpu.temperature_c.value is not None:
         evidence["temperature_c"] = str(gpu.temperature_c.value)
-    words = [text for bit, text in HARDWARE_REASONS.items() if reasons & bit]
-    if words:
+    braked = reasons & POWER_BRAKE and not reasons & HARDWARE_THERMAL
+    if reasons & (HARDWARE_SLOWDOWN | HARDWARE_THERMAL) and not braked:
+        why = "by the hardware because of heat" if reasons & HARDWARE_THERMAL else "by the hardware"
         return finding(
             CHECK_ID,
             gpu.ref,
             "slowdown",
             Severity.DEGRADED,
             Remedy.NONE,
-            f"slowed down: {', '.join(words)}",
+            f"slowed down {why}",
             **evidence,
         )
     if reasons & SOFTWARE_THERMAL:
@@ -48,7 +49,7 @@ def _judge_one(gpu: GpuSnapshot) -> Result:
 
 CHECK = Check(
     id=CHECK_ID,
-    title="No GPU is slowed down by heat or power",
+    title="No GPU is slowed down by heat",
     needs=frozenset({Need.NVML}),
     interval_s=15,
     cost=Cost.PASSIVE,

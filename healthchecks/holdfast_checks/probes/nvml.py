@@ -28,8 +28,8 @@ DEFAULT_DEADLINE_S = 20.0
 the check counts misses in a row (facts: a 20 s deadline, acting after three)."""
 FIRST_BACKOFF_S = 1.0
 LAST_BACKOFF_S = 300.0
-DETAILS_AGE_S = 60.0
-"""The slow readings of a snapshot may be so old: many calls, for what changes seldom."""
+DETAILS_AGE_S = 55.0
+"""The slow readings of a snapshot may be so old: many calls, for what changes seldom. Every fourth snapshot, at 15 s, has new ones."""
 _CHUNK_BYTES = 256 * 1024
 
 

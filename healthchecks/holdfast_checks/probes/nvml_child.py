@@ -30,7 +30,6 @@ EVENT_WAIT_MS = 30_000
 REBUILD_PAUSE_S = 1.0
 """Between two event sets after an error: a lost GPU ends every wait at once."""
 
-DEFAULT_DETAILS_AGE_S = 60.0
 _OF_THE_LIBRARY = frozenset({1, 9, 12, 13, 18})
 """Uninitialised, driver not loaded, library or function not found, version mismatch: no fault of one GPU."""
 _TIMEOUT = 10
@@ -158,7 +157,7 @@ class Child:
 
 
 def _age_s(request: dict[str, Any]) -> float:
-    return float(request.get("details_age_s", DEFAULT_DETAILS_AGE_S))
+    return float(request.get("details_age_s", 0.0))
 
 
 def _says_lost(readings: dict[str, Any]) -> bool:

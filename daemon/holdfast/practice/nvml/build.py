@@ -42,7 +42,8 @@ class BuildError(RuntimeError):
 def build(into: Path, *, without: Sequence[str] = ()) -> Path:
     """The library under ``into``, compiled if this version of the source is not there yet.
 
-    ``without``: symbols that it does not export, as an older driver does not. The answer's parent is what LD_LIBRARY_PATH must hold. Safe to call from several processes at a time.
+    ``without``: symbols that it does not export, as an older driver does not.
+    The answer's parent is what LD_LIBRARY_PATH must hold. Safe to call from several processes at a time.
     Raises BuildError."""
     here = Path(__file__).parent
     sources = sorted(here.glob("*.c"))

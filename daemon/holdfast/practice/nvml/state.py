@@ -41,6 +41,7 @@ __all__ = [
     "remove_gpu",
     "render",
     "reset_gpu",
+    "set_count",
     "set_ecc",
     "set_fail",
     "set_hang",
@@ -50,6 +51,7 @@ __all__ = [
     "write",
 ]
 
+_LACKING = frozenset({2, 3, 13, 25})
 KEPT_EVENTS = 128
 """Older events are dropped from the file; numbers go on rising."""
 
@@ -128,6 +130,11 @@ def set_fail(path: Path, call: str, code: int | None) -> None:
     change(path, edit)
 
 
+def set_count(path: Path, count: int) -> None:
+    """What NVML says of the number of GPUs, true or not; 0: the truth again."""
+    change(path, lambda state: replace(state, count=count))
+
+
 def set_ecc(path: Path, index: int, *, uncorrected: int, corrected: int = 0) -> None:
     """Set the volatile counters (the aggregate ones grow with them) and deliver a double-bit event if they rise."""
 
@@ -187,8 +194,15 @@ def reset_gpu(path: Path, index: int) -> None:
         ecc_uncorrected_volatile=0,
         ecc_corrected_volatile=0,
         remap_pending=0,
+        retired_pending=0,
         recovery_action=0,
         clock_event_reasons=0x1,
+        nvlink_down=0,
+        nvlink_replays="",
+        nvlink_recoveries="",
+        nvlink_crc="",
+        nvlink_failed="",
+        pcie_replays=0,
     )
 
 
@@ -202,12 +216,30 @@ def reboot(path: Path) -> None:
             ecc_uncorrected_volatile=0,
             ecc_corrected_volatile=0,
             remap_pending=0,
+            retired_pending=0,
+            repair_channel=0,
+            repair_tpc=0,
             recovery_action=0,
             clock_event_reasons=0x1,
+            nvlink_down=0,
+            nvlink_replays="",
+            nvlink_recoveries="",
+            nvlink_crc="",
+            nvlink_failed="",
+            pcie_replays=0,
+            pcie_width=gpu.pcie_width_max,
+            pcie_gen=gpu.pcie_gen_max,
             processes="",
         )
 
     change(
         path,
-        lambda state: replace(state, hang=False, gpus=tuple(revived(gpu) for gpu in state.gpus)),
+        lambda state: replace(
+            state, hang=False, count=0, fail=_after_boot(state), gpus=tuple(revived(gpu) for gpu in state.gpus)
+        ),
     )
+
+
+def _after_boot(state: NvmlState) -> dict[str, int]:
+    """Planted failures that a boot does not heal: what a part or a driver lacks, it lacks after a boot too."""
+    return {call: code for call, code in state.fail.items() if code in _LACKING}
