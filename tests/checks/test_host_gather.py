@@ -195,7 +195,7 @@ def test_a_manifest_is_learned_saved_and_held_against(host: HostFiles, tmp_path:
     assert learned.mounts == {"/fsx": "lustre"}
     assert learned.versions == {
         "kernel": "6.8.0-1021-aws",
-        "module efa": "2.13.0g",
+        "module gdrdrv": "2.5",
         "module nvidia": "580.95.05",
         "package libfabric1-aws": "2.1.0amzn5.0",
         "package libnccl2": "2.27.3-1+cuda12.9",
@@ -206,7 +206,7 @@ def test_a_manifest_is_learned_saved_and_held_against(host: HostFiles, tmp_path:
     host.modules("nvidia")
     found = judged(host, "host.manifest", manifest=None)
     assert found["kernel"] == (Verdict.DEGRADED, "drift")
-    assert found["module efa"] == (Verdict.OK, "")
+    assert found["module gdrdrv"] == (Verdict.OK, "")
     assert found["package libnccl2"][0] in (Verdict.SKIPPED, Verdict.DEGRADED, Verdict.OK)
     assert judged(host, "host.modules", manifest=None)["efa"] == (Verdict.DEGRADED, "missing")
 

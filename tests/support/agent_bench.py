@@ -131,8 +131,8 @@ class Folder:
         table = tomli_w.dumps({"host": {**host_files.agent_settings(self.path), **host}})
         self.config.write_text(
             'node = "n1"\nstate_dir = "state"\nrun_dir = "run"\nkmsg_path = "kmsg"\nboot_id_path = "boot_id"\n'
-            'instance_id_path = "instance_id"\ntoken_file = "token"\nheartbeat_s = 0.2\nslurmd_pid_file = "slurmd.pid"\n'
-            f'disk_paths = ["."]\n{more}\n{table}'
+            'instance_id_path = "instance_id"\nsysfs_path = "sys"\ntoken_file = "token"\nheartbeat_s = 0.2\n'
+            f'slurmd_pid_file = "slurmd.pid"\ndisk_paths = ["."]\n{more}\n{table}'
         )
 
     def log(self, message: str, facility: int = 0) -> float:

@@ -67,7 +67,7 @@ def _cpu_offline(machine: Machine, _value: str, _gpu: int) -> None:
 
 def _version_drift(machine: Machine, value: str, _gpu: int) -> None:
     host = _files(machine)
-    host.set_hardware(replace(host.hardware, efa=value))
+    host.set_hardware(replace(host.hardware, gdrdrv=value))
 
 
 def _module_unloaded(machine: Machine, value: str, _gpu: int) -> None:
@@ -126,5 +126,5 @@ FAULTS = (
     Fault("cpu_lost", "Half of the CPUs are gone.", _cpu_lost),
     Fault("cpu_offline", "Two CPUs went offline.", _cpu_offline, heal=_heal),
     Fault("module_unloaded", "A kernel module is not loaded.", _module_unloaded, value="its name", heal=_heal),
-    Fault("version_drift", "Another version of the EFA driver.", _version_drift, value="the version"),
+    Fault("version_drift", "Another version of gdrdrv.", _version_drift, value="the version"),
 )

@@ -38,7 +38,7 @@ class Hardware:
     cpus: int = 192
     memory_kib: int = 2_113_929_216
     kernel: str = "6.8.0-1021-aws"
-    efa: str = "2.13.0g"
+    gdrdrv: str = "2.5"
     driver: str = "580.95.05"
 
 
@@ -61,7 +61,7 @@ class HostFiles:
         self.memory(hardware.memory_kib // 2)
         self.cpus(hardware.cpus, hardware.cpus)
         self.write("proc/sys/kernel/osrelease", f"{hardware.kernel}\n")
-        for module, version in (("efa", hardware.efa), ("nvidia", hardware.driver)):
+        for module, version in (("gdrdrv", hardware.gdrdrv), ("nvidia", hardware.driver)):
             _write(self.sys / "module" / module / "version", f"{version}\n")
 
     def write(self, name: str, text: str) -> None:
@@ -135,7 +135,7 @@ def install(folder: Path) -> None:
         "version": 1,
         "cpus": good.cpus,
         "memory_kib": good.memory_kib,
-        "versions": {"kernel": good.kernel, "module efa": good.efa, "module nvidia": good.driver},
+        "versions": {"kernel": good.kernel, "module gdrdrv": good.gdrdrv, "module nvidia": good.driver},
         "modules": MODULES,
         "mounts": {MOUNT: "lustre"},
     }
