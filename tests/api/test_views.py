@@ -155,7 +155,8 @@ def test_a_user_sees_only_the_own_jobs(served: Any) -> None:
     served.commit(a_story())
     served.commit(Change(recoveries=(other,)))
     record = CheckpointRecord(9, 1002, 0, "/scratch/bob", fenced=True)
-    served.world = a_world(checkpoints={9: record, 7: replace(record, job_id=7, uid=1001, directory="/scratch/ann")})
+    hers = replace(record, job_id=7, uid=1001, directory="/scratch/ann", node="n1")
+    served.world = a_world(checkpoints={9: {"": record}, 7: {"n1": hers, "n9": replace(hers, uid=1002, node="n9")}})
     assert [j["job_id"] for j in served.call("GET", "/v1/jobs").json()["jobs"]] == [9, 8, 7]
     (mine,) = served.call("GET", "/v1/jobs", "1001").json()["jobs"]
     assert (mine["job_id"], mine["user"], mine["checkpoint"]["directory"]) == (7, "ann", "/scratch/ann")

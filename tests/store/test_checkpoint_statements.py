@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.book import Book, CheckpointRecord
 from holdfast.model.report import Statement
 from holdfast.store.checkpoints import REUSE_AFTER, Kept, state
 from support.store_nouns import NOW, later, statement
@@ -113,16 +114,59 @@ def test_an_incomplete_or_unknown_statement_is_a_line_and_no_more(said: Statemen
     assert isinstance(state(_run(_register(at=NOW)), said), str)
 
 
-def test_another_nodes_word_of_a_run_is_not_taken_for_its_own() -> None:
-    kept = state(None, _register(), "n1")
-    assert isinstance(kept, Kept)
-    saved = statement("checkpoint.saved", step=10**9)
-    assert "registered on node n1, not on n2" in str(state(kept, saved, "n2"))
-    own = state(kept, statement("checkpoint.saved", step=5), "n1")
-    assert isinstance(own, Kept)
-    taken = state(own, _register(), "n2")
-    assert isinstance(taken, Kept)
-    assert (taken.record.node, taken.record.saved_step) == ("n2", None)
-    later_run = state(own, statement("checkpoint.resumed", restarts=1, step=5), "n3")
-    assert isinstance(later_run, Kept)
-    assert (later_run.record.node, later_run.record.saved_step) == ("n3", 5)
+def _claims(*said: tuple[str, Statement]) -> dict[str, Kept]:
+    """What each node's agent reported, kept as the store keeps it."""
+    claims: dict[str, Kept] = {}
+    for node, one in said:
+        after = state(claims.get(node), one, node)
+        if isinstance(after, Kept):
+            claims[node] = after
+    return claims
+
+
+def _told(*said: tuple[str, Statement], nodes: tuple[str, ...] = ("n1", "n2"), uid: int = 1000) -> CheckpointRecord:
+    claims = {node: kept.record for node, kept in _claims(*said).items()}
+    told = Book(checkpoints={7: claims}).checkpoint_of(7, uid, nodes)
+    assert told is not None
+    return told
+
+
+def test_another_nodes_word_neither_passes_for_a_nodes_own_nor_takes_its_place() -> None:
+    own = (("n1", _register()), ("n1", statement("checkpoint.saved", step=5)))
+    lies = (
+        ("evil", statement("checkpoint.saved", step=10**9)),
+        ("evil", _register(restarts=9, path="/evil", at=later(1))),
+        ("evil", statement("checkpoint.saved", restarts=9, step=10**9, at=later(2))),
+        ("evil", _register(uid=1001, at=later(DAY_S))),
+    )
+    told = _told(*lies, *own, *lies)
+    assert (told.node, told.directory, told.saved_step, told.restarts) == ("n1", "/ckpt", 5, 0)
+    assert (
+        Book(checkpoints={7: {n: k.record for n, k in _claims(*lies).items()}}).checkpoint_of(7, 1000, ["n1"]) is None
+    )
+
+
+def test_another_uids_word_on_a_node_of_the_job_is_not_the_jobs() -> None:
+    assert _told(("n1", _register(uid=1001, path="/theirs")), ("n2", _register())).directory == "/ckpt"
+
+
+def test_the_next_run_may_speak_from_another_node() -> None:
+    first = (
+        ("n1", _register()),
+        ("n1", statement("checkpoint.saved", step=20, at=later(1))),
+        ("n1", statement("progress", step=27, at=later(2))),
+    )
+    began = (*first, ("n2", _register(restarts=1, at=later(9))))
+    told = _told(*began)
+    assert (told.node, told.restarts, told.saved_step, told.progress_step) == ("n2", 1, 20, 27)
+    resumed = (*began, ("n2", statement("checkpoint.resumed", restarts=1, step=20, at=later(10))))
+    progress = (*resumed, ("n2", statement("progress", restarts=1, step=21, at=later(11))))
+    told = _told(*progress)
+    assert (told.resumed_step, told.resumed_restarts, told.reached_step, told.progress_step) == (20, 1, 27, 21)
+    saved = (*progress, ("n2", statement("checkpoint.saved", restarts=1, step=22, at=later(12))))
+    assert _told(*saved).saved_step == 22
+
+
+def test_what_lies_in_another_directory_is_not_the_newest_of_this_one() -> None:
+    first = (("n1", _register()), ("n1", statement("checkpoint.saved", step=20, at=later(1))))
+    assert _told(*first, ("n2", _register(restarts=1, path="/else"))).saved_step is None

@@ -132,10 +132,14 @@ def test_checkpoint_statements_follow_the_rules(store: SqlStore) -> None:
         statement("checkpoint.saved", step=99, uid=1001),
     )
     store.accept(report(1, statements=said))
-    record = store.load_book(NOW).checkpoints[7]
+    record = store.load_book(NOW).checkpoints[7]["n1"]
     assert (record.uid, record.directory, record.saved_step) == (1000, "/ckpt", 20)
     store.accept(report(2, statements=(statement("progress", step=31, at=later(5)),)))
-    assert store.load_book(NOW).checkpoints[7].progress_step == 31
+    assert store.load_book(NOW).checkpoints[7]["n1"].progress_step == 31
+    lie = statement("checkpoint.register", path="/evil", restarts=9)
+    store.accept(replace(report(3, statements=(lie,)), node="n2"))
+    claims = store.load_book(NOW).checkpoints[7]
+    assert {node: record.directory for node, record in claims.items()} == {"n1": "/ckpt", "n2": "/evil"}
     assert store.load_book(later(8 * 86400)).checkpoints == {}
 
 

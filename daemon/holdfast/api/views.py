@@ -23,8 +23,8 @@ from holdfast.api.shapes import (
 from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
-from holdfast.model.book import Book, World
-from holdfast.model.cluster import ClusterView, Node
+from holdfast.model.book import Book, CheckpointRecord, World, told_of
+from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import DeathPolicy
 from holdfast.model.report import AgentView
@@ -172,9 +172,18 @@ def job_shapes(recoveries: Iterable[Recovery], world: World | None, uid: int | N
     return [j for j in jobs if uid is None or j.uid == uid]
 
 
+def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world: World) -> CheckpointRecord | None:
+    """As the decisions see it; of a job that nobody else knows, what was claimed last."""
+    nodes = {*(job.nodes if job else ()), *(n for r in recoveries for n in r.nodes_before)}
+    owner = job.uid if job else next((r.uid for r in recoveries), None)
+    if owner is None:
+        return told_of(world.book.checkpoints.get(number, {}).values())
+    return world.book.checkpoint_of(number, owner, nodes)
+
+
 def _job(number: int, recoveries: list[Recovery], world: World | None) -> JobShape:
     job = world.view.jobs.get(number) if world and world.view else None
-    checkpoint = world.book.checkpoints.get(number) if world else None
+    checkpoint = _checkpoint(number, job, recoveries, world) if world else None
     uids = [job.uid if job else None, checkpoint.uid if checkpoint else None, *(r.uid for r in recoveries)]
     return JobShape(
         job_id=number,

@@ -102,11 +102,9 @@ def hurt_by(incident: Incident, job: Job) -> bool:
 
 def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
     """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job."""
-    record = world.book.checkpoints.get(job.key.job_id)
-    if record is None or record.uid != job.uid:
-        return None
     runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
-    return record if record.node in {*job.nodes, *(n for r in runs for n in r.nodes_before)} else None
+    nodes = {*job.nodes, *(n for r in runs for n in r.nodes_before)}
+    return world.book.checkpoint_of(job.key.job_id, job.uid, nodes)
 
 
 def reserved_by_its_user(job: Job) -> bool:

@@ -5,9 +5,9 @@ Loaded from the store at the start of a cycle (it grows with open incidents, not
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.cluster import ClusterView, JobKey
@@ -65,6 +65,40 @@ class CheckpointRecord:
     """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
 
 
+def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
+    """One record of what several nodes of a job said: the word of the newest run, and what only an earlier node of the job knows.
+
+    Whose claims may count is for the caller to say: an agent may claim any job and uid."""
+    ordered = sorted(claims, key=lambda r: (r.restarts, _told_at(r), r.node))
+    if not ordered:
+        return None
+    newest = ordered[-1]
+    same = [r for r in ordered if r.directory == newest.directory and r.saved_at is not None]
+    saved = max(same, key=lambda r: r.saved_at or _NEVER, default=newest)
+    newest = replace(newest, saved_step=saved.saved_step, saved_at=saved.saved_at)
+    for older in reversed(ordered[:-1]):
+        newest = _completed(newest, older)
+    return newest
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def _told_at(record: CheckpointRecord) -> datetime:
+    return max(
+        (at for at in (record.saved_at, record.progress_at, record.resumed_at) if at is not None), default=_NEVER
+    )
+
+
+def _completed(newest: CheckpointRecord, older: CheckpointRecord) -> CheckpointRecord:
+    """With the older node's progress where the newer one has told of none."""
+    if newest.reached_step is None and newest.resumed_restarts is not None and older.restarts < newest.resumed_restarts:
+        newest = replace(newest, reached_step=older.progress_step)
+    if newest.progress_step is None:
+        newest = replace(newest, progress_step=older.progress_step, progress_at=older.progress_at)
+    return newest
+
+
 @dataclass(frozen=True, slots=True)
 class Brake:
     """A tripped brake. Resuming is explicit (an operator) or half-open with one node."""
@@ -89,8 +123,8 @@ class Book:
     """Of open incidents, and all of the last hour (the brakes count them)."""
     marks: Mapping[str, NodeMark] = field(default_factory=dict)
     nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
-    checkpoints: Mapping[int, CheckpointRecord] = field(default_factory=dict)
-    """By job id, for jobs that are not forgotten yet."""
+    checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)
+    """By job id and by the node whose agent said so, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
     """By kind, released ones too."""
     paused: str | None = None
@@ -112,6 +146,11 @@ class Book:
         prefix = f"{incident_id}/{step}/"
         mine = [i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD]
         return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
+
+    def checkpoint_of(self, job_id: int, uid: int, nodes: Collection[str]) -> CheckpointRecord | None:
+        """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing."""
+        claims = self.checkpoints.get(job_id, {})
+        return told_of(r for node, r in claims.items() if node in nodes and r.uid == uid)
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
         return self.recoveries.get(f"{job.text}r{restarts}")

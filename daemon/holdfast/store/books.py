@@ -38,7 +38,7 @@ class BookCache:
     lock: threading.Lock = field(default_factory=threading.Lock)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     nodes_stamp: int = 0
-    checkpoints: dict[int, tuple[datetime, CheckpointRecord]] = field(default_factory=dict)
+    checkpoints: dict[tuple[int, str], tuple[datetime, CheckpointRecord]] = field(default_factory=dict)
     checkpoints_stamp: int = 0
     loaded_at: datetime | None = None
     """``now`` of the newest book."""
@@ -121,14 +121,19 @@ def _nodes(connection: Connection, cache: BookCache) -> Mapping[str, NodeRecord]
     return cache.nodes
 
 
-def _checkpoints(connection: Connection, cache: BookCache, now: datetime) -> Mapping[int, CheckpointRecord]:
+def _checkpoints(
+    connection: Connection, cache: BookCache, now: datetime
+) -> Mapping[int, Mapping[str, CheckpointRecord]]:
     c, oldest = t.checkpoints.c, now - CHECKPOINT_MEMORY
-    new = select(c.job_id, c.stated_at, c.stamp, c.document).where(c.stamp > cache.checkpoints_stamp)
+    new = select(c.job_id, c.node, c.stated_at, c.stamp, c.document).where(c.stamp > cache.checkpoints_stamp)
     found = connection.execute(new.where(c.stated_at >= oldest)).all()
     for row in found:
-        cache.checkpoints[row.job_id] = (row.stated_at, decode(CheckpointRecord, row.document))
+        cache.checkpoints[row.job_id, row.node] = (row.stated_at, decode(CheckpointRecord, row.document))
         cache.checkpoints_stamp = max(cache.checkpoints_stamp, row.stamp)
-    forgotten = [job for job, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]
-    for job in forgotten:
-        del cache.checkpoints[job]
-    return {job: record for job, (_, record) in cache.checkpoints.items()}
+    forgotten = [claim for claim, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]
+    for claim in forgotten:
+        del cache.checkpoints[claim]
+    claims: dict[int, dict[str, CheckpointRecord]] = {}
+    for (job, node), (_, record) in cache.checkpoints.items():
+        claims.setdefault(job, {})[node] = record
+    return claims

@@ -31,23 +31,17 @@ class Kept:
 def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
     """The record after the statement, or one line that says why the statement changes nothing.
 
-    ``node``: whose agent reports it. Only a registration, or a later run, moves a record to another node: an agent may claim any uid
-    and job, so what another node says of a run must not pass for the word of the node on which it was registered."""
+    ``node``: whose agent reports it; ``kept``: what that node said before. Each node has a record of its own: an agent may claim any
+    uid and job, so its word must neither pass for another node's nor take its place."""
     if kept is None or (said.kind == "checkpoint.register" and _reused(kept, said)):
         return _register_new(said, node)
     if said.uid != kept.record.uid:
         return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
     if said.restarts < kept.record.restarts:
         return f"run {said.restarts} of job {said.job_id} is over: run {kept.record.restarts} has spoken"
-    moved = node != kept.record.node
-    if moved and said.kind != "checkpoint.register" and said.restarts == kept.record.restarts:
-        return f"run {said.restarts} of job {said.job_id} is registered on node {kept.record.node}, not on {node}"
-    if moved and said.kind == "checkpoint.register" and said.restarts == kept.record.restarts:
-        return _register_new(said, node)  # nothing that the other node said of this run is taken over
     record = _told(kept, said)
     if isinstance(record, str):
         return record
-    record = replace(record, node=node)
     saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
     return Kept(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
 

@@ -144,7 +144,9 @@ def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
 
 def _take_statement(connection: Connection, report: Report, said: Statement) -> None:
     c = t.checkpoints.c
-    row = connection.execute(select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id)).first()
+    row = connection.execute(
+        select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id, c.node == report.node)
+    ).first()
     kept = Kept(decode(CheckpointRecord, row.document), row.stated_at, row.saved_restarts) if row else None
     after = state(kept, said, report.node)
     if isinstance(after, str):
@@ -152,6 +154,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
         return
     values = {
         "job_id": said.job_id,
+        "node": report.node,
         "stated_at": after.stated_at,
         "saved_restarts": after.saved_restarts,
         "stamp": rows.next_stamp(connection, "checkpoints"),

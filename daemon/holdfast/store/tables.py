@@ -158,6 +158,7 @@ checkpoints = Table(
     "checkpoints",
     metadata,
     Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("node", SafeText, primary_key=True),  # whose agent said so: no node overwrites another's word
     Column("stated_at", UtcDateTime, nullable=False),  # its newest statement
     Column("saved_restarts", Integer, nullable=False),  # run that said the newest saved step
     Column("stamp", BigInteger, nullable=False),

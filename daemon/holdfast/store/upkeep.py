@@ -35,7 +35,9 @@ def prune_steps(before: datetime) -> tuple[Callable[[Connection], int], ...]:
         _step(
             t.recoveries, t.recoveries.c.id, t.recoveries.c.incident_id.in_(old) & (t.recoveries.c.final_at < before)
         ),
-        _step(t.checkpoints, t.checkpoints.c.job_id, t.checkpoints.c.stated_at < before),
+        lambda connection: (
+            connection.execute(t.checkpoints.delete().where(t.checkpoints.c.stated_at < before)).rowcount
+        ),
         lambda connection: connection.execute(t.reports.delete().where(t.reports.c.received_at < before)).rowcount,
         _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old)),
         lambda connection: (

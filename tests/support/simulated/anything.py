@@ -77,7 +77,7 @@ class Anything(RuleBasedStateMachine):
         if not self.site.machine(name).powered:
             return
         for job in self.slurm.jobs.values():
-            record = self.site.book.checkpoints.get(job.job_id)
+            record = self.site.book.checkpoint_of(job.job_id, job.uid, job.nodes)
             if name in job.nodes and job.state == "RUNNING":
                 assert record is not None, f"{name} lives, and job {job.job_id} on it can still write"
                 assert record.fenced, f"{name} lives, and job {job.job_id} on it can still write"

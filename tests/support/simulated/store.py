@@ -49,7 +49,7 @@ class MemoryStore:
         self._marks: dict[str, NodeMark] = {}
         self._nodes: dict[str, NodeRecord] = {}
         self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
-        self._checkpoints: dict[int, Kept] = {}
+        self._checkpoints: dict[tuple[int, str], Kept] = {}
         self._brakes: dict[str, Brake] = {}
         self._notes: dict[str, str] = {}
         self._events: list[Event] = []
@@ -98,9 +98,10 @@ class MemoryStore:
         for clear in report.clears:
             self._take_clear(report, clear.check, clear.component, clear.cleared_at)
         for said in report.statements:
-            after = state(self._checkpoints.get(said.job_id), said, report.node)
+            claim = (said.job_id, report.node)
+            after = state(self._checkpoints.get(claim), said, report.node)
             if isinstance(after, Kept):
-                self._checkpoints[said.job_id] = after
+                self._checkpoints[claim] = after
         for outcome in report.outcomes:
             self._settle_order(report, outcome)
         if report.inventory is not None:
@@ -162,7 +163,9 @@ class MemoryStore:
             for i in self._intents.values()
             if i.incident_id in alive or not i.settled or i.planned_at >= now - INTENT_MEMORY
         }
-        checkpoints: dict[int, CheckpointRecord] = {n: k.record for n, k in self._checkpoints.items()}
+        checkpoints: dict[int, dict[str, CheckpointRecord]] = {}
+        for (job_id, node), kept in self._checkpoints.items():
+            checkpoints.setdefault(job_id, {})[node] = kept.record
         return Book(
             incidents=incidents,
             findings=findings,

@@ -1,0 +1,66 @@
+"""Which jobs does a fault hurt, and what may be done to them? Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.controller import facts
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident
+
+CONSENT_WORD = "holdfast"
+"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
+
+
+def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
+    hurt = [j for j in view.jobs_on(incident.node) if facts.hurt_by(incident, j) and j.state != "COMPLETING"]
+    before = timedelta(seconds=world.policy.job.attribution_before_s)
+    after = timedelta(seconds=world.policy.job.attribution_after_s)
+    for _, job in sorted(view.jobs.items()):
+        if job.state not in facts.FAILED or incident.node not in job.nodes or job.end_time is None:
+            continue
+        # A job that runs on without consent is the fault's victim however long after it fails.
+        known = world.book.recovery_of(job.key, job.restarts)
+        told = known is not None and known.incident_id == incident.id
+        soon = incident.fault_at - after <= job.end_time <= incident.fault_at + before
+        if told or (soon and facts.hurt_by(incident, job)):
+            hurt.append(job)
+    return hurt
+
+
+def consent(world: World, job: Job) -> str:
+    """On what ground the job may be stopped ahead of its own failure; empty: on none. ``JobRequeue=1`` is no consent."""
+    if facts.checkpoint_of(world, job) is not None:
+        return "registered checkpoint"
+    if CONSENT_WORD in job.comment.replace(",", " ").split():
+        return "job option"
+    if all(part.partition in world.policy.job.consent_partitions for part in job.components):
+        return f"policy of partition {job.partition}"
+    if job.qos in world.policy.job.consent_qos:
+        return f"policy of QOS {job.qos}"
+    return ""
+
+
+def left_alone(incident: Incident, job: Job) -> str:
+    """Why the job is not recovered at all; empty: it may be."""
+    if not job.requeueable:
+        return "it cannot be requeued (salloc, srun, or --no-requeue)"
+    if job.het_leader is not None and not job.parts:
+        return "it is part of a heterogeneous job whose leader Slurm no longer knows"
+    if incident.node in job.required_nodes:
+        return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
+    return ""
+
+
+def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
+    """The user's own exclusions: without what Holdfast added for an earlier run (a running job's list cannot be changed)."""
+    earlier = [
+        r
+        for r in world.book.recoveries.values()
+        if (r.job.cluster, r.job.job_id, r.uid) == (job.key.cluster, job.key.job_id, job.uid)
+        and r.restarts_before < job.restarts
+    ]
+    added = max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()
+    return tuple(n for n in job.excluded_nodes if n not in added)

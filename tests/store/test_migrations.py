@@ -1,0 +1,59 @@
+"""A store that an earlier release has written is brought up to date without a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from alembic import command
+from sqlalchemy import JSON, Engine, column, insert, inspect, select, table
+
+from holdfast.model.book import CheckpointRecord
+from holdfast.store import tables as t
+from holdfast.store.codec import decode, encode
+from holdfast.store.columns import UtcDateTime
+from holdfast.store.engines import parse_url, writer_engine
+from holdfast.store.migrate import alembic_config, upgrade
+from support.store_nouns import NOW
+
+OLD = table(
+    "checkpoints",
+    column("job_id"),
+    column("stated_at", UtcDateTime),
+    column("saved_restarts"),
+    column("stamp"),
+    column("document", JSON),
+)
+
+
+@pytest.fixture
+def engine(empty_url: str) -> Iterator[Engine]:
+    """An empty database as the first release made it."""
+    made = writer_engine(parse_url(empty_url))
+    with made.begin() as connection:
+        command.upgrade(alembic_config(connection), "0001")
+    yield made
+    made.dispose()
+
+
+def test_checkpoints_are_kept_by_node_from_the_second_schema_on(engine: Engine) -> None:
+    records = [
+        CheckpointRecord(job, 1000, 2, "/ckpt", fenced=True, saved_step=40, saved_at=NOW, node=node)
+        for job, node in ((7, "n1"), (8, ""))
+    ]
+    with engine.begin() as connection:
+        rows = [
+            {"job_id": r.job_id, "stated_at": NOW, "saved_restarts": 2, "stamp": n, "document": encode(r)}
+            for n, r in enumerate(records, 1)
+        ]
+        connection.execute(insert(OLD), rows)
+    upgrade(engine)
+    c = t.checkpoints.c
+    with engine.begin() as connection:
+        found = connection.execute(select(t.checkpoints).order_by(c.job_id)).all()
+        assert inspect(connection).get_pk_constraint("checkpoints")["constrained_columns"] == ["job_id", "node"]
+    assert [(row.node, row.stated_at, row.saved_restarts, row.stamp) for row in found] == [
+        ("n1", NOW, 2, 1),
+        ("", NOW, 2, 2),
+    ]
+    assert [decode(CheckpointRecord, row.document) for row in found] == records
