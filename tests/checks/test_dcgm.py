@@ -133,7 +133,7 @@ def test_a_gpu_that_nobody_can_name_keeps_dcgms_number_and_text_with_control_cha
     ],
 )
 def test_what_is_no_diagnostic_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no JSON object|no DCGM diagnostic|nested|line 1 column"):
+    with pytest.raises(ValueError, match=r"no JSON object|no DCGM diagnostic|nested|line 1 column"):
         diag.parse(text)
 
 

@@ -1,0 +1,72 @@
+"""The places where a test computes, behind one door: GPUs through PyTorch, or this process in plain Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Unusable(Exception):
+    """There is nothing to test with; the text says why."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One GPU, or one stand-in for it."""
+
+    component: str
+    """UUID of the GPU."""
+    index: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One pass over a place's memory."""
+
+    tested_bytes: int
+    errors: int
+    """Words that were not what had been written."""
+    patterns: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Burn:
+    """Products of one pair of matrices, again and again."""
+
+    products: int
+    wrong: int
+    """Elements that differed from the first product, or from what the processor computed."""
+    checksum: int
+    """Of the first product. The factors are small whole numbers, so that every sum is exact in any order and on any part: two
+    places that differ cannot both be right."""
+    tflops: float
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A copy, timed and compared."""
+
+    gigabytes_s: float
+    errors: int
+
+
+class Backend(Protocol):
+    """Raises Unusable, or RuntimeError of the library, from any call."""
+
+    name: str
+
+    def places(self) -> tuple[Place, ...]: ...
+
+    def memory(self, place: Place, fraction: float, seconds: float) -> Memory:
+        """Write patterns into ``fraction`` of the free memory and read them back, each at least once."""
+
+    def burn(self, place: Place, seconds: float) -> Burn: ...
+
+    def expected_checksum(self) -> int:
+        """Of the product, computed by the processor."""
+
+    def copy(self, place: Place, seconds: float) -> dict[str, Rate]:
+        """Host to device (``h2d``) and back (``d2h``)."""
+
+    def pair(self, source: Place, target: Place, seconds: float) -> Rate: ...
