@@ -72,7 +72,7 @@ def node(path: Path, layout: network.Layout, intervals_s: dict[str, float] | Non
     others = [name for name in all_checks() if name not in ours]
     intervals = {**dict.fromkeys(ours, 0.5), **(intervals_s or {})}
     folder.write_config(
-        f'controllers = ["{controller.url}"]\nsysfs_path = "sys"\nact_on = ["*"]\ndisabled_checks = {others}\n'
+        f'controllers = ["{controller.url}"]\nact_on = ["*"]\ndisabled_checks = {others}\n'
         + "[intervals]\n"
         + "".join(f'"{name}" = {seconds}\n' for name, seconds in intervals.items())
         + f'[network]\ndefault_route_device = "{network.DEFAULT_ROUTE}"\nfi_info = "{path / network.FI_INFO}"\n'

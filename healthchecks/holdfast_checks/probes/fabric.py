@@ -15,6 +15,7 @@ from holdfast_checks.registry import Context, NotApplicable
 from holdfast_checks.settings import Settings
 
 _EC2 = "Amazon EC2"
+_NO_INFINIBAND = "EC2 has no InfiniBand: RDMA devices beside EFA manage NVLink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,11 @@ class FabricPort:
 def fabric_ports(context: Context) -> tuple[FabricPort, ...]:
     """The ports to look at. Raises NotApplicable, with the reason, where there are none by nature."""
     settings = context.settings
-    if lookup(settings.instance_type) is not None:
-        raise NotApplicable(f"{settings.instance_type} has no InfiniBand")
+    if lookup(settings.instance_type) is not None or files.text(settings.sysfs / "class/dmi/id/sys_vendor") == _EC2:
+        raise NotApplicable(_NO_INFINIBAND)
     found = rdma.devices(settings.sysfs)
-    if found and _on_ec2(found, settings.sysfs):
-        raise NotApplicable("EC2 has no InfiniBand: RDMA devices beside EFA manage NVLink")
+    if any(device.driver == EFA_DRIVER for device in found):
+        raise NotApplicable(_NO_INFINIBAND)
     kept = [device for device in found if not _passed_over(device, settings)]
     kept = _without_management(kept, settings)
     return tuple(FabricPort(device, port) for device in kept for port in rdma.ports(settings.sysfs, device.name))
@@ -47,11 +48,6 @@ def management_devices(settings: Settings) -> frozenset[str]:
     """Network devices that the default route needs."""
     named = settings.network.default_route_device
     return with_lower({named}, settings.sysfs) if named else default_route(settings.proc, settings.sysfs)
-
-
-def _on_ec2(devices: tuple[Device, ...], sysfs: Path) -> bool:
-    efa = any(device.driver == EFA_DRIVER for device in devices)
-    return efa or files.text(sysfs / "class/dmi/id/sys_vendor") == _EC2
 
 
 def _passed_over(device: Device, settings: Settings) -> bool:

@@ -100,6 +100,8 @@ def install(folder: Path, layout: Layout | None = None) -> None:
     for name in ("class/infiniband", "class/net"):
         shutil.rmtree(sys / name, ignore_errors=True)
         (sys / name).mkdir(parents=True)
+    (sys / "class/dmi/id").mkdir(parents=True, exist_ok=True)
+    write(sys / "class/dmi/id/sys_vendor", "Amazon EC2" if layout.efa else "Supermicro")
     for driver in ("efa", "mlx5_core"):
         (sys / "bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
     restore(folder, layout)
