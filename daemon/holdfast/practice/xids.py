@@ -24,7 +24,12 @@ _TEXTS: dict[int, str] = {
     119: "pid=4711, name=python, Timeout after 45s of waiting for RPC response from GPU0 GSP! Expected function 76 "
     "(GSP_RM_CONTROL) (0x20808513 0x598).",
     120: f"{_UNKNOWN}, GSP task timeout @ pc:0x5c0b2fc, task: 1",
+    110: f"{_UNKNOWN}, Security fault",
+    136: f"{_UNKNOWN}, NVLink: Link training failed for link 4",
     140: f"{_UNKNOWN}, An uncorrectable ECC error detected (possible firmware handling failure) DRAM:-1840691462, LTC:0",
+    144: f"{_UNKNOWN}, SAW_MVB Fatal XC0 i0 Link 04 (0x00000001 0x00000002 0x00000000 0x00000000)",
+    145: "RLW_REMAP Nonfatal XC0 i0 Link 04 (0x00000004 0x00000001 0x00000000 0x00000000)",
+    149: "NETIR_LINK_EVT Fatal XC0 i0 Link 04 (0x004505c6 0x00000000 0x00000000 0x00000000)",
     154: f"{_UNKNOWN}, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
 }
 

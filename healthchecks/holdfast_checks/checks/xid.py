@@ -128,7 +128,18 @@ def _goes_on(text: str) -> bool:
 
 
 def from_event(code: int, gpu: GpuRef, *, monotonic_s: float | None = None) -> Result:
-    """Judge an Xid that NVML delivered as an event: a number without a line."""
+    """Judge an Xid that NVML delivered as an event: a number without a line.
+
+    SKIPPED where the line decides: it is in the kernel log too, and what a bare number seems to say must not be told first."""
+    row = lookup(code)
+    if code == _NVLINK4 or row.kind in (XidClass.ORDER, XidClass.NVLINK):
+        return Result(
+            CHECK_ID,
+            Verdict.SKIPPED,
+            component=gpu.component,
+            code=str(code),
+            summary=f"Xid {code} {row.meaning}: its line in the kernel log decides",
+        )
     return _judge(Line(code, "", "", ""), gpu, gpu.pci, monotonic_s)
 
 

@@ -12,6 +12,8 @@ from holdfast_checks.result import Remedy, Result, Severity
 
 ECHO_S = 60.0
 """An Xid 145 within this time of a fatal 149 on the node is its echo."""
+AGAIN_S = 60.0
+"""Lines of one link within this time are one burst, not a repetition."""
 _KEPT = 256
 _WORSE_AGAIN = (LinkFault.HARDWARE, LinkFault.MECHANICAL)
 _LINK_EVENT = "149"
@@ -22,8 +24,8 @@ _ECHO = "145"
 class Repeats:
     """Feed it every result of one node's kernel log, in order."""
 
-    _links: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
-    """Links (of a GPU, by number) that had an error of the hardware or of its connection already."""
+    _links: OrderedDict[tuple[str, int], float | None] = field(default_factory=OrderedDict)
+    """Links (of a GPU, by number) that had an error of the hardware or of its connection already, and when first."""
     _link_down_s: float | None = None
     """When the latest fatal 149 was logged."""
     _echoes: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -43,10 +45,13 @@ class Repeats:
         if result.evidence.get("link_fault") not in _WORSE_AGAIN:
             return result
         link = (result.component, int(result.evidence["link"]))
+        at_s, first_s = result.fault_monotonic_s, self._links.get(link)
         if link not in self._links:
-            self._links[link] = None
+            self._links[link] = at_s
             if len(self._links) > _KEPT:
                 self._links.popitem(last=False)
+            return result
+        if at_s is not None and first_s is not None and at_s - first_s <= AGAIN_S:
             return result
         return replace(
             result,
