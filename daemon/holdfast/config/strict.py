@@ -127,18 +127,20 @@ def _range_words(low: float | None, high: float | None) -> str:
     return f"between {low:g} and {high:g}" if high is not None else f"at least {low:g}"
 
 
-def example(kind: type[Any], head: str) -> str:
-    """A commented TOML file with every key at its default, tables last."""
+def example(kind: type[Any], head: str, inside: str = "") -> str:
+    """A commented TOML file with every key at its default, tables last. ``inside``: the table that it is a part of, with a dot."""
     lines = [*(f"# {line}".rstrip() for line in head.splitlines()), ""]
     tables: list[str] = []
     for field in dataclasses.fields(kind):
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         doc = [f"# {field.metadata.get('doc', '')}"]
         if dataclasses.is_dataclass(default):
-            tables += ["", *doc, f"[{field.name}]", *example(type(default), "").strip().splitlines()]
+            part = example(type(default), "", f"{inside}{field.name}.").strip().splitlines()
+            tables += ["", *doc, f"[{inside}{field.name}]", *part]
             continue
         if isinstance(default, dict):
-            tables += ["", *doc, f"[{field.name}]", *(f"{key} = {_toml(each)}" for key, each in default.items())]
+            pairs = (f"{key} = {_toml(each)}" for key, each in default.items())
+            tables += ["", *doc, f"[{inside}{field.name}]", *pairs]
         elif default is dataclasses.MISSING or default is None:
             lines += [*doc, f"# {field.name} ="]
         else:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_checks.probes.procfs import processes
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.slurmd"
 K, N = 2, 2
+_NAME = "slurmd"
 _FIRST_USER = 1000
 """UID_MIN of login.defs: below are root and the accounts of services."""
 
@@ -34,10 +35,10 @@ def gather(context: Context) -> Facts:
         raise NotApplicable(f"there is no {settings.proc} here")
     if settings.slurmd_pid_file is not None:
         return _by_pid_file(settings.slurmd_pid_file, settings)
-    for pid in _pids(settings.proc):
-        process = settings.proc / str(pid)
-        if _is_slurmd(process, settings.slurmd_node) and _may_be_slurmd(process):
-            return Facts(pid)
+    for found in processes(settings.proc):
+        process = settings.proc / str(found.pid)
+        if found.name == _NAME and _is_slurmd(process, settings.slurmd_node) and _may_be_slurmd(process):
+            return Facts(found.pid)
     return Facts(None, "no slurmd among the processes")
 
 
@@ -53,10 +54,6 @@ def _by_pid_file(path: Path, settings: Settings) -> Facts:
     return Facts(int(text))
 
 
-def _pids(proc: Path) -> Iterator[int]:
-    return (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
-
-
 def _is_slurmd(process: Path, node: str) -> bool:
     """A living process named slurmd and, where it was started for a named node, for this one."""
     try:
@@ -65,7 +62,7 @@ def _is_slurmd(process: Path, node: str) -> bool:
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return False
     name, state = stat[stat.find("(") + 1 : stat.rfind(")")], stat[stat.rfind(")") + 1 :].split()[0]
-    if name != "slurmd" or state in "ZX":
+    if name != _NAME or state in "ZX":
         return False
     served = _node_of(words)
     return not node or not served or served == node
