@@ -1,16 +1,24 @@
-"""With an empty or older store: find again in Slurm what is ours. Pure.
+"""What is ours in Slurm and the book does not know: after an outage in the middle of a step, or with an empty or older store. Pure.
 
+A drain that Slurm took while its answer was lost is known by its reason, which is the step's own, word for word.
 A node whose reason names a Holdfast incident that the store does not know was drained by an earlier life of this controller. It gets
 a mark, so that it can be released, and an incident that waits for a human: nothing is concluded from a reason alone."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from holdfast.controller import facts
+from holdfast.model.action import Drain, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
+from holdfast.model.cluster import Node
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
+
+_SECOND = timedelta(seconds=1)
+"""Slurm's times have no fraction."""
 
 
 def adopt(world: World) -> Change:
@@ -23,7 +31,11 @@ def adopt(world: World) -> Change:
     events: list[Event] = []
     for name, node in sorted(view.nodes.items()):
         incident_id = incident_of_reason(node.reason) if node.out_of_service else None
-        if incident_id is None or name in world.book.marks or incident_id in world.book.incidents:
+        if incident_id is None or name in world.book.marks:
+            continue
+        if incident_id in world.book.incidents:
+            if _taken_unheard(world, incident_id, node):
+                marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
             continue
         marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
         incidents.append(
@@ -48,3 +60,18 @@ def adopt(world: World) -> Change:
             Event(world.now, EventKind.INCIDENT_OPENED, incident_id, name, text=text, detail={"adopted": True})
         )
     return Change(incidents=tuple(incidents), marks=tuple(marks), events=tuple(events))
+
+
+def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
+    """A drain or DOWN that was begun for this open incident and whose outcome was lost stands on the node, in the very words and not from
+    before it was planned; nobody has undone it since."""
+    incident = world.book.incidents[incident_id]
+    if not facts.acting(incident) or incident.node != node.name or node.reason_time is None:
+        return False
+    begun = [
+        i
+        for i in world.book.intents_of(incident_id)
+        if isinstance(i.action, Drain | SetDown) and i.started_at is not None and i.action.reason == node.reason
+    ]
+    undone = any(isinstance(i.action, Undrain) and i.started_at is not None for i in world.book.intents_of(incident_id))
+    return not undone and any(node.reason_time >= i.planned_at - _SECOND for i in begun)
