@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.kit import figures
 from bench.kit.slurmview import Watcher
-from bench.kit.stage import Stage, Struck, came_back, print_changes, site
+from bench.kit.stage import Stage, Struck, came_back, print_changes, print_logs, site
 
 from holdfast.model.errors import HoldfastError
 
@@ -60,6 +60,7 @@ def measure(faults: int, *, end_leftovers: bool) -> bool:
                 struck = stage.strike(lambda injector, node: injector.power_loss(node), heal_within_s=HEAL_WITHIN_S)
             except HoldfastError as error:
                 print(f"death {number + 1}: NOT HEALED: {error}")
+                print_logs(made)
                 break
             truths.append(truth(struck))
             told = ", ".join(f"{name.split(' -> ')[1]} {value:.2f} s" for name, value in truths[-1].items())

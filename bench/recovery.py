@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.kit import figures
 from bench.kit.slurmview import Watcher
-from bench.kit.stage import FIRST_LINE, GPU_MINORS, Stage, Struck, came_back, print_changes, site
+from bench.kit.stage import FIRST_LINE, GPU_MINORS, Stage, Struck, came_back, print_changes, print_logs, site
 
 from holdfast.model.errors import HoldfastError
 from holdfast.practice.inject import Injector
@@ -103,7 +103,8 @@ def measure(faults: int, queue: int) -> bool:
             try:
                 struck.append(stage.strike(partial(xid_79, number % GPU_MINORS), heal_within_s=HEAL_WITHIN_S))
             except HoldfastError as error:
-                print(f"fault {number + 1}: NOT HEALED: {error}; logs are in {made.folder}/log until this ends")
+                print(f"fault {number + 1}: NOT HEALED: {error}")
+                print_logs(made)
                 break
             seen = truth(struck[-1])
             print(

@@ -61,6 +61,14 @@ def print_changes(made: Site) -> None:
     print(f"  repair.provider = {settings.provider!r} (the EC2 emulator on this machine)", flush=True)
 
 
+def print_logs(made: Site, lines: int = 60) -> None:
+    """The last lines of the controller's and the actor's log: the site's folder is gone when the bench ends."""
+    for name in ("controller", "actor"):
+        log = made.folder / "log" / f"{name}.log"
+        print(f"--- the end of {name}.log")
+        print("\n".join(log.read_text(errors="replace").splitlines()[-lines:]), flush=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Injection:
     """One line of the injector's own log."""
