@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from threading import Event as Stop
 
 from holdfast.controller.act import Outside, carry_out
@@ -54,24 +55,30 @@ def lane(action: Action) -> str:
     return "people" if isinstance(action, Notify) else "slurm"
 
 
-def holds_back(book: Book, intent: Intent) -> bool:
-    """The guard's second look, right before the step: a pause holds everything but telling; a brake, what it is for."""
+class Look(Enum):
+    """The guard's second look, right before a step."""
+
+    GO = "go"
+    WAIT = "wait"
+    """A pause holds everything but telling; a step that was begun under a brake is ended once the brake is released."""
+    ANEW = "anew"
+    """A brake overtook it: back to the decision, so that a job that fails by itself meanwhile need not wait for the release."""
+
+
+def look_again(book: Book, intent: Intent) -> Look:
     if isinstance(intent.action, Notify | CheckInstance):
-        return False
+        return Look.GO
     if book.paused is not None:
-        return True
+        return Look.WAIT
     tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
     if tripped is None or intent.planned_at >= tripped or not isinstance(intent.action, _BRAKED):
-        return False
-    return not (isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action))
+        return Look.GO
+    if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
+        return Look.GO
+    return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
 
 
 BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided anew", retryable=True)
-
-
-def braked(book: Book, intent: Intent) -> bool:
-    """A step that a brake overtook goes back to the decision: a job that fails by itself meanwhile must not wait for the release."""
-    return intent.state is IntentState.PLANNED and book.paused is None and holds_back(book, intent)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:
@@ -147,11 +154,12 @@ class Actor:
             if ended:
                 self._settle(intent, lease.fence, Outcome(IntentState.REFUSED, ended))
                 continue
-            if braked(book, intent):
+            look = look_again(book, intent)
+            if look is Look.ANEW:
                 self._settle(intent, lease.fence, BRAKED)
                 continue
             taken.add(queue)
-            if not holds_back(book, intent):
+            if look is Look.GO:
                 future = pool.submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())

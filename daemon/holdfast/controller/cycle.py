@@ -59,17 +59,15 @@ def apply(book: Book, change: Change) -> Book:
         number: replace(f, incident_id=change.placed[number]) if number in change.placed else f
         for number, f in book.findings.items()
     }
-    marks = {**book.marks, **{m.node: m for m in change.marks}}
-    brakes = {**book.brakes, **{b.kind: b for b in change.brakes}}
     return replace(
         book,
         incidents={**book.incidents, **{i.id: i for i in change.incidents}},
         findings=findings,
         recoveries={**book.recoveries, **{r.id: r for r in change.recoveries}},
         intents={**book.intents, **{i.key: i for i in change.intents}},
-        marks={n: m for n, m in marks.items() if n not in change.dropped_marks},
+        marks={**book.marks, **{m.node: m for m in change.marks}},
         nodes={**book.nodes, **{n.name: n for n in change.nodes}},
-        brakes=brakes,
+        brakes={**book.brakes, **{b.kind: b for b in change.brakes}},
     )
 
 
@@ -81,9 +79,7 @@ def merge(first: Change, second: Change) -> Change:
         recoveries=tuple(({r.id: r for r in first.recoveries} | {r.id: r for r in second.recoveries}).values()),
         intents=first.intents + second.intents,
         marks=first.marks + second.marks,
-        dropped_marks=first.dropped_marks + second.dropped_marks,
         nodes=first.nodes + second.nodes,
         brakes=first.brakes + second.brakes,
-        released_brakes=first.released_brakes + second.released_brakes,
         events=first.events + second.events,
     )

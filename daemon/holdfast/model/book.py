@@ -168,10 +168,8 @@ class Change:
     intents: tuple[Intent, ...] = ()
     """New ones only; a key that exists is a bug and fails the transaction."""
     marks: tuple[NodeMark, ...] = ()
-    dropped_marks: tuple[str, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     brakes: tuple[Brake, ...] = ()
-    released_brakes: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
 
     @property
@@ -183,10 +181,8 @@ class Change:
                 self.recoveries,
                 self.intents,
                 self.marks,
-                self.dropped_marks,
                 self.nodes,
                 self.brakes,
-                self.released_brakes,
                 self.events,
             )
         )

@@ -69,11 +69,7 @@ def _plan(connection: Connection, change: Change) -> None:
 
 def _marks(connection: Connection, change: Change) -> None:
     rows.upsert(connection, t.marks, [{"node": m.node, "document": encode(m)} for m in change.marks])
-    if change.dropped_marks:
-        connection.execute(t.marks.delete().where(t.marks.c.node.in_(change.dropped_marks)))
 
 
 def _brakes(connection: Connection, change: Change) -> None:
     rows.upsert(connection, t.brakes, [{"kind": b.kind, "document": encode(b)} for b in change.brakes])
-    if change.released_brakes:
-        connection.execute(t.brakes.delete().where(t.brakes.c.kind.in_(change.released_brakes)))

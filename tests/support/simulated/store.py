@@ -204,13 +204,9 @@ class MemoryStore:
         self._intents |= {i.key: i for i in change.intents}
         self._unsettled |= {i.key for i in change.intents if not i.settled}
         self._marks |= {m.node: m for m in change.marks}
-        for name in change.dropped_marks:
-            self._marks.pop(name, None)
         for record in change.nodes:
             self._put_node(record)
         self._brakes |= {b.kind: b for b in change.brakes}
-        for kind in change.released_brakes:
-            self._brakes.pop(kind, None)
         self._append(change.events)
 
     def _refuse_twice(self, intents: tuple[Intent, ...]) -> None:
