@@ -24,7 +24,7 @@ from support.agent_bench import FakeController, Folder
 
 pytestmark = pytest.mark.slow
 
-CHECKS = [name for name in all_checks() if name.startswith("host.") and name not in ("host.slurmd", "host.disk")]
+CHECKS = [name for name in all_checks() if name.startswith("host.") and name != "host.slurmd"]
 
 
 class Node:
@@ -81,12 +81,15 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 
 FABRIC = "nvidia-fabricmanager.service"
+DISK = "."
+"""The path that the agent of these tests watches."""
 PERSISTENCED = "nvidia-persistenced.service"
 
 Case = tuple[str, str, str, str, str, str, str]
 
 WAVES: tuple[tuple[Case, ...], ...] = (
     (
+        ("disk_full", "", "host.disk", DISK, "full", "degraded", "human"),
         ("munge_down", "", "host.munge", "node", "down", "degraded", "reboot"),
         ("service_down", FABRIC, "host.services", FABRIC, "down", "degraded", "reboot"),
         ("clock_unsync", "", "host.time", "node", "unsynchronised", "warning", "none"),
@@ -100,6 +103,7 @@ WAVES: tuple[tuple[Case, ...], ...] = (
         ("module_unloaded", "gdrdrv", "host.modules", "gdrdrv", "missing", "degraded", "reboot"),
     ),
     (
+        ("inodes_full", "", "host.disk", DISK, "full", "degraded", "human"),
         ("munge_refuses", "", "host.credential", "node", "refused", "degraded", "human"),
         ("service_down", "chronyd", "host.services", "chronyd.service", "down", "degraded", "reboot"),
         ("clock_offset", "-0.4", "host.time", "node", "offset", "warning", "none"),
@@ -109,7 +113,10 @@ WAVES: tuple[tuple[Case, ...], ...] = (
         ("cpu_lost", "", "host.cpu", "node", "lost", "degraded", "replace"),
         ("version_drift", "2.4", "host.manifest", "module gdrdrv", "drift", "warning", "none"),
     ),
-    (("service_down", PERSISTENCED, "host.services", PERSISTENCED, "down", "warning", "none"),),
+    (
+        ("disk_read_only", "", "host.disk", DISK, "read_only", "degraded", "human"),
+        ("service_down", PERSISTENCED, "host.services", PERSISTENCED, "down", "warning", "none"),
+    ),
 )
 """Faults that are there at the same time, at most one for each check."""
 CASES = [(number, case) for number, wave in enumerate(WAVES) for case in wave]

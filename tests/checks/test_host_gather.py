@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.practice.hardware import host as emulated
 from holdfast.practice.hardware.host import HUNG, MODULES, HostFiles
-from holdfast_checks.checks import host_mounts, host_munge, host_services, host_slurmd
+from holdfast_checks.checks import host_disk, host_mounts, host_munge, host_services, host_slurmd
 from holdfast_checks.manifest import FILE, Manifest, learn_manifest, load_manifest, save_manifest
 from holdfast_checks.probes.dstate import Watch
 from holdfast_checks.probes.procfs import scan
@@ -30,7 +31,7 @@ def host(tmp_path: Path) -> HostFiles:
 
 def context(host: HostFiles, **changed: object) -> Context:
     raw = emulated.agent_settings(host.folder.parent)
-    paths = {key: Path(raw[key]) for key in ("manifest", "munge_key", "proc", "clock_file")}
+    paths = {key: Path(raw[key]) for key in ("manifest", "munge_key", "proc", "clock_file", "volumes_file")}
     settings = HostSettings(**{**raw, **paths, **changed})
     return Context(Settings(sysfs=host.sys, state_dir=host.folder, host=settings))
 
@@ -165,6 +166,26 @@ def test_munge_is_expected_where_slurm_uses_it(host: HostFiles, tmp_path: Path, 
     else:
         with pytest.raises(NotApplicable):
             host_munge.gather(asked)
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ('{"used_percent": 89.9, "inodes_used_percent": 89.9, "read_only": false}', ""),
+        ('{"used_percent": 91, "inodes_used_percent": 0}', "filling"),
+        ('{"inodes_used_percent": 96}', "full"),
+        ('{"read_only": true}', "read_only"),
+    ],
+)
+def test_a_rehearsal_says_how_full_a_disk_is(host: HostFiles, told: str, wanted: str) -> None:
+    host.write("volumes.json", told)
+    settings = replace(context(host).settings, disk_paths=(str(host.folder),), proc=Path("/proc"))
+    settings = replace(settings, host=replace(settings.host, volumes_file=host.folder / "volumes.json"))
+    (judged,) = host_disk.judge(host_disk.gather(Context(settings)))
+    assert judged.code == wanted
+    host.write("volumes.json", "[]")
+    with pytest.raises(NotGathered):
+        host_disk.gather(Context(settings))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")

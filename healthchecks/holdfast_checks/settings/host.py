@@ -41,6 +41,9 @@ class HostSettings:
     clock_file: Path | None = setting(
         None, "File that says what the kernel's clock state is, in JSON; for rehearsals. Unset: the kernel is asked."
     )
+    volumes_file: Path | None = setting(
+        None, "File that says how full file systems are, in JSON; for rehearsals. Unset: they are asked."
+    )
     systemctl: str = setting("systemctl", "The command systemctl.")
     stat: str = setting("stat", "The command stat of GNU coreutils; it asks mounts whether they answer.")
     munge: str = setting("munge", "The command munge.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.model.errors import Rejected
 from holdfast.practice.faults import Fault
-from holdfast.practice.hardware.host import HUNG, MODULES, MUNGE_REFUSES, UNITS, HostFiles, boot
+from holdfast.practice.hardware.host import HUNG, MODULES, MUNGE_REFUSES, UNITS, VOLUMES, HostFiles, boot
 from holdfast.practice.machine import Machine
 
 _STUCK_PID = 4242
@@ -94,6 +94,24 @@ def _does(change: Callable[[HostFiles], None]) -> Callable[[Machine, str, int], 
 
 
 FAULTS = (
+    Fault(
+        "disk_full",
+        "The file system is full.",
+        _does(lambda host: host.write(VOLUMES, '{"used_percent": 99}')),
+        heal=_heal,
+    ),
+    Fault(
+        "inodes_full",
+        "The file system has no inodes left.",
+        _does(lambda host: host.write(VOLUMES, '{"inodes_used_percent": 100}')),
+        heal=_heal,
+    ),
+    Fault(
+        "disk_read_only",
+        "The kernel has mounted the file system read-only.",
+        _does(lambda host: host.write(VOLUMES, '{"read_only": true}')),
+        heal=_heal,
+    ),
     Fault("munge_down", "Munged has ended.", _does(lambda host: host.munge(listens=False)), heal=_heal),
     Fault("munge_refuses", "Munged listens and refuses to make credentials.", _munge_refuses, heal=_heal),
     Fault("service_down", "A service has failed.", _service_down, value="one of its units", heal=_heal),

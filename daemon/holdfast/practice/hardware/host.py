@@ -19,6 +19,8 @@ UNITS = ("nvidia-fabricmanager.service", "nvidia-persistenced.service", "chronyd
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 HUNG, MUNGE_REFUSES = "mount_hangs", "munge_refuses"
 """Files in the host's folder whose presence changes what a command answers."""
+VOLUMES = "volumes.json"
+"""How full the file systems are, where a fault says so."""
 
 _MOUNTS = "/dev/root / ext4 rw,relatime 0 0\nproc /proc proc rw 0 0\n"
 _MOUNTED = f"10.0.0.5@tcp:/practice {MOUNT} lustre rw,flock 0 0\n"
@@ -163,7 +165,7 @@ def boot(folder: Path) -> None:
     host.write("proc/sys/kernel/pid_max", "4194304\n")
     host.write("proc/sys/kernel/threads-max", "900000\n")
     host.only_first_processes()
-    for name in (HUNG, MUNGE_REFUSES):
+    for name in (HUNG, MUNGE_REFUSES, VOLUMES):
         (host.folder / name).unlink(missing_ok=True)
 
 
@@ -178,6 +180,7 @@ def agent_settings(folder: Path) -> dict[str, Any]:
         "slurm_confs": [],
         "proc": str(host / "proc"),
         "clock_file": str(host / "clock.json"),
+        "volumes_file": str(host / VOLUMES),
         **{name: str(host / "bin" / name) for name in _SCRIPTS},
     }
 
