@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum
 from threading import Event as Stop
+from typing import cast
 
 from holdfast.controller.act import Outside, carry_out
+from holdfast.controller.leading import WhileLeading
 from holdfast.controller.silence import DEAD_CHECK
 from holdfast.model.action import (
     Action,
@@ -35,7 +37,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import FencedOff, OutsideError
-from holdfast.ports import Lease, Outcome, Store
+from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +179,18 @@ class Actor:
             return None
         return lease
 
+    def _outside_while_leading(self, fence: int) -> Outside:
+        def still_leading() -> None:
+            lease = self._lease()
+            if lease is None or lease.fence != fence:
+                raise FencedOff(f"the lease of fence {fence} was lost in the middle of a step: it is not gone on with")
+
+        return replace(
+            self.outside,
+            scheduler=cast("Scheduler", WhileLeading(self.outside.scheduler, still_leading)),
+            provider=cast("Provider", WhileLeading(self.outside.provider, still_leading)),
+        )
+
     def _reap(self) -> None:
         for queue, future in list(self._busy.items()):
             if future.done():
@@ -196,7 +210,7 @@ class Actor:
                 return
             self.store.start_intent(intent.key, fence, now())
             self.before_step(intent, "started")
-            outcome = carry_out(intent, self.outside)
+            outcome = carry_out(intent, self._outside_while_leading(fence))
             self.before_step(intent, "acted")
             self.store.finish_intent(intent.key, fence, outcome, now())
             level = logging.INFO if outcome.state is IntentState.DONE else logging.WARNING
