@@ -145,8 +145,8 @@ def test_near_misses_stay_silent(
 @pytest.mark.parametrize(
     ("fault", "value", "check", "component", "code", "severity", "remedy"),
     [
-        ("efa_gone", "", "efa.count", "rdmap82s27", "gone", "fatal", "reboot"),
-        ("efa_unbound", "rdmap81s27", "efa.count", "rdmap81s27", "unbound", "fatal", "reboot"),
+        ("efa_gone", "", "efa.count", "0000:52:1b.0", "gone", "fatal", "reboot"),
+        ("efa_unbound", "rdmap81s27", "efa.count", "0000:51:1b.0", "unbound", "fatal", "reboot"),
         ("efa_no_completion", "", "efa.admin", "rdmap79s27", "no_completion_cmds", "fatal", "reboot"),
         ("efa_drops", "", "efa.counters", "rdmap79s27", "rx_drops", "warning", "none"),
         (

@@ -51,17 +51,17 @@ Facts = efa_count.Facts
     [
         (Facts(devices(16, 32)), set()),
         (Facts(devices(16, 32), known=known(16, 32)), set()),
-        (Facts(devices(16), known=known(16, 32)), {("rdmap32s27", "gone", "fatal", "reboot")}),
-        (Facts((), known=known(16)), {("rdmap16s27", "gone", "fatal", "reboot")}),
+        (Facts(devices(16), known=known(16, 32)), {("0000:20:1b.0", "gone", "fatal", "reboot")}),
+        (Facts((), known=known(16)), {("0000:10:1b.0", "gone", "fatal", "reboot")}),
         (Facts(devices(16), ("0000:20:1b.0",)), {("0000:20:1b.0", "unbound", "degraded", "reboot")}),
         (
             Facts(devices(16), ("0000:20:1b.0",), known(16, 32)),
-            {("rdmap32s27", "unbound", "fatal", "reboot")},
+            {("0000:20:1b.0", "unbound", "fatal", "reboot")},
         ),
         (Facts(devices(16), expected=2), {("node", "missing", "degraded", "reboot")}),
         (Facts((), expected=32), {("node", "missing", "degraded", "reboot")}),
         # one that is missing has its name already: the number says nothing more
-        (Facts(devices(16), known=known(16, 32), expected=2), {("rdmap32s27", "gone", "fatal", "reboot")}),
+        (Facts(devices(16), known=known(16, 32), expected=2), {("0000:20:1b.0", "gone", "fatal", "reboot")}),
         (Facts(devices(16), instance_type="p5", type_has=32), {("node", "fewer_than_type", "warning", "none")}),
         # near misses: launched with fewer and said so; more than expected; renamed and moved; taken away by the site
         (Facts(devices(16), expected=1, instance_type="p5", type_has=32), set()),
@@ -77,7 +77,13 @@ def test_count(facts: Facts, wanted: Found) -> None:
 
 def test_count_names_the_devices_that_are_there_so_that_they_clear() -> None:
     ok = [one.component for one in efa_count.judge(Facts(devices(16, 32))) if not one.bad]
-    assert ok == ["rdmap16s27", "rdmap32s27", "node"]
+    assert ok == ["0000:10:1b.0", "0000:20:1b.0", "node"]
+    moved = efa_count.judge(Facts(devices(17), known=known(17), forgotten=frozenset({"0000:10:1b.0"})))
+    assert [(one.component, one.verdict.value) for one in moved] == [
+        ("0000:11:1b.0", "ok"),
+        ("0000:10:1b.0", "ok"),
+        ("node", "ok"),
+    ]
 
 
 def test_count_learns_on_disk_and_never_counts_bridges(tmp_path: Path) -> None:
@@ -88,7 +94,7 @@ def test_count_learns_on_disk_and_never_counts_bridges(tmp_path: Path) -> None:
     (p4d / "class/infiniband/efa_1/device").unlink()
     (p4d / "bus/pci/devices/0000:20:1b.0/driver").unlink()
     found = run(efa_count.CHECK, Context(settings))
-    assert ("efa_1", "unbound", "fatal", "reboot") in bad(found)
+    assert ("0000:20:1b.0", "unbound", "fatal", "reboot") in bad(found)
     p6 = captured(tmp_path / "p6", "network/p6_b300_without_efa.tree")
     (result,) = run(efa_count.CHECK, Context(Settings(sysfs=p6)))
     assert (result.verdict, result.summary) == ("skipped", "no EFA device is attached to this node")

@@ -87,6 +87,17 @@ def test_a_port_is_missed_once_it_was_up(tmp_path: Path) -> None:
     assert result.verdict == "skipped"
 
 
+def test_a_finding_on_a_port_whose_place_another_took_is_cleared(tmp_path: Path) -> None:
+    sysfs = captured(tmp_path, "network/hgx.tree")
+    (tmp_path / "ib_ports.json").write_text('{"mlx5_7/1": "400", "mlx5_8/1": "400"}')
+    settings = Settings(sysfs=sysfs, state_dir=tmp_path, network=NetworkSettings(default_route_device="eth0"))
+    for _look in range(ib_port.POLLS + 1):  # an OK is believed after as many looks
+        found = {one.component: one.verdict.value for one in run(ib_port.CHECK, Context(settings))}
+    assert found == {"mlx5_0/1": "ok", "mlx5_1/1": "skipped", "mlx5_4/1": "ok", "mlx5_7/1": "ok", "mlx5_8/1": "ok"}
+    (sysfs / "class/infiniband/mlx5_4/ports/1/state").write_text("1: DOWN\n")
+    assert bad(run(ib_port.CHECK, Context(settings))) == {("mlx5_4/1", "down", "fatal", "human")}
+
+
 HOUR = 3600.0
 
 

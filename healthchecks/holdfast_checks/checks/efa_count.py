@@ -27,6 +27,8 @@ class Facts:
     """PCI addresses of EFA functions without the driver."""
     known: Mapping[str, str] = field(default_factory=dict)
     """PCI address → name of the devices that this node had."""
+    forgotten: frozenset[str] = frozenset()
+    """PCI addresses of devices that it had once, before others took their place."""
     expected: int = 0
     """What the site says; 0: nothing."""
     instance_type: str = ""
@@ -38,7 +40,8 @@ def gather(context: Context) -> Facts:
     """Looks through the PCI bus only when something is missing. Raises NotApplicable where EFA neither is nor was nor should be."""
     settings = context.settings
     row = lookup(settings.instance_type)
-    known = memory.load(settings.state_dir, _KNOWN)
+    kept = memory.load(settings.state_dir, _KNOWN)
+    known, forgotten = memory.split(kept)
     bound = efa_devices(settings.sysfs)
     expected = settings.network.expected_efa
     wanted = max(expected or (row.efa if row else 0), len(known))
@@ -48,14 +51,15 @@ def gather(context: Context) -> Facts:
         bound,
         tuple(address for address in functions if address not in seen),
         known,
+        forgotten,
         expected,
         settings.instance_type,
         row.efa if row else 0,
     )
     if not (bound or functions or known or expected):
         raise NotApplicable("no EFA device is attached to this node")
-    learned = learn(facts)
-    if learned != known:
+    learned = memory.joined(learn(facts), kept)
+    if learned != kept:
         memory.save(settings.state_dir, _KNOWN, learned)
     return facts
 
@@ -70,10 +74,15 @@ def learn(facts: Facts) -> dict[str, str]:
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """One result a device, and one for their number."""
+    """One result a device, and one for their number. A device is named by its PCI address: it has that without a driver, too."""
     named = (*_unbound(facts), *_gone(facts))
-    there = (Result(CHECK_ID, Verdict.OK, one.name, pci=one.pci, sticky=True) for one in facts.bound)
-    return (*there, *named, _number(facts, len(named)))
+    well = {device.pci: device.name for device in facts.bound if device.pci is not None}
+    left = dict.fromkeys(facts.forgotten - well.keys() - set(facts.unbound), "not expected any more")
+    fine = (
+        Result(CHECK_ID, Verdict.OK, address, summary=text, pci=address, sticky=True)
+        for address, text in {**well, **left}.items()
+    )
+    return (*fine, *named, _number(facts, len(named)))
 
 
 def _unbound(facts: Facts) -> Iterator[Result]:
@@ -81,7 +90,7 @@ def _unbound(facts: Facts) -> Iterator[Result]:
         used = address in facts.known
         name = facts.known.get(address, address)
         severity = Severity.FATAL if used else Severity.DEGRADED
-        yield _device(name, address, "unbound", severity, f"{name}: on the PCI bus, but not bound to the efa driver")
+        yield _device(address, "unbound", severity, f"{name}: on the PCI bus, but not bound to the efa driver")
 
 
 def _gone(facts: Facts) -> Iterator[Result]:
@@ -90,12 +99,12 @@ def _gone(facts: Facts) -> Iterator[Result]:
     if learn(facts).keys() >= facts.known.keys() and len(present) < len(facts.known):
         for address, name in facts.known.items():
             if address not in present:
-                yield _device(name, address, "gone", Severity.FATAL, f"{name}: was there and is gone from the PCI bus")
+                yield _device(address, "gone", Severity.FATAL, f"{name}: was there and is gone from the PCI bus")
 
 
-def _device(name: str, address: str, code: str, severity: Severity, summary: str) -> Result:
+def _device(address: str, code: str, severity: Severity, summary: str) -> Result:
     verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
-    return Result(CHECK_ID, verdict, name, code, severity, Remedy.REBOOT, summary, pci=address, sticky=True)
+    return Result(CHECK_ID, verdict, address, code, severity, Remedy.REBOOT, summary, pci=address, sticky=True)
 
 
 def _number(facts: Facts, named: int) -> Result:

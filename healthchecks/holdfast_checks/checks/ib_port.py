@@ -27,6 +27,8 @@ class Facts:
     ports: tuple[FabricPort, ...]
     known: Mapping[str, float] = field(default_factory=dict)
     """Ports that were up → the best rate they had, in Gb/s."""
+    forgotten: frozenset[str] = frozenset()
+    """Ports that were up once, before others took their place."""
     expected_ports: int = 0
     expected_rate_gbps: float = 0.0
 
@@ -35,14 +37,16 @@ def gather(context: Context) -> Facts:
     """Raises NotApplicable where such ports neither are nor were nor should be."""
     settings = context.settings
     ports = fabric_ports(context)
-    known = _rates(memory.load(settings.state_dir, _KNOWN))
+    kept = memory.load(settings.state_dir, _KNOWN)
+    raw, forgotten = memory.split(kept)
+    known = _rates(raw)
     expected = settings.network.expected_ib_ports
     if not (ports or known or expected):
         raise NotApplicable("no InfiniBand or RoCE device carries jobs' traffic here")
-    learned = learn(known, ports, expected)
-    if learned != known:
-        memory.save(settings.state_dir, _KNOWN, {name: f"{rate:g}" for name, rate in learned.items()})
-    return Facts(ports, known, expected, settings.network.expected_rate_gbps)
+    learned = {name: f"{rate:g}" for name, rate in learn(known, ports, expected).items()}
+    if (keep := memory.joined(learned, kept)) != kept:
+        memory.save(settings.state_dir, _KNOWN, keep)
+    return Facts(ports, known, forgotten, expected, settings.network.expected_rate_gbps)
 
 
 def _rates(raw: Mapping[str, str]) -> dict[str, float]:
@@ -69,6 +73,10 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     """One result a port, and one for their number."""
     results = [_judge_one(seen, facts) for seen in facts.ports]
     results += _gone(facts)
+    results += [
+        Result(CHECK_ID, Verdict.OK, name, summary="not expected any more", sticky=True)
+        for name in sorted(facts.forgotten - {seen.name for seen in facts.ports})
+    ]
     bad = sum(result.bad and result.code != "slow" for result in results)
     return (*results, *_number(facts, bad))
 

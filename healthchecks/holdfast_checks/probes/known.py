@@ -11,6 +11,8 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
+_FORGOTTEN = "!"
+
 
 def load(state_dir: Path | None, name: str) -> dict[str, str]:
     """What :func:`save` wrote; nothing where there is no folder, no file, or a file that is none of ours."""
@@ -38,3 +40,14 @@ def save(state_dir: Path | None, name: str, known: Mapping[str, str]) -> None:
         temporary.replace(path)
     except OSError as error:
         log.warning("event=known_unwritable path=%s error=%r", path, error)
+
+
+def split(raw: Mapping[str, str]) -> tuple[dict[str, str], frozenset[str]]:
+    """(what is known, keys that were known and whose place others have taken): a finding on one of those must still be cleared."""
+    forgotten = frozenset(key for key, value in raw.items() if value == _FORGOTTEN)
+    return {key: value for key, value in raw.items() if key not in forgotten}, forgotten
+
+
+def joined(learned: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """What to keep: what was learned, and what was kept before and is no longer among it as forgotten."""
+    return {**dict.fromkeys(before, _FORGOTTEN), **learned}
