@@ -99,6 +99,7 @@ CASES = [
     ("efa_refuses", "", "kernel.efa", EFA, "command_failed", "warning", "none"),
     ("mlx5_health", "", "kernel.mlx5", "0000:a0:03.0", "health", "fatal", "reboot"),
     ("mlx5_error", "", "kernel.mlx5", "0000:a0:03.0", "command_failed", "warning", "none"),
+    ("pcie_fatal", "", "kernel.pcie", "gpu0", "fatal", "degraded", "reboot"),
     ("oom", "", "kernel.oom", "node", "global", "warning", "none"),
     ("hung_task", "", "kernel.hung_task", "node", "blocked", "warning", "none"),
     ("soft_lockup", "", "kernel.lockup", "node", "soft", "warning", "none"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from holdfast_checks.checks.xid import CHECK_ID, parse_live
 from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import Record
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, without_gpus
@@ -40,8 +41,9 @@ def gather(context: Context) -> Facts:
 
 def judge(facts: Facts) -> tuple[Result, ...]:
     """Every Xid in the log, oldest first. OK says only that there is none: it clears nothing."""
+    repeats = Repeats()
     results = [
-        result
+        repeats.weigh(result)
         for record in facts.records
         if record.from_kernel
         and (result := parse_live(record.message, facts.known_pci, monotonic_s=record.monotonic_s)) is not None

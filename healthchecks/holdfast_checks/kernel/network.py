@@ -94,7 +94,7 @@ MLX5_RULES = tuple(
         ),
         (
             _MLX5,
-            r"Port module event\[error\]: module (?P<module>\d{1,3}), (?P<what>[\w ,/-]{1,80})",
+            r"Port module event(?:\[error\])?: module (?P<module>\d{1,3}), (?P<what>Cable (?:error|unplugged)[\w ,/-]{0,80})",
             "cable",
             Severity.WARNING,
             Remedy.HUMAN,
@@ -111,6 +111,27 @@ MLX5_RULES = tuple(
             "{pci}",
         ),
         # Whether the port stays down is for the port's own check to say: a line only tells of the moment.
+        (
+            _PORT,
+            r"(?:TX timeout detected|NETDEV WATCHDOG: CPU: \d{1,5}: transmit queue \d{1,5} timed out)",
+            "transmit_timeout",
+            Severity.WARNING,
+            Remedy.NONE,
+            "{port} does not send",
+            "{pci}",
+        ),
         (_PORT, r"Link down$", "link_down", Severity.WARNING, Remedy.NONE, "{port} lost its link", "{pci}"),
     )
+)
+
+WATCHDOG_RULES = (
+    rule(
+        MLX5,
+        r"NETDEV WATCHDOG: (?P<port>[\w.-]{1,32}) \(mlx5_core\): transmit queue \d{1,5} timed out",
+        "transmit_timeout",
+        Severity.WARNING,
+        Remedy.NONE,
+        "{port} does not send",
+        component="{port}",
+    ),
 )

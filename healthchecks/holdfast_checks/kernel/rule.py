@@ -61,15 +61,19 @@ class Rule:
         if self.device and devices.gone(self.device, groups[self.device]):
             found = replace(found, severity=Severity.WARNING, remedy=Remedy.NONE)
             evidence["present"] = False
+        gpu = devices.gpus.get(address) if address is not None else None
+        component = found.component.format_map(groups)
         return Result(
             self.check,
             Verdict.FAILED if found.severity is Severity.FATAL else Verdict.DEGRADED,
-            component=found.component.format_map(groups),
+            component=gpu.component if gpu is not None and component == address else component,
             code=found.code,
             severity=found.severity,
             remedy=found.remedy,
             summary=found.summary.format_map(groups),
             evidence={**evidence, "line": one_line(message)},
+            gpu_uuid=gpu.uuid if gpu is not None else None,
+            gpu_minor=gpu.minor if gpu is not None else None,
             pci=address,
             fault_monotonic_s=monotonic_s,
         )

@@ -10,8 +10,9 @@ from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.gpu import DRIVER_RULES, PEERMEM_RULES, SXID_RULES, init_failed
 from holdfast_checks.kernel.host import HOST_RULES
 from holdfast_checks.kernel.memory import MEMORY_RULES
-from holdfast_checks.kernel.network import EFA_RULES, MLX5_RULES
+from holdfast_checks.kernel.network import EFA_RULES, MLX5_RULES, WATCHDOG_RULES
 from holdfast_checks.kernel.network_fs import NETWORK_FS_RULES
+from holdfast_checks.kernel.pcie import PCIE_RULES
 from holdfast_checks.kernel.rule import Rule
 from holdfast_checks.kernel.storage import DISK_RULES, NVME_RULES
 from holdfast_checks.result import Result
@@ -25,6 +26,8 @@ _TABLE: tuple[tuple[_Starts, tuple[Rule, ...]], ...] = (
     (("NVRM: ",), DRIVER_RULES),
     (("efa ", "infiniband "), EFA_RULES),
     (("mlx5_core ",), MLX5_RULES),
+    (("NETDEV WATCHDOG: ",), WATCHDOG_RULES),
+    (("pcieport ",), PCIE_RULES),
     (("nvme nvme",), NVME_RULES),
     (("EXT4-fs ", "XFS (", "BTRFS", "blk_update_request: ", "I/O error, ", "critical ", "Buffer I/O "), DISK_RULES),
     (

@@ -113,6 +113,12 @@ def _init_failed(machine: Machine, _value: str, minor: int) -> None:
     )
 
 
+def _pcie_fatal(machine: Machine, _value: str, minor: int) -> None:
+    _path, _index, address = _gpu(machine, minor)
+    _there(machine, f"bus/pci/devices/{address}")
+    _log(machine, f"pcieport 0000:00:01.1: AER: Uncorrectable (Fatal) error message received from {address}")
+
+
 def _panic(machine: Machine, _value: str, _gpu: int) -> None:
     pstore = machine.host.folder / "pstore"
     pstore.mkdir(exist_ok=True)
@@ -164,6 +170,7 @@ FAULTS = (
             "syndrome (0x305684), err(-22)"
         ),
     ),
+    Fault("pcie_fatal", "The port above the GPU reports a fatal PCIe error.", _pcie_fatal),
     Fault(
         "oom",
         "The node runs out of memory and kills a process.",
