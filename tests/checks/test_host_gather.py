@@ -73,6 +73,14 @@ def test_a_process_that_ran_in_between_is_not_stuck(host: HostFiles) -> None:
         assert [(stuck.name, stuck.modules) for stuck in found] == ([("python", ("nvidia",))] if look == 5 else [])
 
 
+def test_what_blocks_later_is_found_at_every_third_look(host: HostFiles) -> None:
+    watch = Watch()
+    assert watch.look(host.proc, report_from=1) == ()
+    host.process(52, "late", "D")
+    found = [[(stuck.name, stuck.looks) for stuck in watch.look(host.proc, report_from=1)] for _ in range(4)]
+    assert found == [[], [], [("late", 1)], [("late", 2)]]
+
+
 def test_one_look_at_nvidia_smi_in_d_is_nothing_and_a_new_process_under_the_old_id_begins_anew(host: HostFiles) -> None:
     watch = Watch()
     host.process(60, "nvidia-smi", "D")

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast_checks.probes.mounts import NETWORK_TYPES, read_mounts
 from holdfast_checks.probes.procfs import text
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
@@ -16,7 +17,6 @@ CHECK_ID = "host.disk"
 
 DEGRADED_PERCENT = 90.0
 FAILED_PERCENT = 95.0
-_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "afs", "wekafs"})
 _FUSE = "fuse"
 
 
@@ -48,7 +48,7 @@ def gather(context: Context) -> Facts:
     volumes: dict[int | str, Volume] = {}
     for path in settings.disk_paths:
         kind = _filesystem(path, settings)
-        if kind in _REMOTE or kind.startswith(_FUSE):
+        if kind in NETWORK_TYPES or kind.startswith(_FUSE):
             volumes[path] = Volume(path, 0, 0, read_only=False, skipped=f"{kind} may hang the agent")
         elif Path(path).exists():
             volumes.setdefault(Path(path).stat().st_dev, _told(_volume(path), settings.host.volumes_file))
@@ -85,14 +85,10 @@ def _told(volume: Volume, file: Path | None) -> Volume:
 def _filesystem(path: str, settings: Settings) -> str:
     """The kind of file system that a path is on, from the mount table; a path is not touched for it."""
     best, kind = "", ""
-    for line in (settings.proc / "self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
-        words = line.split()
-        if len(words) < 3:
-            continue
-        mount = words[1].replace("\\040", " ")
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        if inside and len(mount) >= len(best):
-            best, kind = mount, words[2]
+    for mount in read_mounts(settings.proc):
+        inside = path == mount.path or path.startswith(mount.path.rstrip("/") + "/")
+        if inside and len(mount.path) >= len(best):
+            best, kind = mount.path, mount.kind
     return kind
 
 

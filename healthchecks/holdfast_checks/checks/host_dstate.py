@@ -31,7 +31,7 @@ class Facts:
 
 
 def gather(context: Context) -> Facts:
-    """Each run is one look. Raises NotGathered, OSError."""
+    """Each run is one look; a new one is found at every third. Raises NotGathered, OSError."""
     proc = context.settings.host.proc
     return Facts(_WATCHES.setdefault(proc, Watch()).look(proc, LOOKS))
 

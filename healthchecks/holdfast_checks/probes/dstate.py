@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from holdfast_checks.probes.procfs import Process, owner, scan, text
+from holdfast_checks.probes.procfs import Process, named, owner, scan, text
 
 _MODULE = re.compile(r"\[(\w+)\]\s*$", re.MULTILINE)
 """The module of a frame of ``/proc/PID/stack``: ``[<0>] nvidia_unlocked_ioctl+0x1/0x2 [nvidia]``."""
 _MOST_FOLLOWED = 200
 """A file server that is away blocks every process that touches it; a few of them tell the same story."""
+
+_ALL_EVERY = 3
+"""Every third look is at all processes, the others at those that were found blocked: a scan is what costs (8 ms for 1,000 processes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +42,13 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
+        self._looks = 0
 
     def look(self, proc: Path, report_from: int) -> tuple[Stuck, ...]:
         """Look once more; those that have been stuck for ``report_from`` looks or more. Raises NotGathered, OSError."""
-        blocked = {process.pid: process for process in scan(proc).blocked[:_MOST_FOLLOWED]}
+        found = named(proc, self._seen, "D") if self._looks % _ALL_EVERY else scan(proc).blocked
+        self._looks += 1
+        blocked = {process.pid: process for process in islice(found, _MOST_FOLLOWED)}
         self._seen = {pid: self._followed(proc, pid) for pid in blocked}
         return tuple(
             _described(proc, blocked[pid], seen.looks) for pid, seen in self._seen.items() if seen.looks >= report_from

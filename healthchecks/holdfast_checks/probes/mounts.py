@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NETWORK_TYPES = frozenset(
-    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "afs", "wekafs", "fuse.weka", "efs"}
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "afs", "wekafs", "fuse.weka"}
 )
 """A server that is away makes these hang."""
 

@@ -58,14 +58,19 @@ def scan(proc: Path) -> Scan:
 
 def processes(proc: Path, states: str | None = None) -> Iterator[Process]:
     """Every process, or those in one of ``states``. One that ends meanwhile is left out. Raises OSError without procfs."""
+    pids = (entry for entry in os.listdir(proc) if entry.isdigit())
+    yield from named(proc, pids, states)
+
+
+def named(proc: Path, pids: Iterable[int | str], states: str | None = None) -> Iterator[Process]:
+    """The same of these alone."""
     root = str(proc)
-    for entry in os.listdir(root):
-        if entry.isdigit() and (data := _read_bytes(f"{root}/{entry}/stat")):
+    for pid in pids:
+        if data := _read_bytes(f"{root}/{pid}/stat"):
             end = data.rfind(b")")
             state = chr(data[end + 2]) if 0 < end < len(data) - 2 else "?"
             if states is None or state in states:
-                name = data[data.find(b"(") + 1 : end].decode("utf-8", "replace")
-                yield Process(int(entry), name, state)
+                yield Process(int(pid), data[data.find(b"(") + 1 : end].decode("utf-8", "replace"), state)
 
 
 def _read_bytes(path: str) -> bytes:
