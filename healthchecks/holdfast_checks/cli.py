@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast_checks.catalog.explain import explain
+from holdfast_checks.custom import custom_checks
 from holdfast_checks.kernel.replay import replay
 from holdfast_checks.probes.nvml import NvmlProbe
-from holdfast_checks.registry import Check, Context, Need, all_checks
+from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
 from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.runner import run_with_deadline
 from holdfast_checks.settings import Settings
@@ -45,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     verb.add_argument("--json", action="store_true")
     verb.set_defaults(run=_list)
     verb = verbs.add_parser("run", help="run checks once, here and now")
-    verb.add_argument("ids", nargs="*", metavar="ID", help="checks to run (default: all)")
+    verb.add_argument("ids", nargs="*", metavar="ID", help="checks to run (default: all but the active ones)")
     verb.add_argument("--json", action="store_true", help="one JSON object a result and line")
     verb.add_argument("-v", "--verbose", action="store_true", help="show what is OK too")
     verb.add_argument("--expected-gpus", type=int, metavar="N")
@@ -84,11 +85,13 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _chosen(ids: Sequence[str]) -> list[Check]:
-    known = all_checks()
+    known = {**all_checks(), **custom_checks(Settings())}
     unknown = sorted(set(ids) - known.keys())
     if unknown:
         raise ValueError(f"no check is called {', '.join(unknown)}; there are: {', '.join(known)}")
-    return [known[id_] for id_ in ids] if ids else list(known.values())
+    if ids:
+        return [known[id_] for id_ in ids]
+    return [check for check in known.values() if check.cost is not Cost.ACTIVE]  # those want an idle node, and minutes
 
 
 def _need_nvml(checks: Iterable[Check]) -> bool:

@@ -99,7 +99,7 @@ def test_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["run", "gpu.nope"], "there are: gpu.count"),
+        (["run", "gpu.nope"], "there are: "),
         (["explain", "xid", "many"], "an Xid is a number"),
         (["explain", "check", "many"], "no check is called many"),
         (["replay", "/nonexistent/log"], "No such file"),

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.config.agent import AgentConfig
+from holdfast_checks.custom import custom_checks
 from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import Samples, run
@@ -45,7 +46,7 @@ def settings_of(config: AgentConfig) -> Settings:
 
 def periodic_checks(config: AgentConfig) -> dict[str, Check]:
     """The checks that run by themselves. An unknown id among the disabled ones or the intervals is logged, not fatal."""
-    known = all_checks()
+    known = {**all_checks(), **custom_checks(settings_of(config))}
     for name in (*config.disabled_checks, *config.intervals):
         if name not in known:
             log.warning("event=unknown_check id=%s known=%s", name, ",".join(known))

@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.config.strict import example as strict_example
 from holdfast.config.strict import load, option
 from holdfast.model.errors import ConfigError
+from holdfast_checks.custom import problems as custom_problems
 from holdfast_checks.settings import (
     ActiveSettings,
     CustomSettings,
@@ -103,7 +104,7 @@ def _problems(config: AgentConfig) -> list[tuple[str, str]]:
     found.extend(("controllers", problem) for problem in problems if problem is not None)
     if config.log_format not in ("text", "json"):
         found.append(("log_format", f'expected "text" or "json", found {config.log_format!r}'))
-    return found
+    return [*found, *custom_problems(config.custom)]
 
 
 def _url_problem(url: str) -> str | None:

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF009 - setting() is dataclasses.field() with a sentence
 """An operator's own check."""
 
 from __future__ import annotations
@@ -9,6 +10,24 @@ from holdfast_checks.settings.setting import setting
 
 @dataclass(frozen=True, slots=True)
 class CustomSettings:
-    """Table ``[custom.NAME]`` of ``agent.toml``."""
+    """Table ``[custom.NAME]`` of ``agent.toml``; the check is called ``custom.NAME``."""
 
-    command: tuple[str, ...] = setting((), "Executable and arguments, run without a shell.")
+    command: tuple[str, ...] = setting((), "Executable (absolute path) and arguments, run without a shell.")
+    title: str = setting("", "What it checks, in one line.")
+    interval_s: float = setting(
+        300.0, "Seconds between two runs; a check of cost light or active runs on demand only.", low=1
+    )
+    deadline_s: float = setting(
+        30.0, "It is killed, with all that it started, when it takes longer.", low=0.1, high=3600
+    )
+    severity: str = setting("warning", "How soon its worst finding calls for action: warning, degraded, fatal.")
+    remedy: str = setting(
+        "none", "What its worst finding calls for: none, human, restart_job, reset_gpu, reboot, stop_start, replace."
+    )
+    cost: str = setting("passive", "passive: runs beside jobs; light: also in a prolog; active: needs an idle node.")
+    max_per_hour: int = setting(120, "Runs within an hour; beyond them its last answer counts on.", low=1, high=3600)
+    give_up_after: int = setting(
+        3, "It is disabled after so many misbehaviours in a row (hang, crash, garbage).", low=1
+    )
+    user: str = setting("", "User that it runs as; empty: the agent's own.")
+    env: dict[str, str] = setting({}, "Environment variables, beside PATH, LC_ALL and HOLDFAST_CHECK.")

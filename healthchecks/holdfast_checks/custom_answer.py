@@ -1,0 +1,168 @@
+"""What an operator's own check said, read and judged. Pure.
+
+The contract (docs/custom-checks.md): an exit status of 0, 1, 2 or 3 (Nagios: OK, warning, critical, unknown) with a line on stdout; or
+one JSON object on stdout, which is a result or has a list ``results`` of them. Whatever else it does is a misbehaviour: UNKNOWN, never a
+fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_checks.inventory import GpuRef
+from holdfast_checks.probes.child import Finished, Hung
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+
+MOST_BYTES = 64 * 1024
+_MOST_RESULTS = 256
+_MOST_EVIDENCE = 32
+_BIGGEST = 2**63
+_LINE = 240
+_NAME = 128
+_KEYS = frozenset({"verdict", "severity", "remedy", "summary", "component", "code", "evidence"})
+_STATUS = {0: Verdict.OK, 1: Verdict.DEGRADED, 2: Verdict.FAILED, 3: Verdict.UNKNOWN}
+_WORDS = {**{verdict.value: verdict for verdict in Verdict}, "warning": Verdict.DEGRADED, "critical": Verdict.FAILED}
+_SEVERITIES = (Severity.WARNING, Severity.DEGRADED, Severity.FATAL)
+_REMEDIES = (
+    Remedy.NONE,
+    Remedy.HUMAN,
+    Remedy.RESTART_JOB,
+    Remedy.RESET_GPU,
+    Remedy.REBOOT,
+    Remedy.STOP_START,
+    Remedy.REPLACE,
+)
+"""By what they do to the node without a person."""
+
+
+class Misbehaved(Exception):
+    """The answer breaks the contract; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that the site lets the check call for."""
+
+    check: str
+    severity: Severity
+    remedy: Remedy
+
+
+def results(answer: Finished | Hung, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
+    """What it said. Raises Misbehaved."""
+    if isinstance(answer, Hung):
+        raise Misbehaved(f"no answer within {answer.seconds:.3g} s")
+    if answer.status < 0:
+        raise Misbehaved(f"it was ended by signal {-answer.status}")
+    if answer.status not in _STATUS:
+        raise Misbehaved(f"exit status {answer.status} is none of 0 to 3: {answer.complaint}"[:_LINE])
+    if answer.truncated:
+        raise Misbehaved(f"it printed more than {MOST_BYTES // 1024} KiB")
+    text = answer.out.strip()
+    found = _from_json(text, limits, gpus) if text.startswith(b"{") else (_from_status(answer, limits),)
+    if all(result.component != NODE_COMPONENT for result in found):
+        found = (*found, Result(limits.check, Verdict.OK, summary="it answered", sticky=True))
+    return found
+
+
+def _from_status(answer: Finished, limits: Limits) -> Result:
+    first = answer.out.splitlines()[0] if answer.out.splitlines() else b""
+    summary = _text(first, "the first line of its output")[:_LINE]
+    if answer.status == 0:
+        return Result(limits.check, Verdict.OK, summary=summary, sticky=True)
+    if answer.status == 3:
+        return Result(limits.check, Verdict.UNKNOWN, summary=summary or "it says that it does not know", sticky=True)
+    bad = {"verdict": "critical" if answer.status == 2 else "warning", "summary": summary or answer.complaint}
+    return _result(bad, limits, {})
+
+
+def _from_json(text: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
+    try:
+        root = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise Misbehaved(f"its JSON cannot be read: {error}"[:_LINE]) from error
+    if not isinstance(root, dict):  # cannot be, as it begins with a brace
+        raise Misbehaved("its JSON is no object")
+    raw = root["results"] if set(root) == {"results"} else [root]
+    if not isinstance(raw, list) or not raw or len(raw) > _MOST_RESULTS:
+        raise Misbehaved(f"results is no list of 1 to {_MOST_RESULTS}")
+    found = tuple(_result(one, limits, gpus) for one in raw)
+    keys = [(result.component, result.code) for result in found]
+    if len(set(keys)) != len(keys):
+        raise Misbehaved("two results have the same component and code")
+    return found
+
+
+def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
+    if not isinstance(raw, dict):
+        raise Misbehaved("a result is no object")
+    unknown = sorted(set(raw) - _KEYS)
+    if unknown:
+        raise Misbehaved(f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(_KEYS))}"[:_LINE])
+    verdict = _WORDS.get(str(raw.get("verdict", "")).lower())
+    if verdict is None:
+        raise Misbehaved(f"verdict {raw.get('verdict')!r} is none of {', '.join(_WORDS)}"[:_LINE])
+    component = _text(raw.get("component", NODE_COMPONENT), "component")[:_NAME] or NODE_COMPONENT
+    bad = verdict in (Verdict.DEGRADED, Verdict.FAILED)
+    ref = gpus.get(component)
+    return Result(
+        limits.check,
+        verdict,
+        component=component,
+        code=(_text(raw.get("code", ""), "code")[:_NAME] or verdict.value) if bad else "",
+        severity=_severity(raw.get("severity"), verdict, limits) if bad else None,
+        remedy=_remedy(raw.get("remedy"), verdict, limits) if bad else Remedy.NONE,
+        summary=_text(raw.get("summary", ""), "summary")[:_LINE],
+        evidence=_evidence(raw.get("evidence", {})),
+        gpu_uuid=ref.uuid if ref else None,
+        gpu_minor=ref.minor if ref else None,
+        pci=ref.pci if ref else None,
+        sticky=True,
+    )
+
+
+def _severity(raw: Any, verdict: Verdict, limits: Limits) -> Severity:
+    """What it says, and never more than the site allows; what it leaves out: a warning warns, what failed counts in full."""
+    if raw is None:
+        return limits.severity if verdict is Verdict.FAILED else Severity.WARNING
+    if raw not in tuple(Severity):
+        raise Misbehaved(f"severity {raw!r} is none of {', '.join(Severity)}"[:_LINE])
+    return min(Severity(raw), limits.severity, key=_SEVERITIES.index)
+
+
+def _remedy(raw: Any, verdict: Verdict, limits: Limits) -> Remedy:
+    if raw is None:
+        return limits.remedy if verdict is Verdict.FAILED else Remedy.NONE
+    if raw not in tuple(Remedy):
+        raise Misbehaved(f"remedy {raw!r} is none of {', '.join(Remedy)}"[:_LINE])
+    return min(Remedy(raw), limits.remedy, key=_REMEDIES.index)
+
+
+def _evidence(raw: Any) -> dict[str, Scalar]:
+    if not isinstance(raw, dict) or len(raw) > _MOST_EVIDENCE:
+        raise Misbehaved(f"evidence is no object of at most {_MOST_EVIDENCE} values")
+    kept: dict[str, Scalar] = {}
+    for key, value in raw.items():
+        if not isinstance(value, str | int | float):
+            raise Misbehaved(f"evidence {key!r} is neither text nor number nor true or false"[:_LINE])
+        if not isinstance(value, str) and not abs(value) < _BIGGEST:
+            raise Misbehaved(f"evidence {key!r} is no finite number of 64 bits"[:_LINE])
+        kept[_text(key, "evidence")[:_NAME]] = _text(value, "evidence")[:_LINE] if isinstance(value, str) else value
+    return kept
+
+
+def _text(raw: Any, what: str) -> str:
+    """One printable line. Raises Misbehaved for bytes that are none."""
+    if isinstance(raw, bytes):
+        try:
+            raw = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Misbehaved(f"{what} is not text in UTF-8") from error
+    if not isinstance(raw, str):
+        raise Misbehaved(f"{what} is not text")
+    line = " ".join(raw.split())
+    if not line.isprintable():
+        raise Misbehaved(f"{what} has control characters")
+    return line

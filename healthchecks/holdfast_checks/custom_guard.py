@@ -1,0 +1,148 @@
+"""Keeps the agent safe from an operator's own check: counts what it does wrong, and stands between us and a check from a Python package."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from holdfast_checks.registry import Change, Check, Context, Cost, NotApplicable, NotGathered
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+log = logging.getLogger(__name__)
+
+GROUP = "holdfast.checks"
+"""Entry point group; each of its objects is a :class:`~holdfast_checks.registry.Check` whose id begins with ``custom.``."""
+PREFIX = "custom."
+DISABLED = "disabled"
+"""Code of the finding that a check does not run any more."""
+_PACKAGE_GIVES_UP_AFTER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The facts of a custom check: results as they are."""
+
+    results: tuple[Result, ...]
+
+
+class Trust:
+    """Counts misbehaviours in a row, and says when it is enough."""
+
+    def __init__(self, check: str, limit: int) -> None:
+        self.check, self.limit = check, limit
+        self.last = ""
+        self._count = 0
+
+    @property
+    def lost(self) -> bool:
+        return self._count >= self.limit
+
+    def kept(self) -> None:
+        """It did what it should, or is another one now."""
+        self._count = 0
+
+    def hurt(self, reason: str) -> tuple[Result, ...]:
+        """It misbehaved: UNKNOWN, or (the last time) that it is disabled."""
+        self._count += 1
+        self.last = reason
+        if self.lost:
+            log.error("event=custom_check_disabled check=%s misbehaviours=%d last=%r", self.check, self._count, reason)
+            return self.sentence()
+        log.warning("event=custom_check_misbehaved check=%s count=%d reason=%r", self.check, self._count, reason)
+        return (Result(self.check, Verdict.UNKNOWN, summary=reason[:240], sticky=True),)
+
+    def sentence(self) -> tuple[Result, ...]:
+        """The finding that it is disabled."""
+        summary = f"disabled after {self._count} misbehaviours in a row, until its file changes or the agent restarts: {self.last}"
+        return (
+            Result(
+                self.check,
+                Verdict.DEGRADED,
+                code=DISABLED,
+                severity=Severity.WARNING,
+                summary=summary[:240],
+                evidence={"misbehaviours": self._count},
+                sticky=True,
+            ),
+        )
+
+
+def of_package(point: EntryPoint) -> Check:
+    """A check from a Python package, with the agent kept safe from it."""
+    try:
+        check = point.load()
+        if not isinstance(check, Check) or not check.id.startswith(PREFIX):
+            raise TypeError(f"{point.value} is no Check whose id begins with {PREFIX}")
+    except Exception as fault:
+        log.exception("event=custom_check_not_loaded entry_point=%s", point.value)
+        return _broken(point, f"{type(fault).__name__}: {fault}")
+    guard = _Guard(check)
+    return replace(check, gather=guard.gather, judge=guard.judge)
+
+
+def _broken(point: EntryPoint, reason: str) -> Check:
+    name = re.sub(r"[^a-z0-9_-]", "-", point.name.lower())[:40]
+    trust = Trust(f"{PREFIX}{name}", 1)
+    trust.hurt(f"{point.value} cannot be loaded: {reason}")
+    return Check(
+        id=trust.check,
+        title=f"Check of a package that cannot be loaded ({point.value})",
+        needs=frozenset(),
+        interval_s=300.0,
+        cost=Cost.PASSIVE,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        gather=lambda _context: Told(trust.sentence()),
+        judge=lambda told: told.results,
+        observe=False,
+    )
+
+
+class _Guard:
+    """Runs a package's check; what it raises is a misbehaviour."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._trust = Trust(check.id, _PACKAGE_GIVES_UP_AFTER)
+
+    def gather(self, context: Context) -> Any:
+        """The check's own facts; a :class:`Told` where it misbehaves or is disabled. Raises NotApplicable, NotGathered, OSError."""
+        if self._trust.lost:
+            return Told(self._trust.sentence())
+        return self._guarded(lambda: self._check.gather(context))
+
+    def judge(self, facts: Any) -> tuple[Result, ...]:
+        """The check's own results, or that it misbehaved."""
+        if isinstance(facts, Change):
+            if isinstance(facts.now.facts, Told):
+                return facts.now.facts.results
+            if facts.before is not None and isinstance(facts.before.facts, Told):
+                facts = replace(facts, before=None)
+        if isinstance(facts, Told):
+            return facts.results
+        judged = self._guarded(lambda: _checked(self._check, self._check.judge(facts)))
+        if isinstance(judged, Told):
+            return judged.results
+        self._trust.kept()
+        found: tuple[Result, ...] = judged
+        return found
+
+    def _guarded(self, work: Callable[[], Any]) -> Any:
+        try:
+            return work()
+        except (NotApplicable, NotGathered, OSError):
+            raise
+        except Exception as fault:  # noqa: BLE001 - code of others; counted, logged and shown
+            return Told(self._trust.hurt(f"{type(fault).__name__}: {fault}"))
+
+
+def _checked(check: Check, found: Any) -> tuple[Result, ...]:
+    """Raises TypeError for what is not a tuple of this check's own results."""
+    told = tuple(found)
+    if not all(isinstance(result, Result) and result.check == check.id for result in told):
+        raise TypeError("judge returned something else than results of this check")
+    return told
