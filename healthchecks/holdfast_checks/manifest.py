@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.probes.mounts import read_mounts
 from holdfast_checks.probes.procfs import cpu_list, meminfo, modules, text
 from holdfast_checks.registry import Context, NotGathered
@@ -40,10 +41,27 @@ WATCHED_MODULES = frozenset(
 """Modules without which jobs are slower or do not start; others come and go."""
 VERSIONED_MODULES = ("nvidia", "efa", "gdrdrv", "mlx5_core", "nvidia_fs", "lustre", "ena")
 PACKAGES = re.compile(
-    r"^(nvidia-fabricmanager(-\d+)?|cuda-drivers(-fabricmanager)?(-\d+)?|libnccl2|datacenter-gpu-manager(-4-core)?|"
-    r"libfabric1?(-aws)?|libnccl-ofi(-\w+)?|slurmd|slurm-smd-slurmd|munge|nvidia-container-toolkit)$"
+    r"^(nvidia-fabric-?manager(-\d+)?|cuda-drivers(-fabricmanager)?(-\d+)?|libnccl2?|datacenter-gpu-manager(-4-core)?|efa|"
+    r"libfabric1?(-aws)?|libnccl-ofi(-\w+)?|aws-ofi-nccl|slurmd|slurm-smd-slurmd|slurm-slurmd|munge|nvidia-container-toolkit)$"
 )
-"""Names of Debian packages whose versions matter to jobs."""
+"""Names of Debian and RPM packages whose versions matter to jobs."""
+_RPM_NAMES = (
+    "nvidia-fabric-manager",
+    "nvidia-fabricmanager",
+    "cuda-drivers",
+    "libnccl",
+    "datacenter-gpu-manager",
+    "datacenter-gpu-manager-4-core",
+    "efa",
+    "libfabric-aws",
+    "libnccl-ofi",
+    "slurm-slurmd",
+    "munge",
+    "nvidia-container-toolkit",
+)
+_RPM = Path("usr/bin/rpm")
+_RPM_DEADLINE_S = 10.0
+_EFA_PACKAGE = re.compile(r"^([a-z][a-z0-9-]*?)[-_]v?(\d[\w.~+-]*?)(?:[._](?:amd64|arm64|x86_64|aarch64|noarch|all))?$")
 _EFA_PACKAGES = Path("opt/amazon/efa_installed_packages")
 _DPKG_STATUS = Path("var/lib/dpkg/status")
 _DPKG_MOST_BYTES = 32 * 1024 * 1024
@@ -145,24 +163,45 @@ def _words(value: Any) -> dict[str, str]:
 
 
 def versions(context: Context, root: Path = Path("/")) -> dict[str, str]:
-    """Kernel release, module and package versions that can be read from files; what is not there is left out."""
+    """Kernel release, module and package versions; what is not there is left out."""
     settings = context.settings
     found = {"kernel": text(settings.host.proc / "sys/kernel/osrelease")}
     for name in VERSIONED_MODULES:
         found[f"module {name}"] = text(settings.sysfs / "module" / name / "version")
-    packages = {**_efa_packages(root / _EFA_PACKAGES), **_debian_packages(root / _DPKG_STATUS)}
+    packages = {
+        **_efa_packages(root / _EFA_PACKAGES),
+        **_debian_packages(root / _DPKG_STATUS),
+        **_rpm_packages(root / _RPM),
+    }
     found.update({f"package {name}": version for name, version in packages.items()})
     return {name: version for name, version in found.items() if version}
 
 
 def _efa_packages(path: Path) -> dict[str, str]:
-    """The list that the EFA installer leaves: one ``NAME-VERSION`` a line, after comments."""
+    """The list that the EFA installer leaves: comments with its own version, then all packages on one line."""
     found = {}
     for line in (text(path) or "").splitlines():
-        matched = re.match(r"^([a-z][a-z0-9-]*?)[-_: ]+v?(\d[\w.~+-]*)", line.strip())
-        if matched and not line.startswith("#"):
-            found[matched[1]] = matched[2]
+        if line.startswith("# EFA installer version:"):
+            found["EFA installer"] = line.rpartition(":")[2].strip()
+        elif not line.startswith("#"):
+            matches = (_EFA_PACKAGE.match(word) for word in line.split())
+            found.update({match[1]: match[2] for match in matches if match and PACKAGES.match(match[1])})
     return found
+
+
+def _rpm_packages(command: Path) -> dict[str, str]:
+    """Asked of rpm, where that is installed; nothing where it fails: its lock may be held."""
+    if not command.exists():
+        return {}
+    argv = [str(command), "-q", "--qf", "%{NAME} %{VERSION}-%{RELEASE}\\n", *_RPM_NAMES]
+    try:
+        done = CHILDREN.run("rpm", argv, _RPM_DEADLINE_S, gentle=True)
+    except OSError:
+        return {}
+    if isinstance(done, Hung):
+        return {}
+    pairs = (line.split() for line in done.text.splitlines())
+    return {words[0]: words[1] for words in pairs if len(words) == 2 and words[0] in _RPM_NAMES}
 
 
 def _debian_packages(path: Path) -> dict[str, str]:

@@ -216,8 +216,14 @@ def test_a_manifest_is_learned_saved_and_held_against(host: HostFiles, tmp_path:
     )
     (root / "opt/amazon").mkdir(parents=True)
     (root / "opt/amazon/efa_installed_packages").write_text(
-        "# EFA installer version: 1.43.0\nlibfabric1-aws-2.1.0amzn5.0\n"
+        "# EFA installer version: 1.43.0\n# Debug packages installed: no\n# Packages installed:\n"
+        "efa-config_1.18_all libfabric1-aws_2.1.0amzn5.0_amd64 libnccl-ofi-1.16.0-1.amzn2023.x86_64\n"
     )
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/rpm").write_text(
+        "#!/bin/sh\necho package libnccl is not installed\necho munge 0.5.15-2.el9\nexit 1\n"
+    )
+    (root / "usr/bin/rpm").chmod(0o755)
     learned = learn_manifest(context(host), root)
     assert learned.cpus == 192
     assert learned.modules == tuple(sorted(MODULES))
@@ -226,7 +232,10 @@ def test_a_manifest_is_learned_saved_and_held_against(host: HostFiles, tmp_path:
         "kernel": "6.8.0-1021-aws",
         "module gdrdrv": "2.5",
         "module nvidia": "580.95.05",
+        "package EFA installer": "1.43.0",
         "package libfabric1-aws": "2.1.0amzn5.0",
+        "package libnccl-ofi": "1.16.0-1.amzn2023",
+        "package munge": "0.5.15-2.el9",
         "package libnccl2": "2.27.3-1+cuda12.9",
     }
     save_manifest(learned, host.folder / FILE)

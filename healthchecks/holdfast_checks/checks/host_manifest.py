@@ -49,11 +49,12 @@ def _judge_one(name: str, wanted: str, found: str | None) -> Result:
 CHECK = Check(
     id=CHECK_ID,
     title="Versions are those of a good node",
-    needs=frozenset({Need.HOST}),
+    needs=frozenset({Need.HOST, Need.COMMAND}),
     interval_s=3600,
     cost=Cost.PASSIVE,
     severity=Severity.WARNING,
     remedy=Remedy.NONE,
     gather=gather,
     judge=judge,
+    deadline_s=20.0,
 )
