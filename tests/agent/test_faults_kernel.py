@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.kernel import KernelLog
 from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.kernel import FAULTS
 from holdfast.practice.hardware.network import efa_name
@@ -186,6 +187,19 @@ def test_a_device_that_is_not_there_is_only_recorded(node: Node) -> None:
     node.controller.wait(lambda: bool(node.said(before)))
     (found,) = node.said(before)
     assert (found["severity"], found["remedy"], found["evidence"]["present"]) == ("warning", "none", False)
+
+
+def test_a_class_that_is_off_is_passed_over(tmp_path: Path) -> None:
+    kmsg = tmp_path / "kmsg"
+    kmsg.write_text("")
+    log = KernelLog(kmsg, "boot-1", None, tmp_path, off=("kernel.nfs",))
+    assert log.read({}, 1.0) == []
+    with kmsg.open("a") as file:
+        file.write(
+            "3,1,1000,-;nfs: server a not responding, still trying\n3,2,1000,-;watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [x:1]\n"
+        )
+    assert [seen.result.check for seen in log.read({}, 2.0)] == ["kernel.lockup"]
+    log.close()
 
 
 def test_a_line_is_told_within_a_moment(node: Node, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,8 +36,9 @@ Weigh = Callable[[Mapping[str, str]], Finding | None]
 class Rule:
     """Anchored: ``pattern`` must fit from the first character of the record on.
 
-    More than 15 characters of it are fixed before anything that a user chose could stand: a kernel line may begin with the name of
-    a process (``NAME[PID]: segfault at …``), which has at most 15, and no such line may ever fit."""
+    A kernel line may begin with the name of a process (``NAME[PID]: segfault at … in FILE``), which has at most 15 characters, and go
+    on with the name of a file or cgroup. No such line may fit, whatever the names: so a pattern is narrow where it goes on beyond those
+    characters, and holds no "anything" before its last fixed word. The tests try it for every line that is known."""
 
     check: str
     pattern: re.Pattern[str]
