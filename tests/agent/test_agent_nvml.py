@@ -13,6 +13,7 @@ from support.gpu_node import GpuNode
 
 pytestmark = pytest.mark.slow
 
+
 @pytest.fixture
 def node(folder: Folder, controller: FakeController) -> Iterator[GpuNode]:
     node = GpuNode(folder, controller, library(), gpus=2)

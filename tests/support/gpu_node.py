@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,19 +20,31 @@ from support.agent_bench import FakeController, Folder, Json
 INTERVAL_S = 0.5
 
 
+def gpu_machine(folder: Path, gpus: int, minors: Sequence[int] | None = None) -> Machine:
+    """A machine with emulated GPUs and nothing that runs."""
+    spec = Spec("t", ("n1",), gpus, "", 1, "127.0.0", 0, (0,), 0, (0,), 0, "")
+    machine = Machine(spec, folder, "n1", Processes(folder), {})
+    machine.host.folder.mkdir(parents=True)
+    state.write(machine.host.nvml_state, state.default_state("n1", gpus, 0, minors=tuple(minors) if minors else None))
+    return machine
+
+
 class GpuNode:
     """A running agent that runs the checks of GPUs alone, twice a second, and acts on all of them."""
 
     def __init__(
-        self, folder: Folder, controller: FakeController, library: Path, *, gpus: int, minors: Sequence[int] | None = None
+        self,
+        folder: Folder,
+        controller: FakeController,
+        library: Path,
+        *,
+        gpus: int,
+        minors: Sequence[int] | None = None,
     ) -> None:
         self.folder = folder
         self.controller = controller
-        spec = Spec("t", ("n1",), gpus, "", 1, "127.0.0", 0, (0,), 0, (0,), 0, "")
-        self.machine = Machine(spec, folder.path, "n1", Processes(folder.path), {})
-        self.machine.host.folder.mkdir(parents=True)
+        self.machine = gpu_machine(folder.path, gpus, minors)
         self.state = self.machine.host.nvml_state
-        state.write(self.state, state.default_state("n1", gpus, 0, minors=tuple(minors) if minors else None))
         self.spool = folder.path / "spool"
         self.spool.mkdir()
         self.library = library
@@ -79,8 +92,19 @@ class GpuNode:
 
     def wait_for_code(self, check: str, component: str, code: str) -> Json:
         """The finding, once the agent has told it."""
-        self.controller.wait(lambda: (code, component) in self.findings(check))
+        try:
+            self.controller.wait(lambda: (code, component) in self.findings(check))
+        except AssertionError:
+            known = [(item["check"], item["code"], item["component"]) for item in self.controller.items("finding")]
+            raise AssertionError(f"no {check} {code} of {component}, but {known}") from None
         return next(i for i in self.items_of(check) if (i["code"], i["component"]) == (code, component))
+
+    def kill_nvml_child(self, signal_number: int) -> None:
+        """The process that talks to NVML ends as if it had crashed in the library."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for pid in map(int, children):
+            if b"nvml_child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal_number)
 
     def close(self) -> None:
         """End the agent; it must not have stumbled."""

@@ -98,7 +98,7 @@ class Child:
 
     def _details(self, uuid: str | None, handle: Any, temperature_c: Any) -> dict[str, Any]:
         if uuid not in self._slow:
-            self._slow[uuid] = SlowReader(handle)
+            self._slow[uuid] = SlowReader()
         return self._slow[uuid].read(handle, temperature_c)
 
     def _identity(self, index: int, handle: Any) -> Identity:

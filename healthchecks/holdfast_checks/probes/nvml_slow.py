@@ -38,19 +38,17 @@ _SLOWDOWN_THRESHOLD = 1
 
 
 class SlowReader:
-    """Reads the details of one GPU. What never changes (names, which counters the part has) is asked once."""
+    """Reads the details of one GPU; which links and counters the part has is asked once."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self) -> None:
         self._links = LinkReader()
-        self._fixed = {
-            "name": text(named("nvmlDeviceGetName", handle)),
-            "vbios": text(named("nvmlDeviceGetVbiosVersion", handle)),
-        }
 
     def read(self, handle: Any, temperature_c: Any) -> dict[str, Any]:
         """By the names of GpuDetails. ``temperature_c``: of the same snapshot, where the margin must be worked out."""
         batch = fields(handle, [(field, 0) for field in _BATCH.values()])
-        found: dict[str, Any] = {**self._fixed, **dict(zip(_BATCH, batch, strict=True))}
+        found: dict[str, Any] = dict(zip(_BATCH, batch, strict=True))
+        found["name"] = text(named("nvmlDeviceGetName", handle))
+        found["vbios"] = text(named("nvmlDeviceGetVbiosVersion", handle))
         found |= {name: named(call, handle) for name, call in _SINGLE.items()}
         if plain(found["pcie_replays"]) is None:
             found["pcie_replays"] = named("nvmlDeviceGetPcieReplayCounter", handle)
