@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from holdfast.model.errors import Rejected
 from holdfast.practice.faults import Fault
-from holdfast.practice.hardware.host import HUNG, MODULES, MUNGE_REFUSES, UNITS, VOLUMES, HostFiles, boot
+from holdfast.practice.hardware.host import BROKEN, HUNG, MODULES, MUNGE_REFUSES, UNITS, VOLUMES, HostFiles, boot
 from holdfast.practice.machine import Machine
 
 _STUCK_PID = 4242
@@ -21,11 +21,15 @@ _FILE_STACK = "[<0>] ptlrpc_set_wait+0x5d2/0x8a0 [ptlrpc]\n[<0>] ll_file_read_it
 
 
 def _files(machine: Machine) -> HostFiles:
-    return HostFiles(machine.host.folder)
+    """The files that a fault is about to change."""
+    files = HostFiles(machine.host.folder)
+    files.write(BROKEN, "")
+    return files
 
 
 def _heal(machine: Machine) -> None:
-    boot(machine.host.folder)
+    if (HostFiles(machine.host.folder).folder / BROKEN).exists():
+        boot(machine.host.folder)
 
 
 def _service_down(machine: Machine, value: str, _gpu: int) -> None:

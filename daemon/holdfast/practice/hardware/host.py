@@ -19,6 +19,8 @@ UNITS = ("nvidia-fabricmanager.service", "nvidia-persistenced.service", "chronyd
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 HUNG, MUNGE_REFUSES = "mount_hangs", "munge_refuses"
 """Files in the host's folder whose presence changes what a command answers."""
+BROKEN = "broken"
+"""A fault has changed something since the boot."""
 VOLUMES = "volumes.json"
 """How full the file systems are, where a fault says so."""
 
@@ -165,7 +167,7 @@ def boot(folder: Path) -> None:
     host.write("proc/sys/kernel/pid_max", "4194304\n")
     host.write("proc/sys/kernel/threads-max", "900000\n")
     host.only_first_processes()
-    for name in (HUNG, MUNGE_REFUSES, VOLUMES):
+    for name in (HUNG, MUNGE_REFUSES, VOLUMES, BROKEN):
         (host.folder / name).unlink(missing_ok=True)
 
 
