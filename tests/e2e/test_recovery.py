@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.controller.decide.hurt import CONSENT_WORD
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.xids import kernel_line
@@ -127,3 +128,20 @@ def test_the_users_own_exclusions_come_back(drill: Drill) -> None:
     last = drill.trains(job_id, restarts=2)
     assert set(last.excluded_nodes) == {second, kept_out}, "the first node serves again: nothing keeps the job off it"
     drill.closed(faults + 2)
+
+
+def test_a_fault_under_a_component_restarts_the_heterogeneous_job_once(drill: Drill) -> None:
+    parts = "#SBATCH --nodes=1 --gres=gpu:8\n#SBATCH hetjob\n#SBATCH --nodes=2 --gres=gpu:8"
+    leader = drill.practice.sbatch(
+        f"#!/bin/sh\n{parts}\nexec srun --het-group=0,1 sleep 3600\n", f"--comment={CONSENT_WORD}"
+    )
+    ids = (leader, leader + 1)
+    eventually(lambda: [drill.run(i) for i in ids] == [("RUNNING", 0)] * 2, within_s=PATIENCE_S)
+    bad, faults = drill.job(leader + 1).nodes[1], len(drill.faults())
+    drill.inject.xid(bad, 79, 3)
+    eventually(lambda: [drill.run(i) for i in ids] == [("RUNNING", 1)] * 2, within_s=PATIENCE_S)
+    assert all(bad not in drill.job(i).nodes for i in ids)
+    assert all(drill.job(i).excluded_nodes == (bad,) for i in ids)
+    assert len(drill.intents("Requeue", target=f"/{leader}r0")) == 1
+    drill.closed(faults + 1)
+    drill.nothing_left(ids)

@@ -287,7 +287,7 @@ class SchedulerContract:
         waiting = practice.sbatch("sleep 60", "--begin=now+1hour")
         slurm.hold(waiting, "wait")
         held = slurm.job(waiting)
-        assert (held.priority, held.reason, held.admin_comment) == (0, "JobHeldAdmin", "wait")
+        assert (held.priority, held.reason, held.admin_comment) == (0, "JobHeldUser", "wait")
 
     def test_excluded_nodes_and_words_to_the_owner(self, slurm: Scheduler, practice: Practice) -> None:
         job_id = practice.sbatch("sleep 60", "--exclude=n1", "--begin=now+1hour")

@@ -14,9 +14,11 @@ from threading import Lock
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from holdfast.controller import facts
+from holdfast.controller.whole import stragglers, whole_jobs
 from holdfast.model.action import (
     Action,
     AdoptSpare,
+    AllowNodes,
     Assign,
     CheckInstance,
     Drain,
@@ -99,6 +101,8 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
             return _requeue(action, outside)
         case Release():
             return _release(action, outside)
+        case AllowNodes():
+            return _allow_nodes(action, outside)
         case DropHold():
             outside.scheduler.delete_reservation(action.reservation)
             return _done(f"reservation {action.reservation} is gone")
@@ -207,7 +211,10 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 
 
 def _job(key: JobKey, outside: Outside) -> Job:
+    """The job as Slurm shows it now; a heterogeneous one as a whole."""
     job = outside.scheduler.job(key.job_id)
+    if job.het_leader is not None:
+        job = whole_jobs(outside.scheduler.view()).jobs.get(key.job_id, job)
     if not job.continues(key):
         raise Refused(f"job id {key.job_id} belongs to another job now")
     return job
@@ -216,7 +223,7 @@ def _job(key: JobKey, outside: Outside) -> Job:
 def _requeue(action: Requeue, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.restarts > action.restarts:
-        return _done("it was requeued already", restarts=job.restarts)
+        return _gather(action, job, outside)
     if job.state in facts.ENDED:
         raise Refused(f"the job ended by itself: {job.state}")
     if job.state == "COMPLETING":
@@ -233,6 +240,20 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
     return _done("requeued")
 
 
+def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
+    """The job is in the queue again; components of a heterogeneous one that are not yet follow their leader."""
+    if not stragglers(job):
+        return _done("it was requeued already", restarts=job.restarts)
+    try:
+        outside.scheduler.requeue(action.job.job_id)
+    except Rejected as refusal:  # Slurm refuses it for the leader, which is pending, and requeues the others
+        log.debug("job=%s refusal=%r", action.job, str(refusal))
+    left = stragglers(_job(action.job, outside))
+    if left:
+        raise Unavailable(f"component {left[0].key} is still {left[0].state}")
+    return _done("its other components are requeued, too")
+
+
 def _release(action: Release, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.restarts > action.restarts or (
@@ -241,8 +262,8 @@ def _release(action: Release, outside: Outside) -> Outcome:
         return _done(f"it is {job.state} already")
     if job.restarts < action.restarts:
         raise Unavailable("the run that was stopped is not over yet")
-    if set(action.exclude) != set(job.excluded_nodes):
-        outside.scheduler.set_excluded_nodes(action.job.job_id, action.exclude)
+    for part in job.components:
+        _exclude(part, _exclusions(action, job, part), outside)
     patience = Retrying(
         stop=stop_after_delay(RELEASE_PATIENCE_S),
         wait=wait_fixed(0.1),
@@ -262,10 +283,33 @@ def _release(action: Release, outside: Outside) -> Outcome:
     return _done("released")
 
 
+def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
+    """Each component of a heterogeneous job keeps what its user excluded for it."""
+    if not job.parts:
+        return action.exclude
+    return tuple(sorted((set(part.excluded_nodes) & set(action.exclude)) | set(action.suspects)))
+
+
+def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
+    if set(nodes) != set(part.excluded_nodes):
+        outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
+
+
+def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if not set(job.excluded_nodes) & set(action.nodes):
+        return _done("it is not kept off them")
+    if job.state != "PENDING":
+        raise Refused(f"the job is {job.state}: its exclusions cannot be changed")
+    for part in job.components:
+        _exclude(part, tuple(n for n in part.excluded_nodes if n not in action.nodes), outside)
+    return _done(f"{','.join(action.nodes)} may serve it again")
+
+
 def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.key != action.job:
-        if job.state == "PENDING" and job.reason.startswith("JobHeld"):
+        if job.state == "PENDING" and job.reason in facts.HELD:
             return _done("it is held already")
         raise Refused(f"another run of the job is {job.state}: this one is over")
     outside.scheduler.hold(action.job.job_id, action.reason)

@@ -20,6 +20,9 @@ ENDED = frozenset(
     {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}
 )
 """Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
+FAILED = frozenset({"FAILED", "NODE_FAIL"})
+HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
+"""Why a pending job is held, in Slurm's words."""
 OUR_RESERVATIONS = "holdfast-"
 """How the names of the reservations that Holdfast makes begin."""
 CLOCK_STEP_S = 5.0
@@ -101,10 +104,14 @@ def hurt_by(incident: Incident, job: Job) -> bool:
 
 
 def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
-    """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job."""
+    """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job.
+
+    A task of a heterogeneous job speaks as the component that it belongs to; the component that saved last speaks for all."""
     runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
     nodes = {*job.nodes, *(n for r in runs for n in r.nodes_before)}
-    return world.book.checkpoint_of(job.key.job_id, job.uid, nodes)
+    said = (world.book.checkpoint_of(part.key.job_id, job.uid, nodes) for part in job.components)
+    mine = [record for record in said if record is not None]
+    return max(mine, key=lambda r: -1 if r.saved_step is None else r.saved_step, default=None)
 
 
 def reserved_by_its_user(job: Job) -> bool:

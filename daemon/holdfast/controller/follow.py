@@ -14,7 +14,6 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Recovery, RecoveryPhase
 
-_FAILED = frozenset({"FAILED", "NODE_FAIL"})
 _ORDERED = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT})
 
 
@@ -41,7 +40,7 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
     if job is None or not job.continues(recovery.job) or job.uid != recovery.uid:
         return replace(recovery, phase=RecoveryPhase.GONE, note="Slurm no longer knows the job"), []
     if job.restarts > recovery.restarts_before + 1 and recovery.phase is not RecoveryPhase.STOPPING:
-        return _next_run_started(recovery)
+        return _next_run_started(recovery, job)
     if job.restarts > recovery.restarts_before:
         return _after_the_stop(world, recovery, job)
     if job.state in facts.ENDED:
@@ -67,9 +66,10 @@ def _stop_ordered(world: World, recovery: Recovery) -> bool:
     return any(not i.settled or i.state is IntentState.DONE for i in attempts)
 
 
-def _next_run_started(recovery: Recovery) -> tuple[Recovery, list[Event]]:
+def _next_run_started(recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
     note = "a later restart took over before this run said it had resumed"
-    return replace(recovery, phase=RecoveryPhase.GONE, note=note), []
+    added = recovery.excluded_added if recovery.phase is RecoveryPhase.RUNNING else _added(recovery, job)
+    return replace(recovery, phase=RecoveryPhase.GONE, excluded_added=added, note=note), []
 
 
 def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
@@ -80,10 +80,9 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after = _with_progress(replace(recovery, phase=RecoveryPhase.RESTARTING, note=""), _record(world, job))
         events.append(_stopped_event(world, after, _record(world, job)))
     if after.phase is RecoveryPhase.RESTARTING and job.state == "RUNNING":
-        added = tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
-        after = replace(after, phase=RecoveryPhase.RUNNING, excluded_added=added, note="")
+        after = replace(after, phase=RecoveryPhase.RUNNING, excluded_added=_added(recovery, job), note="")
         events.append(_running_event(world, after, job))
-    elif after.phase is RecoveryPhase.RESTARTING and job.state in facts.ENDED | _FAILED:
+    elif after.phase is RecoveryPhase.RESTARTING and job.state in facts.ENDED | facts.FAILED:
         return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
         after = replace(after, note=f"pending: {job.reason}")
@@ -91,6 +90,11 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after, resumed = _resumption(world, after, job)
         events += resumed
     return after, events
+
+
+def _added(recovery: Recovery, job: Job) -> tuple[str, ...]:
+    """What the job's list holds besides the user's own exclusions."""
+    return tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
@@ -119,7 +123,7 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job speaks of no checkpoint"), []
-    if job.state in facts.ENDED | _FAILED:
+    if job.state in facts.ENDED | facts.FAILED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s

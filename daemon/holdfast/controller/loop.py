@@ -162,7 +162,10 @@ class ControlLoop:
         if self.world is None:
             return []
         phases = (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING)
-        return sorted(r.job.job_id for r in self.world.book.recoveries.values() if r.phase in phases)[:MOST_MOVING_JOBS]
+        moving = sorted(r.job.job_id for r in self.world.book.recoveries.values() if r.phase in phases)
+        jobs = self.world.view.jobs if self.world.view is not None else {}
+        parts = {n: [p.key.job_id for p in jobs[n].components] if n in jobs else [n] for n in moving}
+        return [number for n in moving[:MOST_MOVING_JOBS] for number in parts[n]]
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""

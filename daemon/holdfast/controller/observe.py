@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.whole import whole_jobs
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import NotFound, OutsideError
@@ -97,7 +98,7 @@ class Observer:
             now=now,
             policy=self.policy,
             book=self.store.load_book(now),
-            view=self.slurm.view,
+            view=whole_jobs(self.slurm.view) if self.slurm.view is not None else None,
             agents=self.agents.views(),
             provider=self.provider,
             provider_can_replace=self.can.replace,

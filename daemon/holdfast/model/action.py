@@ -73,6 +73,17 @@ class Release:
     """Restarts that the job must show now: the run to be released."""
     reservation: str | None
     exclude: tuple[str, ...]
+    """All of its exclusions: the user's own and the suspects."""
+    suspects: tuple[str, ...] = ()
+    """Nodes that every component of a heterogeneous job has to stay off, whatever the user excluded for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowNodes:
+    """Take nodes that serve again out of a pending job's exclusions, where Holdfast had put them."""
+
+    job: JobKey
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +195,7 @@ Action = (
     | PromoteSpare
     | Requeue
     | Release
+    | AllowNodes
     | DropHold
     | HoldJob
     | TellOwner
@@ -206,6 +218,7 @@ ACTION_TYPES: Mapping[str, type[Action]] = {
         PromoteSpare,
         Requeue,
         Release,
+        AllowNodes,
         DropHold,
         HoldJob,
         TellOwner,

@@ -67,6 +67,8 @@ class Job:
     exit_code: str = ""
     het_leader: int | None = None
     """Job id of the leader of a heterogeneous job; None for an ordinary job."""
+    parts: tuple[Job, ...] = ()
+    """Where this is a heterogeneous job seen as one (``controller/whole.py``): its components, the leader first."""
     array_task_id: int | None = None
     work_dir: str = ""
     stdout: str = ""
@@ -82,6 +84,11 @@ class Job:
     @property
     def requeueable(self) -> bool:
         return self.batch and self.requeue
+
+    @property
+    def components(self) -> tuple[Job, ...]:
+        """The records that Slurm keeps of it: of an ordinary job its own alone."""
+        return self.parts or (self,)
 
 
 @dataclass(frozen=True, slots=True)

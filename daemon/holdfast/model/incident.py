@@ -158,7 +158,8 @@ class Recovery:
     """Last step that the job had reported."""
     resumed_step: int | None = None
     excluded_added: tuple[str, ...] = ()
-    """What Holdfast had added to the user's exclusions when the run started; taken back when the job is queued again."""
+    """What the job's exclusions hold besides the user's own, as of its begin and again when the run started; taken back when the job is
+    queued again and the node serves (``decide/allow.py``)."""
     suspect: bool = False
     """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
     note: str = ""

@@ -115,23 +115,26 @@ class SlurmCommands:
         slurmd refuses a batch job whose credential was made in the second in which it last killed that job, or earlier
         (``Job … already killed, do not launch batch job``), and slurmctld then ends the job as FAILED. So the start
         lies in a later second than the end of the last run, by ``clock_skew_s`` at least."""
-        job = self.job(job_id)
-        if job.state == "COMPLETING":
-            # Slurm takes the update, and sets BeginTime afresh once the job has completed.
-            raise Rejected(f"job {job_id} is still COMPLETING on {parse.fold(job.nodes)}")
-        if job.state != "PENDING":
-            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
-        self._await_next_second(job)
+        for job in self._components(job_id):
+            if job.state == "COMPLETING":
+                # Slurm takes the update, and sets BeginTime afresh once the job has completed.
+                raise Rejected(f"job {job.key} is still COMPLETING on {parse.fold(job.nodes)}")
+            if job.state != "PENDING":
+                raise Rejected(f"job {job.key} is {job.state}, not PENDING")
+            self._await_next_second(job)
         place = [f"ReservationName={reservation}"] if reservation else []
         self._update_job(job_id, *place, "StartTime=now")
 
     def hold(self, job_id: int, reason: str) -> None:
         pending = self.job(job_id).state == "PENDING"  # Slurm holds only these; a failed one comes back held, too
-        self._scontrol("hold" if pending else "requeuehold", self._name(job_id))
+        # An administrator's hold (``hold``) its owner could not release; these two the owner can (tried on 22.05).
+        self._scontrol("uhold" if pending else "requeuehold", self._name(job_id))
         self.tell_owner(job_id, reason)
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
-        self._update_job(job_id, f"ExcNodeList={parse.fold(nodes)}")
+        # An update of a leader's id holds for all components of its heterogeneous job (tried on 22.05).
+        name = f"{job_id}+0" if self.job(job_id).het_leader == job_id else self._name(job_id)
+        self._scontrol("update", f"JobId={name}", f"ExcNodeList={parse.fold(nodes)}")
 
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         self._update_job(job_id, f"ReservationName={reservation or ''}")
@@ -201,6 +204,13 @@ class SlurmCommands:
         split = records.split_jobs(records.without_texts(text, texts.values()), texts)
         found = {**split.sure, **self._one_by_one(split.doubtful & set(texts), texts)}
         return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(found.items())}
+
+    def _components(self, job_id: int) -> list[Job]:
+        """The job; of a heterogeneous job's leader all components, which ``scontrol`` shows with it. Raises NotFound."""
+        found = self._jobs(job_id)
+        if job_id not in found:
+            raise NotFound(f"Slurm knows no job {job_id}")
+        return [job for number, job in found.items() if job_id in (number, job.het_leader)]
 
     def _one_by_one(self, doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, str]:
         """Records that somebody's text made doubtful, each read alone; a job that is gone meanwhile is left out."""

@@ -132,12 +132,12 @@ class SlurmPyslurm:
     def hold(self, job_id: int, reason: str) -> None:
         if self.job(job_id).state in _RUNNING:
             self._ask("requeue", job_id=job_id, hold=True)
+            self.tell_owner(job_id, reason)
         else:
-            self._ask("hold", job_id=job_id)
-        self.tell_owner(job_id, reason)
+            self._commands.hold(job_id, reason)
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
-        if nodes:
+        if nodes and self.job(job_id).het_leader is None:
             self._ask("update_job", job_id=job_id, excluded_nodes=[fold(nodes)])
         else:
             self._commands.set_excluded_nodes(job_id, nodes)

@@ -77,9 +77,6 @@ class Verbs:
     def requeue(self, job_id: int, hold: bool) -> None:
         self._pyslurm.Job(job_id).requeue(hold=hold)
 
-    def hold(self, job_id: int) -> None:
-        self._pyslurm.Job(job_id).hold()
-
     @staticmethod
     def _node(node: Any) -> dict[str, Any]:
         found = {name: getattr(node, name) for name in NODE_ATTRIBUTES}

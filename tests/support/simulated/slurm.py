@@ -107,6 +107,20 @@ class SimSlurm:
         self.schedule()
         return job
 
+    def submit_together(self, *sizes: int, **changed: object) -> tuple[SimJob, ...]:
+        """A heterogeneous job with a component of each size."""
+        leader = 100 + len(self.jobs)
+        begin = self._clock.now() + timedelta(days=1)  # none starts before all are there
+        parts = tuple(self.submit(n, het_leader=leader, begin=begin, **changed) for n in sizes)
+        for part in parts:
+            part.begin = None
+        self.schedule()
+        return parts
+
+    def parts(self, job: SimJob) -> list[SimJob]:
+        """What a verb for this job id is for: of a leader, all components."""
+        return [j for j in self.jobs.values() if j.het_leader == job.job_id] or [job]
+
     def operator_drains(self, name: str, reason: str = "psu", user: str = "ops") -> None:
         node = self.nodes[name]
         node.drain, node.reason, node.user, node.time = True, reason, user, self._second()
@@ -176,18 +190,29 @@ class SimSlurm:
 
     def _kill_on(self, name: str) -> None:
         for job in self.jobs.values():
-            if name in job.nodes and job.state == "RUNNING":
-                self._complete(job, "PENDING" if job.requeue and job.batch else "NODE_FAIL")
+            if name not in job.nodes or job.state != "RUNNING":
+                continue
+            alone = job.nodes == (name,) and job.het_leader == job.job_id  # tried on 22.05: the others run on
+            leader = self.jobs.get(job.het_leader or job.job_id, job)
+            for part in [job] if alone else self.parts(leader):
+                self._complete(part, "PENDING" if part.requeue and part.batch else "NODE_FAIL")
 
     def schedule(self) -> None:
         for job in self.jobs.values():
-            if job.state == "PENDING":
-                self._try_start(job)
+            if job.state == "PENDING" and (job.het_leader == job.job_id or job.het_leader not in self.jobs):
+                parts = self.parts(job)
+                for part in parts:
+                    self._try_start(part)
+                if not all(part.state == "RUNNING" for part in parts):
+                    for part in (p for p in parts if p.state == "RUNNING" and p.start == self._clock.now()):
+                        part.state, part.nodes, part.minors, part.start = "PENDING", (), {}, None
 
     def _try_start(self, job: SimJob) -> None:
         now = self._clock.now()
+        if job.state != "PENDING":
+            return
         if job.held:
-            job.reason = "JobHeldAdmin"
+            job.reason = "JobHeldUser"
         elif job.begin is not None and job.begin > now:
             job.reason = "BeginTime"
         else:
@@ -353,12 +378,20 @@ class SimSlurm:
 
     def requeue(self, job_id: int) -> None:
         job = self._mine("requeue", job_id)
+        if job.het_leader in self.jobs and job.het_leader != job_id:
+            raise Rejected(f"job {job_id} is not a heterogeneous job's leader")
+        refusals = [self._requeue(part) for part in self.parts(job)]
+        if any(refusals):  # Slurm says so of the leader, and has requeued the others all the same
+            raise Rejected(next(r for r in refusals if r))
+
+    def _requeue(self, job: SimJob) -> str:
+        """Why not; empty when it was done."""
         if not job.batch or not job.requeue:
-            raise Rejected(f"job {job_id} cannot be requeued")
+            return f"job {job.job_id} cannot be requeued"
         if job.state == "PENDING" or (job.state == "COMPLETING" and job.then == "PENDING"):
-            raise Rejected(f"job {job_id} is pending execution")
+            return f"job {job.job_id} is pending execution"
         self.on_requeue(job)
-        self.requeued[job_id, job.restarts] += 1
+        self.requeued[job.job_id, job.restarts] += 1
         if job.state == "RUNNING":
             self._complete(job, "PENDING")
         elif job.state == "COMPLETING":
@@ -366,24 +399,28 @@ class SimSlurm:
         else:
             job.then = "PENDING"
             self._over(job)
+        return ""
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
-        job = self._mine("release", job_id)
-        if job.state != "PENDING":
-            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
+        parts = self.parts(self._mine("release", job_id))
+        for part in parts:
+            if part.state != "PENDING":
+                raise Rejected(f"job {part.job_id} is {part.state}, not PENDING")
         if reservation is not None and reservation not in self.reservations:
             raise Rejected(f"no reservation {reservation}")
-        job.reservation = reservation or job.reservation
-        job.begin = self._clock.now()
+        for part in parts:
+            part.reservation = reservation or part.reservation
+            part.begin = self._clock.now()
         self.schedule()
 
     def hold(self, job_id: int, reason: str) -> None:
         job = self._mine("hold", job_id)
         if job.state not in ("PENDING", "RUNNING"):
             raise Rejected(f"job {job_id} is {job.state}: it cannot be held")
-        job.held = True
-        if job.state == "RUNNING":
-            self._complete(job, "PENDING")
+        for part in self.parts(job):
+            part.held = True
+            if part.state == "RUNNING":
+                self._complete(part, "PENDING")
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
         job = self._mine("set_excluded_nodes", job_id)
@@ -392,10 +429,12 @@ class SimSlurm:
         job.excluded = nodes
 
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
-        self._mine("set_job_reservation", job_id).reservation = reservation or ""
+        for part in self.parts(self._mine("set_job_reservation", job_id)):
+            part.reservation = reservation or ""
 
     def tell_owner(self, job_id: int, text: str) -> None:
-        self._mine("tell_owner", job_id).admin_comment = text
+        for part in self.parts(self._mine("tell_owner", job_id)):
+            part.admin_comment = text
 
     def create_reservation(
         self,

@@ -1,9 +1,9 @@
 """Decisions: incidents, nodes, jobs, spares and policy in; actions with reasons out. Pure: no clock, no I/O.
 
-Each module answers one question: :mod:`contain` (must the node go out of service?), :mod:`recover` (which jobs are hurt, and how do
-they get back to work?), :mod:`dead` (is a silent node dead?), :mod:`repair` (what does the node need?), :mod:`tidy` (what of ours is
-left behind?). A decision is repeated every cycle until the world shows it done; the intent's key makes sure that it is carried out
-once."""
+Each module answers one question: :mod:`contain` (must the node go out of service?), :mod:`hurt` (which jobs does a fault hurt?),
+:mod:`recover` (how do they get back to work?), :mod:`allow` (may a node serve a job again that was kept off it?), :mod:`dead` (is a
+silent node dead?), :mod:`repair` (what does the node need?), :mod:`tidy` (what of ours is left behind?). A decision is repeated every
+cycle until the world shows it done; the intent's key makes sure that it is carried out once."""
 
 from holdfast.controller.decide.decision import Decision, decide
 

@@ -54,7 +54,7 @@ def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> s
         if recovery.checkpoint_step is None
         else f"no checkpoint newer than step {recovery.checkpoint_step}"
     )
-    return f"{stuck} failures with {at}: held; release it with scontrol release {recovery.job} when it is mended"
+    return f"{stuck} failures with {at}: held; when it is mended: {_let_go(recovery)}"
 
 
 def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> str:
@@ -69,5 +69,10 @@ def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery
         return ""
     return (
         f"{incident.check} on {len(nodes)} nodes ({','.join(sorted(nodes))}) under this job: "
-        f"the job is the suspect and is held; release it with scontrol release {recovery.job}"
+        f"the job is the suspect and is held; when it is mended: {_let_go(recovery)}"
     )
+
+
+def _let_go(recovery: Recovery) -> str:
+    """How the owner starts a held job: Slurm keeps a requeued one back for two minutes more after its release."""
+    return f"scontrol release {recovery.job}; scontrol update jobid={recovery.job} StartTime=now"

@@ -1,4 +1,4 @@
-"""Which jobs are hurt, and how do they get back to work? Pure.
+"""How do the hurt jobs get back to work? Pure.
 
 Order of a recovery: promote a spare and hold the survivors for the job, requeue it, release it from Slurm's two-minute hold with the
 suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped ahead of its own failure."""
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
-from datetime import timedelta
 
 from holdfast.controller import facts, fencing
-from holdfast.controller.decide import budget
+from holdfast.controller.decide import budget, hurt
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import choose_spare
+from holdfast.controller.whole import stragglers
 from holdfast.model.action import (
     HoldJob,
     HoldNodes,
@@ -34,11 +34,8 @@ _RECOVERING = (
     IncidentState.VALIDATING,
     IncidentState.AWAITING_HUMAN,
 )
-_FAILED = frozenset({"FAILED", "NODE_FAIL"})
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
 _TOLD = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.LEFT_ALONE})
-CONSENT_WORD = "holdfast"
-"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
 
 
 def recover(world: World) -> Part:
@@ -48,59 +45,17 @@ def recover(world: World) -> Part:
     plan = _Plan(world, view)
     for incident in world.book.open_incidents():
         if facts.acting(incident) and incident.severity is Severity.FATAL and incident.state in _RECOVERING:
-            for job in _hurt_jobs(world, view, incident):
+            for job in hurt.hurt_jobs(world, view, incident):
                 plan.add(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
-            plan.release(recovery)
+            plan.restart(recovery)
     return Part(tuple(plan.proposals), tuple(plan.recoveries.values()))
-
-
-def _hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
-    """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
-    hurt = [j for j in view.jobs_on(incident.node) if facts.hurt_by(incident, j) and j.state != "COMPLETING"]
-    before = timedelta(seconds=world.policy.job.attribution_before_s)
-    after = timedelta(seconds=world.policy.job.attribution_after_s)
-    for _, job in sorted(view.jobs.items()):
-        if job.state not in _FAILED or incident.node not in job.nodes or job.end_time is None:
-            continue
-        # A job that runs on without consent is the fault's victim however long after it fails.
-        known = world.book.recovery_of(job.key, job.restarts)
-        told = known is not None and known.incident_id == incident.id
-        soon = incident.fault_at - after <= job.end_time <= incident.fault_at + before
-        if told or (soon and facts.hurt_by(incident, job)):
-            hurt.append(job)
-    return hurt
-
-
-def consent(world: World, job: Job) -> str:
-    """On what ground the job may be stopped ahead of its own failure; empty: on none. ``JobRequeue=1`` is no consent."""
-    if facts.checkpoint_of(world, job) is not None:
-        return "registered checkpoint"
-    if CONSENT_WORD in job.comment.replace(",", " ").split():
-        return "job option"
-    if job.partition in world.policy.job.consent_partitions:
-        return f"policy of partition {job.partition}"
-    if job.qos in world.policy.job.consent_qos:
-        return f"policy of QOS {job.qos}"
-    return ""
 
 
 def group_of(recovery: Recovery) -> str:
     """Steps that are allowed or withheld together: of one recovery, or all that hang on a node's DOWN."""
     return f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
-
-
-def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
-    """The user's own exclusions: without what Holdfast added for an earlier run (a running job's list cannot be changed)."""
-    earlier = [
-        r
-        for r in world.book.recoveries.values()
-        if (r.job.cluster, r.job.job_id, r.uid) == (job.key.cluster, job.key.job_id, job.uid)
-        and r.restarts_before < job.restarts
-    ]
-    added = max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()
-    return tuple(n for n in job.excluded_nodes if n not in added)
 
 
 class _Plan:
@@ -117,16 +72,19 @@ class _Plan:
         known = self.world.book.recovery_of(job.key, job.restarts)
         if f"{job.key.text}r{job.restarts}" in self.recoveries:
             return  # planned in this very cycle, for a fault of another of its nodes
-        failed = job.state in _FAILED
+        failed = job.state in facts.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
         if known is not None and (cause is None or not cause.open) and known.phase in _MAY_BEGIN_ANEW:
             known = None  # its fault is over, this one is another
         if known is None:
             self._begin(incident, job, self._new(incident, job), failed=failed)
-        elif known.phase is RecoveryPhase.AWAITING_CONSENT and (failed or incident.dead or consent(self.world, job)):
+        elif known.phase is RecoveryPhase.AWAITING_CONSENT and (
+            failed or incident.dead or hurt.consent(self.world, job)
+        ):
             self._begin(incident, job, replace(known, consent=""), failed=failed)
         elif known.phase is RecoveryPhase.WAITING:
-            self._begin(incident, job, known, failed=failed)
+            if failed or incident.dead or not self._lost_another(incident, job):
+                self._begin(incident, job, known, failed=failed)
         elif known.phase is RecoveryPhase.STOPPING and (failed or not known.via_down):
             self._stop_again(known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
@@ -134,8 +92,14 @@ class _Plan:
         elif known.phase in _TOLD:
             self._tell(incident, job, known.note)
 
+    def _lost_another(self, incident: Incident, job: Job) -> bool:
+        """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
+        others = (i for i in self.world.book.open_incidents() if i.id != incident.id)
+        return any(i.dead and facts.acting(i) and i.node in job.nodes for i in others)
+
     def _new(self, incident: Incident, job: Job) -> Recovery:
         mine = facts.checkpoint_of(self.world, job)
+        own = hurt.own_exclusions(self.world, job)
         return Recovery(
             job=job.key,
             restarts_before=job.restarts,
@@ -144,7 +108,8 @@ class _Plan:
             user=job.user,
             uid=job.uid,
             nodes_before=job.nodes,
-            excluded_before=own_exclusions(self.world, job),
+            excluded_before=own,
+            excluded_added=tuple(n for n in job.excluded_nodes if n not in own),
             partition=job.partition,
             gpus=sum(len(m) for m in job.gpu_minors.values()),
             created_at=self.world.now,
@@ -152,11 +117,12 @@ class _Plan:
         )
 
     def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
-        why_not = self._left_alone(incident, job)
+        why_not = hurt.left_alone(incident, job)
         if why_not:
             self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
             return
-        ground = "it failed by itself" if failed else "it lost the node" if incident.dead else consent(self.world, job)
+        given = "it lost the node" if incident.dead else hurt.consent(self.world, job)
+        ground = "it failed by itself" if failed else given
         if not ground:
             text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
@@ -172,15 +138,6 @@ class _Plan:
         self._stop(
             incident, job, replace(recovery, consent=ground, via_down=incident.dead and not failed), failed=failed
         )
-
-    def _left_alone(self, incident: Incident, job: Job) -> str:
-        if not job.requeueable:
-            return "it cannot be requeued (salloc, srun, or --no-requeue)"
-        if job.het_leader is not None:
-            return "it is part of a heterogeneous job, whose parts cannot be requeued apart"
-        if incident.node in job.required_nodes:
-            return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
-        return ""
 
     def _leave(self, incident: Incident, job: Job, recovery: Recovery, phase: RecoveryPhase, text: str) -> None:
         if recovery.phase is phase:
@@ -211,10 +168,9 @@ class _Plan:
         survivors = tuple(
             n for n in job.nodes if n not in suspects and n in self.view.nodes and not self.view.nodes[n].out_of_service
         )
-        missing = len(job.nodes) - len(survivors)
         # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
         elsewhere = facts.reserved_by_its_user(job)
-        spares = () if elsewhere else self._take_spares(job, missing)
+        spares = () if elsewhere else self._take_spares(job, survivors)
         kept = () if elsewhere else tuple(n for n in survivors if not facts.reserved_by_others(self.world, n, job))
         hold = f"holdfast-{incident.id}-{job.key.job_id}" if kept or spares else None
         recovery = replace(
@@ -228,14 +184,19 @@ class _Plan:
         if not recovery.via_down:
             self._requeue(recovery, job, failed=failed)
 
-    def _take_spares(self, job: Job, missing: int) -> tuple[str, ...]:
+    def _take_spares(self, job: Job, survivors: tuple[str, ...]) -> tuple[str, ...]:
+        """One for each node that does not survive, fit for the component that held it."""
         spares: list[str] = []
-        for _ in range(missing):
-            spare = choose_spare(self.world, self.view, job, taken=frozenset(self._spares_taken))
-            if spare is None:
-                break
-            self._spares_taken.add(spare)
-            spares.append(spare)
+        replaced = set(survivors)
+        for part in job.components:
+            for node in part.nodes:
+                if node in replaced:
+                    continue
+                replaced.add(node)
+                spare = choose_spare(self.world, self.view, part, taken=frozenset(self._spares_taken))
+                if spare is not None:
+                    self._spares_taken.add(spare)
+                    spares.append(spare)
         return tuple(spares)
 
     def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
@@ -278,18 +239,29 @@ class _Plan:
             )
         )
 
-    def release(self, recovery: Recovery) -> None:
+    def restart(self, recovery: Recovery) -> None:
         """The requeued run may start: off the suspects, in its hold, without Slurm's two-minute wait."""
         job = self.view.jobs.get(recovery.job.job_id)
-        if job is None or job.state != "PENDING" or job.reason in ("JobHeldUser", "JobHeldAdmin"):
+        if job is not None and stragglers(job):
+            self._gather(recovery)
+        if job is None or job.state != "PENDING" or job.reason in facts.HELD:
             return
-        exclude = tuple(sorted(set(recovery.excluded_before) | facts.suspect_nodes(self.world)))
+        suspects = facts.suspect_nodes(self.world)
+        exclude = tuple(sorted(set(recovery.excluded_before) | suspects))
         # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
         version = zlib.crc32(",".join(exclude).encode())
         step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}.{version:08x}"
         if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
             return
         hold = recovery.hold if recovery.hold in self.view.reservations else None
-        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude)
+        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(suspects)))
         reason = f"start job {recovery.job} now, off {','.join(exclude) or 'no node'}"
         self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=40))
+
+    def _gather(self, recovery: Recovery) -> None:
+        """Slurm requeued the leader of a heterogeneous job alone: the rest of it follows."""
+        step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}.rest"
+        if facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step)):
+            action = Requeue(recovery.job, recovery.restarts_before)
+            reason = f"job {recovery.job} is queued again, but components of it are not"
+            self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=30))
