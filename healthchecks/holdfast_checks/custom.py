@@ -78,7 +78,8 @@ def _of_command(check_id: str, settings: CustomSettings) -> Check:
         gather=_Command(check_id, settings).gather,
         judge=lambda told: told.results,
         deadline_s=settings.deadline_s + _SLACK_S,
-        observe=False,  # its severity and remedy are the operator's own word
+        # Its severity and remedy are the operator's own word; one that can only warn keeps no node from serving.
+        observe=settings.severity == Severity.WARNING,
     )
 
 

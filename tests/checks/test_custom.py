@@ -183,6 +183,7 @@ def test_a_check_runs_with_its_environment_and_what_it_names_of_this_node(tmp_pa
     assert (result.component, result.gpu_minor, result.summary) == ("GPU-1", 3, "custom.x 0")
     assert (result.severity, result.remedy) == (Severity.DEGRADED, Remedy.RESET_GPU)
     assert not check.observe
+    assert check_of(tmp_path / "check").observe
 
 
 @pytest.mark.slow

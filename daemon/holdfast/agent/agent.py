@@ -11,7 +11,7 @@ import time
 from functools import partial
 
 from holdfast.agent import verbs, wire
-from holdfast.agent.checks import HostChecks, periodic_checks, settings_of, split_by_need
+from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.courtesy import step_back, stretch
 from holdfast.agent.evidence import collect_evidence
@@ -62,7 +62,11 @@ class Agent:
         checks = periodic_checks(config)
         self.nvml_checks, self.host_checks = split_by_need(checks)
         self.settings = settings_of(config)
-        self.trust = Trust(all_checks() | checks, frozenset(config.act_on), frozenset(config.observe_only))
+        self.trust = Trust(
+            {**all_checks(), **on_demand_checks(config), **checks},
+            frozenset(config.act_on),
+            frozenset(config.observe_only),
+        )
         self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
@@ -102,6 +106,7 @@ class Agent:
                 inspector.gpu_uuids,
                 lambda: len(pci_gpus(config.sysfs_path)),
                 self.slurm,
+                inspector.named,
             ),
             "collect_evidence": collect_evidence(
                 config.state_dir / "evidence", config.kmsg_path, config.pstore_path, inspector.gpu_evidence

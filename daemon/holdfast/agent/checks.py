@@ -57,6 +57,16 @@ def periodic_checks(config: AgentConfig) -> dict[str, Check]:
     }
 
 
+def on_demand_checks(config: AgentConfig) -> dict[str, Check]:
+    """The checks that an order may name, and that never run by themselves: they cost a job something."""
+    known = {**all_checks(), **custom_checks(settings_of(config))}
+    return {
+        name: check
+        for name, check in known.items()
+        if check.cost is not Cost.PASSIVE and name not in config.disabled_checks
+    }
+
+
 def split_by_need(checks: dict[str, Check]) -> tuple[list[Check], list[Check]]:
     """(checks that judge an NVML answer, the others)."""
     nvml = [check for check in checks.values() if Need.NVML in check.needs]

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.agent.checks import settings_of
+from holdfast.agent.checks import on_demand_checks, settings_of
 from holdfast.agent.loop import Loop
 from holdfast.agent.nvml import Answer, NvmlSource
 from holdfast.agent.trust import Trust
@@ -30,6 +30,8 @@ class Inspector:
         self._loop = loop
         self._nvml = nvml
         self.checks = checks
+        self.named = {**checks, **on_demand_checks(config)}
+        """What an order may name."""
         self._trust = trust
 
     def nvml_answer(self, within_s: float) -> Answer:
@@ -48,7 +50,7 @@ class Inspector:
 
     def run_checks(self, wanted: list[str]) -> dict[str, tuple[Result, ...]]:
         """These checks (empty: all periodic ones) on facts gathered now."""
-        chosen = [self.checks[name] for name in wanted or self.checks]
+        chosen = [self.named[name] for name in wanted or self.checks]
         answer: Answer | None = None
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)

@@ -15,7 +15,7 @@ import psutil
 from holdfast.agent.orders import Done, Order, Verb
 from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
 from holdfast.model.errors import Rejected
-from holdfast_checks.registry import Check
+from holdfast_checks.registry import Check, Cost
 from holdfast_checks.result import Result, Severity, Verdict
 
 _GRACE_MAX_S = 30.0
@@ -56,16 +56,21 @@ def validate(
     gpus: Callable[[], list[str]],
     on_bus: Callable[[], int],
     slurm: SlurmNode,
+    named: Mapping[str, Check] | None = None,
 ) -> Verb:
     """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
-    (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one."""
+    (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one.
+
+    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only."""
+    may_be_named = known if named is None else named
 
     def verb(order: Order) -> Done:
         wanted = [str(name) for name in order.args.get("checks") or ()]
-        unknown = [name for name in wanted if name not in known]
+        unknown = [name for name in wanted if name not in may_be_named]
         if unknown:
             raise Rejected(f"unknown checks: {', '.join(unknown)}")
-        if order.args.get("expect_no_job"):
+        active = any(may_be_named[name].cost is Cost.ACTIVE for name in wanted)
+        if active or order.args.get("expect_no_job"):
             jobs = sorted({step.job_id for step in slurm.stepds()})
             if jobs:
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
