@@ -19,6 +19,7 @@ from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import Report
+from holdfast.model.suppression import Suppression
 
 
 class Clock(Protocol):
@@ -73,17 +74,18 @@ class Scheduler(Protocol):
         ...
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
-        """Let a requeued job start now: clear the BeginTime hold, optionally inside a reservation.
+        """Let a requeued job start now: clear the BeginTime hold, optionally inside a reservation. A heterogeneous job is
+        released, requeued, held and told as a whole, by its leader's id.
 
         Raises Rejected while the job is still COMPLETING (try again), NotFound when it is gone."""
         ...
 
     def hold(self, job_id: int, reason: str) -> None:
-        """Hold a pending job (JobHeldAdmin), or requeue-hold a running one, with a comment its owner can read."""
+        """Hold a pending job (JobHeldUser), or requeue-hold a running one, with a comment its owner can read. The owner may release it."""
         ...
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
-        """Replace the ExcNodeList of a pending job."""
+        """Replace the ExcNodeList of a pending job; of one component alone where it is a heterogeneous job's."""
         ...
 
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
@@ -324,8 +326,10 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress."""
     who: str
     target: str = ""
-    """Incident id or kind of brake."""
+    """Incident id, kind of brake, or id of a suppression."""
     reason: str = ""
+    suppression: Suppression | None = None
+    """What ``suppress`` is to put down."""

@@ -235,29 +235,38 @@ ROUTES = [
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
     ("POST", "/v1/brakes/drains/release"),
+    ("GET", "/v1/suppressions"),
+    ("POST", "/v1/suppressions"),
+    ("DELETE", "/v1/suppressions/000000000000"),
     ("POST", f"/v1/incidents/{ID}/acknowledge"),
     ("POST", f"/v1/incidents/{ID}/close"),
     ("POST", f"/v1/incidents/{ID}/retry"),
 ]
+_AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats"}
 ALLOWED = {
-    "n1": {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/openapi.json"},
-    "1001": {"/v1/jobs", "/openapi.json"},
-    "eve": {p for m, p in ROUTES if m == "GET" and p != "/v1/orders"},
-    "op": {p for _, p in ROUTES if p not in ("/v1/orders", "/v1/reports", "/v1/heartbeats")},
+    "n1": {r for r in ROUTES if r[1] in _AGENTS | {"/openapi.json"}},
+    "1001": {r for r in ROUTES if r[1] in ("/v1/jobs", "/openapi.json")},
+    "eve": {r for r in ROUTES if r[0] == "GET" and r[1] not in _AGENTS},
+    "op": {r for r in ROUTES if r[1] not in _AGENTS},
     None: set(),
 }
+_PARAMETERS = {ID: "{incident_id}", "drains": "{kind}", "000000000000": "{suppression_id}"}
+
+
+def _named(path: str) -> str:
+    return "/".join(_PARAMETERS.get(part, part) for part in path.split("/"))
 
 
 @pytest.mark.parametrize("who", ALLOWED)
 def test_who_may_do_what(served: Any, who: str | None) -> None:
     """Every route of the application, for every role: nothing is open but health."""
     paths = {(m.upper(), p) for p, ms in served.app.openapi()["paths"].items() for m in ms if not p.endswith("z")}
-    named = {(m, p.replace(ID, "{incident_id}").replace("drains", "{kind}")) for m, p in ROUTES if p != "/openapi.json"}
+    named = {(m, _named(p)) for m, p in ROUTES if p != "/openapi.json"}
     assert paths == named
     for method, path in ROUTES:
         status = served.call(method, path, who).status_code
         refused = 401 if who is None else 403
-        assert (status != refused) == (path in ALLOWED[who]), (method, path, status)
+        assert (status != refused) == ((method, path) in ALLOWED[who]), (method, path, status)
 
 
 class TestHealth:

@@ -78,7 +78,20 @@ def test_operators_words(holdfast: Any, site: dict[str, str]) -> None:
         assert said in got.out
 
 
+def test_a_suppression_from_its_word_to_its_end(holdfast: Any, site: dict[str, str]) -> None:
+    made = holdfast("suppress", "--check", "gpu.thermal", "--node", "n7", "--for", "3d", "-r", "fan on order", **site)
+    assert made.status == 0, made.err
+    (shown,) = json.loads(holdfast("suppressions", "--json", **site).out)["suppressions"]
+    assert (shown["check"], shown["node"], shown["component"], shown["by"]) == ("gpu.thermal", "n7", "*", "op")
+    assert "fan on order" in holdfast("suppressions", **site).out
+    assert holdfast("unsuppress", shown["id"], **site).status == 0
+    assert "nothing is suppressed" in holdfast("suppressions", **site).out
+
+
 ERRORS = [
+    (("suppress", "--for", "3d", "-r", "x"), {}, 1, "needs a node, a check or a component"),
+    (("suppress", "--node", "n1", "--for", "soon", "-r", "x"), {}, 2, "no duration such as 8h or 3d"),
+    (("unsuppress", "000000000000"), {}, 1, "no suppression"),
     (("nodes",), {"HOLDFAST_TOKEN": "wrong"}, 2, "not known here"),
     (("nodes",), {"HOLDFAST_TOKEN": "token-user"}, 2, "needs the role viewer or operator"),
     (("nodes",), {"HOLDFAST_URL": "http://127.0.0.1:1"}, 3, "does not answer"),

@@ -12,6 +12,7 @@ from holdfast.model.book import Brake, Change
 from holdfast.model.errors import NotFound, Rejected, Stale
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation
 from holdfast.store import SqlStore, open_store
 from support.store_nouns import NOW, closed, event, finding, incident, intent, later, recovery, report
@@ -83,6 +84,18 @@ def test_an_operation_that_does_not_fit_is_one_clear_line(
     with pytest.raises(error, match=message):
         _operate(store, verb, target)
     assert store.events() == ()
+
+
+def test_a_suppression_holds_until_it_ends_or_is_lifted(store: SqlStore) -> None:
+    wanted = Suppression("0" * 12, later(3600), "ada", "fan on order", NOW, node="n7", check="gpu.thermal")
+    store.operate(Operation("suppress", "ada", wanted.id, "fan on order", wanted), NOW)
+    assert store.load_book(later(10)).suppressions == {wanted.id: wanted}
+    assert store.load_book(later(3601)).suppressions == {}
+    store.operate(Operation("unsuppress", "ada", wanted.id), later(20))
+    assert store.load_book(later(30)).suppressions == {}
+    assert [e.kind for e in store.events()] == [EventKind.OPERATOR] * 2
+    with pytest.raises(NotFound, match="no suppression"):
+        store.operate(Operation("unsuppress", "ada", wanted.id), later(40))
 
 
 def test_releasing_a_brake(store: SqlStore) -> None:

@@ -17,6 +17,7 @@ from holdfast.api.ingest import ingest_router
 from holdfast.api.measuring import measuring_router
 from holdfast.api.operating import operating_router
 from holdfast.api.reading import jobs_router, reading_router
+from holdfast.api.suppressing import suppressing_router
 
 DESCRIPTION = (
     "The resilience daemon for Slurm GPU clusters. Every error has one shape: `{error: {code, message, field}}`."
@@ -55,6 +56,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         reading_router(api),
         jobs_router(api),
         operating_router(api),
+        suppressing_router(api),
         measuring_router(api, counters),
     ):
         app.include_router(router)

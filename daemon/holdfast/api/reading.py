@@ -23,6 +23,8 @@ from holdfast.api.shapes import (
     JobsShape,
     RecoveryShape,
     Since,
+    SuppressionShape,
+    SuppressionsShape,
 )
 from holdfast.api.views import (
     action_shape,
@@ -74,6 +76,13 @@ def reading_router(api: Api) -> APIRouter:
         if found is None:
             raise ApiError(404, "not_found", f"There is no evidence bundle of incident {incident_id}")
         return Response(found.bundle, media_type="application/gzip")
+
+    @router.get("/v1/suppressions")
+    async def suppressions() -> SuppressionsShape:
+        """What operators have suppressed, and until when."""
+        book = await threads.read(store.load_book, deps.clock.now())
+        held = sorted(book.suppressions.values(), key=lambda each: each.until)
+        return SuppressionsShape(suppressions=[SuppressionShape.model_validate(each) for each in held])
 
     @router.get("/v1/actions")
     async def actions(incident: OfIncident = None, limit: Limit = 200) -> ActionsShape:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from holdfast.model.action import IntentState
 from holdfast.model.event import EventKind
@@ -294,11 +294,43 @@ class IncidentStory(Shape):
     timings: TimingsShape | None
 
 
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
+
+
 class Word(BaseModel):
     """An operator's word."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "swapping the cable"}})
     reason: str = Field(default="", max_length=500, description="Why, for the record and for whoever looks next.")
+
+
+class NewSuppression(BaseModel):
+    """Findings that are known, and are to lead to nothing for a while."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"example": {"check": "gpu.thermal", "node": "n7", "hours": 24, "reason": "fan on order"}},
+    )
+    node: Pattern = Field(default="*", description="Node, or a shell pattern of nodes.")
+    check: Pattern = Field(default="*", description="Check, or a shell pattern of checks.")
+    component: Pattern = Field(default="*", description="Component (GPU UUID, device, mount), or a pattern.")
+    hours: float = Field(gt=0, le=2160, description="For how long; 90 days at most.")
+    reason: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
+
+
+class SuppressionShape(Shape):
+    id: str
+    node: str
+    check: str
+    component: str
+    until: datetime
+    by: str
+    reason: str
+    created_at: datetime
+
+
+class SuppressionsShape(Shape):
+    suppressions: list[SuppressionShape]
 
 
 class Done(Shape):

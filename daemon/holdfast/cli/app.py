@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import checkpoints, local, operating, practice, reading
+from holdfast.cli import checkpoints, local, operating, practice, reading, suppressing
 from holdfast.cli.problems import Exit, status_of
 from holdfast.model.errors import HoldfastError
 
@@ -56,6 +56,8 @@ for word in (operating.ack, operating.close, operating.retry):
 for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)
 app.command(rich_help_panel="Operate")(operating.release)
+for mute in (suppressing.suppress, suppressing.suppressions, suppressing.unsuppress):
+    app.command(rich_help_panel="Operate")(mute)
 for daemon in (local.controller, local.actor, local.agent):
     app.command(rich_help_panel="Daemons")(daemon)
 for chore in (local.doctor, local.backup):

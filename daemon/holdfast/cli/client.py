@@ -43,6 +43,10 @@ class Client:
         """As :meth:`get`."""
         return self._call("POST", path, json.dumps(body).encode())
 
+    def delete(self, path: str) -> Any:
+        """As :meth:`get`."""
+        return self._call("DELETE", path, None)
+
     def fetch(self, path: str) -> bytes:
         """The bytes at a path. Raises as :meth:`get`."""
         return self._send("GET", path, None)

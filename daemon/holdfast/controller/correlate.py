@@ -36,6 +36,10 @@ def correlate(world: World, new_id: NewId) -> Change:
     for finding in sorted(world.book.findings.values(), key=lambda f: f.id):
         if finding.incident_id is not None:
             continue
+        if _suppressed(world, finding):
+            if not finding.sticky:
+                placed[finding.id] = NO_INCIDENT  # an event of that time; a state counts once the suppression is over
+            continue
         home = _home(world, opened, finding)
         if home is not None:
             joined = _join(home, finding, world)
@@ -54,6 +58,10 @@ def correlate(world: World, new_id: NewId) -> Change:
             events += _opened_events(home, finding)
         placed[finding.id] = home.id
     return Change(incidents=tuple(opened.values()), placed=placed, events=tuple(events))
+
+
+def _suppressed(world: World, finding: Finding) -> bool:
+    return any(each.covers(finding, world.now) for each in world.book.suppressions.values())
 
 
 def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incident | None:

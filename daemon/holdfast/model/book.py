@@ -15,6 +15,7 @@ from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView, Finding
+from holdfast.model.suppression import Suppression
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ class Book:
     """By job id and by the node whose agent said so, for jobs that are not forgotten yet."""
     brakes: Mapping[str, Brake] = field(default_factory=dict)
     """By kind, released ones too."""
+    suppressions: Mapping[str, Suppression] = field(default_factory=dict)
+    """By id, those that hold."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, Table, or_, select
 
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.incident import Incident
+from holdfast.model.suppression import Suppression
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import decode
@@ -56,6 +57,11 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
         nodes=_nodes(connection, cache),
         checkpoints=_checkpoints(connection, cache, now),
         brakes=_documents(connection, t.brakes, "kind", Brake),
+        suppressions={
+            name: each
+            for name, each in _documents(connection, t.suppressions, "id", Suppression).items()
+            if each.holds(now)
+        },
         paused=connection.execute(select(t.notes.c.value).where(t.notes.c.key == PAUSED)).scalar(),
     )
 

@@ -12,6 +12,7 @@ from holdfast.model.book import Brake
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, legal
+from holdfast.model.suppression import check_suppression
 from holdfast.ports import Operation
 from holdfast.store import rows
 from holdfast.store import tables as t
@@ -77,6 +78,22 @@ def _release_brake(connection: Connection, operation: Operation, at: datetime) -
     rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
 
 
+def _suppress(connection: Connection, operation: Operation, at: datetime) -> None:
+    wanted = operation.suppression
+    if wanted is None:
+        raise Rejected("there is nothing to suppress")
+    check_suppression(wanted)
+    rows.upsert(connection, t.suppressions, [{"id": wanted.id, "document": encode(wanted)}])
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
+def _unsuppress(connection: Connection, operation: Operation, at: datetime) -> None:
+    gone = connection.execute(t.suppressions.delete().where(t.suppressions.c.id == operation.target))
+    if not gone.rowcount:
+        raise NotFound(f"there is no suppression {operation.target!r}")
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
 _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "pause": _pause,
     "resume": _resume,
@@ -84,6 +101,8 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "close": _close,
     "retry": _retry,
     "release_brake": _release_brake,
+    "suppress": _suppress,
+    "unsuppress": _unsuppress,
 }
 
 

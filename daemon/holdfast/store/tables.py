@@ -174,6 +174,13 @@ brakes = Table(
     Column("document", JSON, nullable=False),
 )
 
+suppressions = Table(
+    "suppressions",
+    metadata,
+    Column("id", SafeText, primary_key=True),
+    Column("document", JSON, nullable=False),
+)
+
 events = Table(
     "events",
     metadata,

@@ -12,6 +12,7 @@ from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavaila
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, legal
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
+from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store.books import INCIDENT_MEMORY, INTENT_MEMORY, RECOVERY_MEMORY
 from holdfast.store.checkpoints import Kept, state
@@ -51,6 +52,7 @@ class MemoryStore:
         self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
         self._checkpoints: dict[tuple[int, str], Kept] = {}
         self._brakes: dict[str, Brake] = {}
+        self._suppressions: dict[str, Suppression] = {}
         self._notes: dict[str, str] = {}
         self._events: list[Event] = []
         self._now: datetime | None = None
@@ -175,6 +177,7 @@ class MemoryStore:
             nodes=dict(self._nodes),
             checkpoints=checkpoints,
             brakes=dict(self._brakes),
+            suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             paused=self._notes.get("paused"),
         )
 
@@ -302,12 +305,19 @@ class MemoryStore:
         verbs: dict[str, Callable[[], None]] = {
             "pause": lambda: self._notes.update(paused=who),
             "resume": lambda: (self._notes.pop("paused", None), None)[1],
+            "suppress": lambda: self._suppress(operation.suppression),
+            "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
             "release_brake": lambda: self._release(operation.target, at),
             "acknowledge": lambda: self._operated(operation.target, acknowledged=True, note=f"taken over by {who}"),
             "close": lambda: self._close(operation.target, at, f"close by {who}"),
             "retry": lambda: self._retry(operation.target, at, f"retry by {who}"),
         }
         verbs[operation.verb]()
+
+    def _suppress(self, wanted: Suppression | None) -> None:
+        if wanted is not None:
+            check_suppression(wanted)
+            self._suppressions[wanted.id] = wanted
 
     def _open(self, incident_id: str) -> Incident:
         incident = self._incidents.get(incident_id)

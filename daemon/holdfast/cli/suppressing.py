@@ -1,0 +1,62 @@
+"""Verbs by which operators say that findings are known: they lead to nothing for a while."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.problems import Usage
+from holdfast.cli.show import as_json, line, moment, table
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([hd])")
+_HOURS = {"h": 1.0, "d": 24.0}
+
+
+def suppress(
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for whoever looks next.")],
+    duration: Annotated[str, typer.Option("--for", help="How long: 8h, 3d; 90 days at most.")],
+    node: Annotated[str, typer.Option(help="Node, or a pattern such as 'n1?'.")] = "*",
+    check: Annotated[str, typer.Option(help="Check, or a pattern such as 'net.*'.")] = "*",
+    component: Annotated[str, typer.Option(help="GPU UUID, device or mount point, or a pattern.")] = "*",
+    url: Url = None,
+) -> None:
+    """Findings of this kind open no incident for a while. What is still so at the end counts then."""
+    body = {"node": node, "check": check, "component": component, "hours": hours(duration), "reason": reason}
+    got = Client(url).post("/v1/suppressions", body)
+    line(f"{got['id']} holds until {moment(got['until'])} UTC; `holdfast unsuppress {got['id']}` ends it")
+
+
+def hours(text: str) -> float:
+    """``8h`` or ``3d`` in hours. Raises Usage."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise Usage(f"{text!r} is no duration such as 8h or 3d")
+    return float(found[1]) * _HOURS[found[2]]
+
+
+def suppressions(url: Url = None, as_data: Json = False) -> None:
+    """What is suppressed, by whom, why, and until when."""
+    got = Client(url).get("/v1/suppressions")
+    if as_data:
+        as_json(got)
+        return
+    columns = ("ID", "NODE", "CHECK", "COMPONENT", "UNTIL (UTC)", "BY", "WHY")
+    rows = [
+        (s["id"], s["node"], s["check"], s["component"], moment(s["until"]), s["by"], s["reason"])
+        for s in got["suppressions"]
+    ]
+    table("", columns, rows, "nothing is suppressed")
+
+
+def unsuppress(
+    suppression_id: Annotated[str, typer.Argument(metavar="ID", help="As `holdfast suppressions` shows it.")],
+    url: Url = None,
+) -> None:
+    """End a suppression now."""
+    Client(url).delete(f"/v1/suppressions/{quote(suppression_id, safe='')}")
+    line(f"{suppression_id} is over: what it covered counts again")
