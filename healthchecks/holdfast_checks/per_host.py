@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
 
 
 def good(check: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
     """OK: what was found earlier of this component is over."""
-    return Result(check, Verdict.OK, component, summary=_line(summary), evidence=evidence, sticky=True)
+    return Result(check, Verdict.OK, component, summary=_line(summary), evidence=_clean(evidence), sticky=True)
 
 
 def bad(
@@ -21,7 +23,7 @@ def bad(
 ) -> Result:
     """A state of the host that lasts until a later OK."""
     verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
-    return Result(check, verdict, component, code, severity, remedy, _line(summary), evidence, sticky=True)
+    return Result(check, verdict, component, code, severity, remedy, _line(summary), _clean(evidence), sticky=True)
 
 
 def warning(check: str, code: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
@@ -37,6 +39,10 @@ def skipped(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
 def unknown(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
     """This component could not be asked."""
     return Result(check, Verdict.UNKNOWN, component, summary=_line(reason))
+
+
+def _clean(evidence: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    return {name: _line(value) if isinstance(value, str) else value for name, value in evidence.items()}
 
 
 def _line(text: str) -> str:

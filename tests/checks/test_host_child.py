@@ -14,6 +14,8 @@ import pytest
 
 from holdfast_checks.probes.child import Children, Finished, Hung
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def children() -> Children:

@@ -128,7 +128,7 @@ def test_a_mount_is_written_only_where_the_site_says_so(host: HostFiles, tmp_pat
     folder = tmp_path / "mnt"
     folder.mkdir()
     (host.folder / "manifest.json").unlink()
-    host.write("proc/self/mounts", f"a:/b {folder} nfs4 rw 0 0\n")
+    host.write("proc/self/mounts", f"/dev/root / ext4 rw 0 0\na:/b {folder} nfs4 rw 0 0\n")
     assert judged(host, "host.mounts", manifest=None) == {str(folder): (Verdict.OK, "")}
     assert list(folder.iterdir()) == []
     writes: dict[str, object] = {"manifest": None, "writable_mounts": (str(folder),)}
@@ -261,6 +261,28 @@ def test_what_is_no_manifest_is_unknown_and_no_fault(host: HostFiles, text: str)
         load_manifest(path)
     for check in ("host.memory", "host.cpu", "host.modules", "host.manifest", "host.mounts"):
         assert judged(host, check) == {"node": (Verdict.UNKNOWN, "")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"\0\xff\xfe", b"9" * 5000, b" \n \n\t", b"-1 -1 -1 -1/-1", b"nan inf 1e999 1/x", b"a=b\nId", b"[]"],
+)
+def test_files_that_make_no_sense_are_no_fault_and_no_bug(
+    host: HostFiles, garbage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path in [*host.proc.rglob("*"), *host.sys.rglob("*"), host.folder / "units", host.folder / "clock.json"]:
+        if path.is_file():
+            good = path.read_bytes()
+            path.write_bytes(garbage)
+            for check in HOST:
+                for result in run(all_checks()[check], context(host)):
+                    assert not result.bad or path.name in ("osrelease", "version"), (
+                        path,
+                        result,
+                    )
+            path.write_bytes(good)
+    assert "check_broken" not in caplog.text
 
 
 def test_an_empty_manifest_demands_nothing(host: HostFiles) -> None:

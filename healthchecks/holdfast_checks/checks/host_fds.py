@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_checks.per_host import bad, good, warning
-from holdfast_checks.probes.procfs import text
+from holdfast_checks.probes.procfs import text, whole
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
@@ -26,9 +26,10 @@ def gather(context: Context) -> Facts:
     """Raises NotGathered without the file."""
     path = context.settings.host.proc / "sys/fs/file-nr"
     words = (text(path) or "").split()
-    if len(words) != 3 or not all(word.isdigit() for word in words) or not int(words[2]):
+    numbers = [number for word in words if (number := whole(word)) is not None]
+    if len(words) != 3 or len(numbers) != 3 or not numbers[2]:
         raise NotGathered(f"{path} cannot be read")
-    return Facts(int(words[0]) - int(words[1]), int(words[2]))
+    return Facts(numbers[0] - numbers[1], numbers[2])
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from holdfast_checks.per_host import good, warning
@@ -11,6 +12,7 @@ from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import HostSettings
 
 CHECK_ID = "host.load"
+_NUMBER = re.compile(r"[0-9]{1,12}\.[0-9]{1,3}")
 PER_CPU = HostSettings().load_per_cpu
 
 
@@ -28,10 +30,9 @@ def gather(context: Context) -> Facts:
     settings = context.settings
     words = (text(settings.host.proc / "loadavg") or "").split()
     cpus = cpu_list(text(settings.sysfs / "devices/system/cpu/online"))
-    try:
-        return Facts(float(words[1]), len(cpus), settings.host.load_per_cpu)
-    except (IndexError, ValueError) as error:
-        raise NotGathered(f"{settings.host.proc}/loadavg cannot be read") from error
+    if len(words) < 2 or not _NUMBER.fullmatch(words[1]):
+        raise NotGathered(f"{settings.host.proc}/loadavg cannot be read")
+    return Facts(float(words[1]), len(cpus), settings.host.load_per_cpu)
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:

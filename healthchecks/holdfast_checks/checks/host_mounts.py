@@ -14,7 +14,7 @@ from holdfast_checks.manifest import manifest_of
 from holdfast_checks.per_host import bad, good
 from holdfast_checks.probes.child import CHILDREN, Finished, Hung
 from holdfast_checks.probes.mounts import Mount, read_mounts
-from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import HostSettings
 
@@ -57,9 +57,11 @@ has to be said as often as it takes to be believed."""
 def gather(context: Context) -> Facts:
     """Those that the site names, those of the manifest, and the network file systems that are mounted.
 
-    Raises NotApplicable where there is none, OSError without a mount table."""
+    Raises NotApplicable where there is none, NotGathered or OSError without a mount table."""
     settings = context.settings.host
     table = {mount.path: mount for mount in read_mounts(settings.proc)}
+    if "/" not in table:
+        raise NotGathered("the mount table has no root")
     manifest = manifest_of(context)
     named = {**(manifest.mounts if manifest is not None else {}), **settings.mounts}
     named.update({path: named.get(path, "") for path in settings.writable_mounts})

@@ -19,6 +19,7 @@ CHECK_ID = "host.munge"
 K, N = 2, 2
 _MUNGE = "auth/munge"
 _AUTH_TYPE = re.compile(r"^\s*AuthType\s*=\s*([\w/]+)", re.MULTILINE | re.IGNORECASE)
+_HEAD = "Num "
 _LISTENS = 0x10000
 """__SO_ACCEPTCON of the kernel's include/linux/net.h: the flags of a socket that accepts connections."""
 
@@ -42,7 +43,7 @@ def gather(context: Context) -> Facts:
     if (auth := auth_type(settings.slurm_confs)) != _MUNGE:
         raise NotApplicable(f"munge is not used here: AuthType={auth}")
     table = text(settings.proc / "net/unix")
-    if table is None:
+    if not table or not table.startswith(_HEAD):
         raise NotGathered(f"{settings.proc}/net/unix cannot be read")
     return Facts(settings.munge_socket, settings.munge_socket in listening(table))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_checks.per_host import bad, good, warning
-from holdfast_checks.probes.procfs import number, text
+from holdfast_checks.probes.procfs import number, text, whole
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
@@ -28,13 +28,13 @@ def gather(context: Context) -> Facts:
     """The fourth word of loadavg counts all threads: no process has to be looked at. Raises NotGathered."""
     proc = context.settings.host.proc
     words = (text(proc / "loadavg") or "").split()
-    threads = words[3].partition("/")[2] if len(words) > 3 else ""
+    threads = whole(words[3].partition("/")[2]) if len(words) > 3 else None
     limits = {name: number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")}
     known = {name: limit for name, limit in limits.items() if limit}
-    if not threads.isdigit() or not known:
+    if threads is None or not known:
         raise NotGathered(f"{proc}: no count of threads or no limit")
     name = min(known, key=known.__getitem__)
-    return Facts(int(threads), known[name], name)
+    return Facts(threads, known[name], name)
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast_checks.per_host import bad, good, skipped, warning
 from holdfast_checks.probes.child import CHILDREN, Hung
-from holdfast_checks.probes.procfs import owner, processes
+from holdfast_checks.probes.procfs import owner, processes, whole
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 
@@ -88,14 +88,13 @@ def parse_show(text: str) -> dict[str, Unit]:
 
 
 def _unit(name: str, values: Mapping[str, str]) -> Unit:
-    restarts = values.get("NRestarts", "")
     return Unit(
         name,
         values.get("LoadState", ""),
         values.get("ActiveState", ""),
         values.get("SubState", ""),
         values.get("UnitFileState", ""),
-        int(restarts) if restarts.isdigit() else 0,
+        whole(values.get("NRestarts", "")) or 0,
     )
 
 

@@ -13,6 +13,10 @@ from holdfast_checks.registry import NotGathered
 _STAT_BYTES = 512
 """Of ``/proc/PID/stat``: the name (at most 64 bytes for a kernel worker) and the state are at its begin."""
 _FEW = 8
+_DIGITS = 19
+_MODULE_WORDS = 6
+"""Of a line of ``/proc/modules``: name, size, users, by whom, state, address."""
+_MOST_CPUS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +106,15 @@ def text(path: Path) -> str | None:
         return None
 
 
+def whole(word: str) -> int | None:
+    """A whole number as the kernel writes it, 64 bits at most; None: the word is none."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= _DIGITS else None
+
+
 def number(path: Path) -> int | None:
     """The first number in a small file; None: there is none."""
     words = (text(path) or "").split()
-    return int(words[0]) if words and words[0].lstrip("-").isdigit() else None
+    return whole(words[0]) if words else None
 
 
 def meminfo(proc: Path) -> Mapping[str, int]:
@@ -114,15 +123,17 @@ def meminfo(proc: Path) -> Mapping[str, int]:
     if found is None:
         raise NotGathered(f"{proc}/meminfo cannot be read")
     lines = (line.split() for line in found.splitlines())
-    return {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+    pairs = ((words[0].rstrip(":"), whole(words[1])) for words in lines if len(words) > 1)
+    return {name: value for name, value in pairs if value is not None}
 
 
 def modules(proc: Path) -> frozenset[str]:
-    """Names of the loaded kernel modules. Raises NotGathered without ``/proc/modules`` (a kernel without modules)."""
-    found = text(proc / "modules")
-    if found is None:
-        raise NotGathered(f"{proc}/modules cannot be read")
-    return frozenset(line.split()[0] for line in found.splitlines() if line)
+    """Names of the loaded kernel modules. Raises NotGathered where ``/proc/modules`` names none (a kernel without modules)."""
+    lines = (line.split() for line in (text(proc / "modules") or "").splitlines())
+    found = frozenset(words[0] for words in lines if len(words) >= _MODULE_WORDS and whole(words[1]) is not None)
+    if not found:
+        raise NotGathered(f"{proc}/modules names no module")
+    return found
 
 
 def cpu_list(words: str | None) -> frozenset[int]:
@@ -130,9 +141,10 @@ def cpu_list(words: str | None) -> frozenset[int]:
     cpus: set[int] = set()
     for part in (words or "").split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise NotGathered(f"{words!r} is no list of CPUs")
-        cpus.update(range(int(first), int(last or first) + 1))
+        low, high = whole(first), whole(last if dash else first)
+        if low is None or high is None or high >= _MOST_CPUS:
+            raise NotGathered(f"{(words or '')[:80]!r} is no list of CPUs")
+        cpus.update(range(low, high + 1))
     return frozenset(cpus)
 
 
