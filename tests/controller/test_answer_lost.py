@@ -61,3 +61,17 @@ def test_an_older_drain_with_the_same_words_is_not_taken_for_it() -> None:
     site.slurm.away = False
     site.run(60)
     assert "n1" not in site.book.marks
+
+
+def test_what_keeps_the_jobs_nodes_is_ordered_again_before_the_job_is_stopped() -> None:
+    site = Site(5, spares=("n5",))
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(2)
+    _goes_away_after_the_drain(site)
+    site.slurm.away = False
+    site.run(400, step_s=1)
+    assert site.incident("n1").state is IncidentState.CLOSED
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert "n5" in job.nodes, "it waits in its hold with the spare, not in the open"
+    assert len(site.slurm.reservations["holdfast-spares"].nodes) == 1, "the pool is as large as before"
+    assert [name for name in site.slurm.reservations if name != "holdfast-spares"] == []

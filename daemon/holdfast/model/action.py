@@ -278,6 +278,11 @@ class Intent:
         return type(self.action).__name__
 
     @property
+    def step(self) -> str:
+        """``kind/target``: the key without incident and attempt."""
+        return self.key.split("/", 1)[1].rsplit("/", 1)[0]
+
+    @property
     def settled(self) -> bool:
         return self.state in SETTLED
 

@@ -150,6 +150,11 @@ class Book:
         mine = [i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD]
         return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
 
+    def failed_steps(self, incident_id: str) -> dict[str, Intent]:
+        """Steps whose newest attempt failed, with that attempt."""
+        newest = {i.step: i for i in self.intents_of(incident_id) if i.state is not IntentState.WITHHELD}
+        return {step: i for step, i in newest.items() if i.state is IntentState.FAILED}
+
     def checkpoint_of(self, job_id: int, uid: int, nodes: Collection[str]) -> CheckpointRecord | None:
         """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing."""
         claims = self.checkpoints.get(job_id, {})

@@ -85,7 +85,7 @@ class _Plan:
         elif known.phase is RecoveryPhase.WAITING:
             if failed or incident.dead or not self._lost_another(incident, job):
                 self._begin(incident, job, known, failed=failed)
-        elif known.phase is RecoveryPhase.STOPPING and (failed or not known.via_down):
+        elif known.phase is RecoveryPhase.STOPPING:
             self._stop_again(known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
             self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
@@ -215,11 +215,27 @@ class _Plan:
             self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=20))
 
     def _stop_again(self, known: Recovery, job: Job, *, failed: bool) -> None:
-        """Until it is requeued. A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
-        recovery = replace(known, via_down=False) if known.via_down else known
+        """Until it is requeued: what Slurm did not take (it may have been away) is ordered again, the hold first.
+
+        A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
+        recovery = replace(known, via_down=known.via_down and not failed)
         if recovery != known:
             self.recoveries[recovery.id] = recovery
-        self._requeue(recovery, job, failed=failed)
+        self._hold_again(recovery)
+        if not recovery.via_down:
+            self._requeue(recovery, job, failed=failed)
+
+    def _hold_again(self, recovery: Recovery) -> None:
+        for step, failed in self.world.book.failed_steps(recovery.incident_id).items():
+            action = failed.action
+            held = isinstance(action, HoldNodes) and action.reservation == recovery.hold
+            promoted = isinstance(action, PromoteSpare) and action.into == recovery.hold
+            again = facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step))
+            if recovery.hold is not None and (held or promoted) and again:
+                group = group_of(recovery)
+                self.proposals.append(
+                    Proposal(recovery.incident_id, step, action, failed.reason, group=group, order=failed.order)
+                )
 
     def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
         step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"

@@ -14,8 +14,10 @@ from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import (
     AdoptSpare,
     Assign,
+    IntentState,
     Launch,
     Notify,
+    PromoteSpare,
     Proposal,
     SendOrder,
     Terminate,
@@ -220,8 +222,8 @@ def _returns_as_spare(world: World, view: ClusterView, incident: Incident) -> bo
     """The pool gets back what this incident took from it; a node that was a spare stays one."""
     if not world.policy.repair.return_as_spare:
         return False
-    promoted = any(r.spare for r in world.book.recoveries.values() if r.incident_id == incident.id)
-    return promoted or incident.node in spare_pool(world, view)
+    done = (i for i in world.book.intents_of(incident.id) if i.state is IntentState.DONE)
+    return any(isinstance(i.action, PromoteSpare) for i in done) or incident.node in spare_pool(world, view)
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:
