@@ -114,12 +114,15 @@ def test_a_child_that_survives_sigkill_is_left_and_not_started_again(
 
 def test_one_key_runs_once_at_a_time_and_other_keys_beside_it(children: Children) -> None:
     seen: list[Finished | Hung] = []
-    thread = threading.Thread(target=lambda: seen.append(children.run("a", ["sleep", "0.4"], 5)))
+    thread = threading.Thread(target=lambda: seen.append(children.run("a", ["sleep", "0.6"], 5)))
+    began_s = time.monotonic()
     thread.start()
     time.sleep(0.1)
-    with pytest.raises(RuntimeError):
-        children.run("a", ["true"], 5)
     assert isinstance(children.run("b", ["true"], 5), Finished)
+    assert children.run("a", ["true"], 0.1) == Hung(0.1, left_behind=False, pid=0)
+    assert time.monotonic() - began_s < 0.6
+    assert isinstance(children.run("a", ["true"], 5), Finished)
+    assert time.monotonic() - began_s >= 0.6
     thread.join()
     assert isinstance(seen[0], Finished)
 

@@ -61,6 +61,7 @@ class Hung:
     left_behind: bool
     """It survived SIGKILL and is still there: it hangs in the kernel. False: it was killed."""
     pid: int
+    """0: another thread's run of it has not ended."""
 
 
 class Children:
@@ -69,7 +70,7 @@ class Children:
     def __init__(self, kill: Callable[[int], None] | None = None) -> None:
         """``kill`` ends a process group, and may fail to; SIGKILL by default."""
         self._kill = kill or _kill_group
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._left: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
         self._busy: set[str] = set()
 
@@ -87,22 +88,23 @@ class Children:
         """Run ``argv`` without a shell in a process group of its own; at the deadline the group is killed.
 
         ``max_bytes`` are kept of each of stdout and stderr; ``env`` replaces the environment (default: ours, with LC_ALL=C); ``stdin`` is
-        at most 4096 bytes; ``gentle``: nice 19 and idle I/O class. The executable should be on a local disk: where exec itself hangs, so
-        does this. Raises OSError when it cannot be started (FileNotFoundError: there is no such command), ValueError for too much input,
-        RuntimeError when the key is running in another thread."""
+        at most 4096 bytes; ``gentle``: nice 19 and idle I/O class. While another thread runs the same key this one waits, at most as long
+        as the deadline. The executable should be on a local disk: where exec itself hangs, so
+        does this. Raises OSError when it cannot be started (FileNotFoundError: there is no such command), ValueError for too much input."""
         if len(stdin) > _MOST_INPUT_BYTES:
             raise ValueError(f"at most {_MOST_INPUT_BYTES} bytes of input")
         with self._lock:
+            if not self._lock.wait_for(lambda: key not in self._busy, deadline_s):
+                return Hung(deadline_s, left_behind=False, pid=0)
             if (hung := self._still_there(key)) is not None:
                 return hung
-            if key in self._busy:
-                raise RuntimeError(f"{key} is running already")
             self._busy.add(key)
         try:
             return self._run(key, argv, deadline_s, max_bytes, env, stdin, gentle)
         finally:
             with self._lock:
                 self._busy.discard(key)
+                self._lock.notify_all()
 
     def left_behind(self) -> tuple[int, ...]:
         """Pids of children that survived SIGKILL and are still there."""
