@@ -117,6 +117,21 @@ def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.Mon
     desk.socket.stop()
 
 
+def test_a_task_of_a_component_speaks_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows the leader's id as its job; Slurm keeps it under the component's."""
+    desk = Desk(tmp_path / "slurmd", {8: frozenset({os.getpid()})})
+    assert desk.say({**SAVED, "components": [7, 8]}) == ""
+    assert "not a job of this user" in desk.say({**SAVED, "components": "7,8"})
+    assert "not a job of this user" in desk.say({**SAVED, "components": [True, -8, "8"]})
+    desk.socket.stop()
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: 8)
+    bound = Desk(tmp_path / "cgroup", None)
+    assert bound.say({**SAVED, "components": [7, 8]}) == ""
+    assert "not this process's job" in bound.say({**SAVED, "components": [7, 9]})
+    assert [item.body["job_id"] for item in (*desk.items, *bound.items)] == [8, 8]
+    bound.socket.stop()
+
+
 def test_without_slurmds_word_nothing_is_believed(tmp_path: Path) -> None:
     desk = Desk(tmp_path, None)
     assert "cannot be looked up" in desk.say(SAVED)

@@ -133,3 +133,12 @@ def test_send_once_says_whether_somebody_took_it(agent: socket.socket, tmp_path:
     assert lines(agent.accept()[0])[0]["dir"] == "/x"
     assert not send_once(register("/x", RUN), str(tmp_path / "nobody.sock"))
     assert not send_once(register("/x", RUN), "/" + "x" * 200)
+
+
+def test_a_task_of_a_heterogeneous_job_names_its_components(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunId("41", (0, 0, 0))
+    assert "components" not in progress(3, run)
+    for name, value in {"0": "41", "1": "42", "x": "43"}.items():
+        monkeypatch.setenv(f"SLURM_JOB_ID_HET_GROUP_{name}", value)
+    assert progress(3, run)["components"] == [41, 42]
+    assert json.loads(encode(progress(3, run)))["job_id"] == 41

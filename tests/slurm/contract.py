@@ -133,6 +133,25 @@ class SchedulerContract:
         parts = [job for job in slurm.view().jobs.values() if job.het_leader == leader]
         assert [job.key.job_id for job in parts] == [leader, leader + 1]
 
+    def test_a_heterogeneous_job_goes_by_its_leader(self, slurm: Scheduler, practice: Practice) -> None:
+        leader = practice.sbatch("#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nexec sleep 60\n")
+
+        def both(state: str, restarts: int) -> bool:
+            parts = [slurm.job(leader), slurm.job(leader + 1)]
+            return [(part.state, part.restarts) for part in parts] == [(state, restarts)] * 2
+
+        eventually(lambda: both("RUNNING", 0))
+        with pytest.raises(Rejected):
+            slurm.requeue(leader + 1)
+        slurm.requeue(leader)
+        eventually(lambda: both("PENDING", 1))
+        slurm.set_excluded_nodes(leader, ("n4",))
+        slurm.set_excluded_nodes(leader + 1, ("n4", "n5"))
+        slurm.set_excluded_nodes(leader, ("n3",))
+        assert [slurm.job(leader).excluded_nodes, slurm.job(leader + 1).excluded_nodes] == [("n3",), ("n4", "n5")]
+        slurm.release(leader)
+        eventually(lambda: both("RUNNING", 1))
+
     def test_a_step_for_one_element_of_an_array_leaves_the_others_alone(
         self, slurm: Scheduler, practice: Practice
     ) -> None:

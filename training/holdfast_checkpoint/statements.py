@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +24,9 @@ LINE_BYTES_MAX = 8192
 _RETRY_S = 5.0
 _PROGRESS_EVERY_S = 0.2
 
-Statement = dict[str, str | int | bool | None]
+Value = str | int | bool | list[int] | None
+Statement = dict[str, Value]
+_COMPONENT = re.compile(r"SLURM_JOB_ID_HET_GROUP_\d+")
 
 
 def register(
@@ -55,13 +58,23 @@ def progress(step: int, run: RunId) -> Statement:
     return _statement("progress", run, step=step)
 
 
-def encode(statement: Mapping[str, str | int | bool | None]) -> bytes:
+def encode(statement: Mapping[str, Value]) -> bytes:
     """One line; empty when it would be too long to be taken."""
     line = json.dumps(statement, separators=(",", ":")).encode() + b"\n"
     return line if len(line) <= LINE_BYTES_MAX else b""
 
 
-def _statement(kind: str, run: RunId, **fields: str | int | bool | None) -> Statement:
+def components(env: Mapping[str, str]) -> list[int]:
+    """Job ids of the components of a heterogeneous job; empty for any other job.
+
+    Slurm gives tasks of every component the leader's SLURM_JOB_ID, but keeps their processes under the component's own id."""
+    return sorted(int(v) for name, v in env.items() if _COMPONENT.fullmatch(name) and v.isascii() and v.isdigit())
+
+
+def _statement(kind: str, run: RunId, **fields: Value) -> Statement:
+    het = components(os.environ)
+    if het:
+        fields["components"] = het
     return {
         "v": VERSION,
         "kind": kind,

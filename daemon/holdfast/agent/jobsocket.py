@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.agent.outbox import Item
@@ -56,15 +56,18 @@ class JobProcesses:
     _users: dict[int, frozenset[int]] = field(default_factory=dict)
     _asked_s: float = float("-inf")
 
-    def belongs(self, job_id: int, uid: int) -> bool:
-        """Whether the job has a process of this user here. Raises Unavailable."""
-        if uid not in self._users.get(job_id, ()) and time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S:
+    def which(self, job_ids: tuple[int, ...], uid: int) -> int | None:
+        """The first of these jobs that has a process of this user here. Raises Unavailable."""
+        if (
+            not any(uid in self._users.get(j, ()) for j in job_ids)
+            and time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S
+        ):
             self._asked_s = time.monotonic()
             jobs = self.slurm.job_pids()
             self._users = {
                 job: frozenset(u for pid in pids if (u := owner_of(pid)) is not None) for job, pids in jobs.items()
             }
-        return uid in self._users.get(job_id, ())
+        return next((j for j in job_ids if uid in self._users.get(j, ())), None)
 
 
 class JobSocket:
@@ -163,7 +166,7 @@ class JobSocket:
             self._refuse(peer, f"malformed: {error}")
             return
         peer.spoke = True
-        why = self._unbound(peer, said)
+        said, why = self._bind(peer, said)
         if why is None and self._ledger.early(said, now_s):
             peer.last_progress = said.item(peer.uid, now_s)
             return
@@ -177,14 +180,19 @@ class JobSocket:
             peer.last_progress = None
         self._report(said.item(peer.uid, now_s))
 
-    def _unbound(self, peer: _Peer, said: Said) -> str | None:
-        """Why the speaker may not speak for the job; None: it may. The cgroup decides where it names a job."""
+    def _bind(self, peer: _Peer, said: Said) -> tuple[Said, str | None]:
+        """The statement as its job's, and why the speaker may not make it. The cgroup decides where it names a job.
+
+        A task of a heterogeneous job speaks for the component that it belongs to."""
+        jobs = (said.job_id, *said.components)
         if peer.cgroup_job is not None:
-            return None if peer.cgroup_job == said.job_id else "not this process's job"
-        try:
-            return None if self._processes.belongs(said.job_id, peer.uid) else "not a job of this user on this node"
-        except Unavailable as error:
-            return f"the job cannot be looked up: {error}"
+            job, why = peer.cgroup_job if peer.cgroup_job in jobs else None, "not this process's job"
+        else:
+            try:
+                job, why = self._processes.which(jobs, peer.uid), "not a job of this user on this node"
+            except Unavailable as error:
+                job, why = None, f"the job cannot be looked up: {error}"
+        return (said, why) if job is None else (replace(said, job_id=job), None)
 
     def _refuse(self, peer: _Peer, why: str) -> None:
         self._count(why, peer.uid)

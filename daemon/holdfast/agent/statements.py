@@ -14,6 +14,8 @@ KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resume
 _DETAIL = frozenset({"layout", "fenced", "save_signal", "bytes", "run"})
 _LONGEST_PATH = 4096
 _BIG = 2**63 - 1
+_MOST_COMPONENTS = 128
+"""MAX_HET_JOB_COMPS of Slurm."""
 _JOBS_KEPT = 1000
 PROGRESS_EVERY_S = 1.0
 
@@ -32,6 +34,8 @@ class Said:
     step: int | None
     path: str | None
     detail: Mapping[str, str | int | bool]
+    components: tuple[int, ...] = ()
+    """Of a heterogeneous job: ids of its components. Tasks of all of them know the leader's id as their job."""
 
     def item(self, uid: int, now_s: float) -> Item:
         """For the outbox, once it is bound. ``uid`` is the kernel's word. Of progress only the latest waits."""
@@ -72,7 +76,14 @@ def parse(line: bytes) -> Said:
     step = None if raw.get("step") is None else _integer(raw, "step")
     if step is None and kind != "checkpoint.register":
         raise Malformed("step is missing")
-    return Said(kind, job_id, restarts, step, path, detail)
+    return Said(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
+
+
+def _components(value: object) -> tuple[int, ...]:
+    """What is no list of job ids says nothing."""
+    if not isinstance(value, list) or len(value) > _MOST_COMPONENTS:
+        return ()
+    return tuple(v for v in value if isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= _BIG)
 
 
 def _short(value: object) -> bool:
