@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast_checks.details import GpuDetails
@@ -124,6 +124,6 @@ def _gpu(raw: Mapping[str, Any], known: Mapping[str | None, GpuDetails | None]) 
         return GpuSnapshot(ref, lost=True)
     if raw.get("failed") is not None:
         return GpuSnapshot(ref, failed=int(raw["failed"]))
-    readings = {name: Reading.from_wire(raw.get(name)) for name in READINGS}
+    readings: dict[str, Any] = {name: Reading.from_wire(raw.get(name)) for name in READINGS}
     details = GpuDetails.from_wire(raw["details"]) if "details" in raw else known.get(ref.uuid)
-    return replace(GpuSnapshot(ref, details=details), **readings)
+    return GpuSnapshot(ref, details=details, **readings)

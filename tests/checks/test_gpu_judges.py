@@ -45,7 +45,7 @@ def ref(index: int) -> GpuRef:
     return GpuRef(uuid=f"GPU-{index}", minor=index, pci=f"0000:{index:02x}:00.0", index=index)
 
 
-def links(up: int = 18, **counters: dict[int, int]) -> tuple[NvLink, ...]:
+def links(up: int = 18, /, **counters: dict[int, int]) -> tuple[NvLink, ...]:
     """18 links, the first ``up`` of them active; counters by name as {link: count}."""
     return tuple(
         NvLink(active=number < up, **{name: counters.get(name, {}).get(number, 0) for name in COUNTERS})
@@ -85,7 +85,7 @@ REMAP = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed"
 def gpu(index: int = 0, **given: Any) -> GpuSnapshot:
     """Healthy but for what is given; numbers are readings."""
     values = {name: Reading(value) if isinstance(value, int) else value for name, value in given.items()}
-    fast = {name: values.pop(name, Reading(0)) for name in (*FAST, *REMAP, "recovery_action")}
+    fast: dict[str, Any] = {name: values.pop(name, Reading(0)) for name in (*FAST, *REMAP, "recovery_action")}
     return replace(GpuSnapshot(ref(index), details=GpuDetails(**{**HEALTHY, **values})), **fast)
 
 
