@@ -11,11 +11,15 @@ from holdfast_checks.registry import Check, all_checks
 _HEAD = """\
 # Checks
 
-This page is written from the code (`python -m holdfast_checks.reference`); change the code, not the page.
+<!-- Written by docs/generate.py from the code; do not edit. -->
+
+This page is written from the code (`./dev docs`); change the code, not the page. Why the checks judge as they do: [Checks by
+domain](../checks.md). The same checks by hand: [holdfast-checks](../holdfast-checks.md). Beside other tools: [coverage](coverage.md).
 
 A check gathers facts, then judges them. Severity says how soon to act: *fatal* now, *degraded* when the node's jobs
 end, *warning* never. The remedy is what the evidence calls for. What cannot be asked is *unknown*: neither health nor a
-fault. `holdfast-checks run` runs them by hand and exits as Nagios wants (0 OK, 1 warning or degraded, 2 failed, 3 unknown).
+fault. A check that *observes* reports its findings as warnings until the site lists it under `act_on`. *Passive* checks read what is there,
+*light* ones do a little work, *active* ones need an idle node. The times are defaults (`[intervals]` changes them); *event*: judged as lines come.
 """
 
 
@@ -25,7 +29,8 @@ def render() -> str:
 
 
 def _checks() -> Iterator[str]:
-    yield "| check | asks | every | cost | worst severity | its remedy | counts when |\n|---|---|---|---|---|---|---|"
+    yield "| check | what | needs | every | deadline | cost | worst severity | its remedy | counts when | mode |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     yield from (_check_row(check) for check in all_checks().values())
     yield "\n## Thresholds\n\n| check | what | value | source |\n|---|---|---|---|"
     for check in all_checks().values():
@@ -36,8 +41,18 @@ def _checks() -> Iterator[str]:
 def _check_row(check: Check) -> str:
     every = f"{check.interval_s:g} s" if check.interval_s else "event"
     k, n = check.hysteresis
-    counts = "at once" if n == 1 else f"{k} of {n} samples"
-    return _row(f"`{check.id}`", check.title, every, check.cost, check.severity, f"`{check.remedy}`", counts)
+    return _row(
+        f"`{check.id}`",
+        check.title,
+        ", ".join(sorted(check.needs)),
+        every,
+        f"{check.deadline_s:g} s",
+        check.cost,
+        check.severity,
+        f"`{check.remedy}`",
+        "at once" if n == 1 else f"{k} of {n} looks",
+        "observes" if check.observe else "acts",
+    )
 
 
 def _recovery_actions() -> Iterator[str]:

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import environment
-from holdfast_checks.cli import main
+from holdfast_checks.cli import choice, main
 from holdfast_checks.reference import render
+from holdfast_checks.settings import Settings
 from support.emulated_nvml import library
 
 LOG = """\
@@ -42,6 +43,21 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_run_on_a_healthy_node(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "gpu.count", "gpu.ecc", "gpu.nvml", "--expected-gpus", "2"]) == 0
     assert capsys.readouterr().out == "6 results, 0 findings, 0 unknown\n"
+
+
+def test_patterns_choose_and_active_ones_want_to_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "host.d*", "--json"]) == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == ["host.disk", "host.dstate"]
+    checks = choice.known(Settings())
+    usual = {check.id for check in choice.chosen(checks, [], active=False)}
+    assert {"gpu.count", "dcgm.diag1", "kernel.oom"} <= usual
+    assert not any(name.startswith("active.") for name in usual)
+    assert choice.chosen(checks, ["active.*"], active=False) == []
+    assert [check.id for check in choice.chosen(checks, ["active.tcp"], active=False)] == ["active.tcp"]
+    assert {check.id for check in choice.chosen(checks, [], active=True)} == set(checks)
+    without = choice.chosen(checks, ["host.*"], active=False, disabled=["host.disk"])
+    assert "host.disk" not in {check.id for check in without}
+    assert "host.load" in {check.id for check in without}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +96,12 @@ def test_a_hang_is_unknown(node: Path, capsys: pytest.CaptureFixture[str]) -> No
     [
         (["xid", "79"], ["fallen off the bus", "fatal", "reboot"]),
         (["xid", "4711"], ["not in the catalogue", "warning"]),
+        (["sxid", "20034"], ["NVSwitch", "fatal"]),
+        (["dcgm", "1"], ["DCGM_FR_", "severity"]),
         (["check", "gpu.thermal"], ["gpud", "slowed down"]),
+        (["gpu.thermal"], ["gpud", "24 of 40", "acts"]),
+        (["kernel.efa"], ["admin_timeout", "fatal, reboot"]),
+        (["efa"], ["efa.count:", "efa.admin:", "kernel.efa:", "active.efa:"]),
     ],
 )
 def test_explain(capsys: pytest.CaptureFixture[str], args: list[str], words: list[str]) -> None:
@@ -94,6 +115,21 @@ def test_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["replay", str(tmp_path / "log"), "--json"]) == 2
     results = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(result["code"], result["pci"]) for result in results] == [("31", "0000:3b:00.0"), ("79", "0000:3b:00.0")]
+
+
+def test_replay_counts_by_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").write_text(LOG * 3 + "kernel: Out of memory: Killed process 1 (a) total-vm:1kB\n")
+    assert main(["replay", str(tmp_path / "log")]) == 2
+    said = capsys.readouterr().out
+    assert "       3  gpu.xid 31 (warning)\n" in said
+    assert "       3  gpu.xid 79 (fatal)\n" in said
+    assert "kernel.oom" in said
+
+
+def test_replay_takes_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").write_bytes(b"\xff\xfe\x00" * 1000 + b"\n" + LOG.encode() + b"\x80" * 100_000)
+    assert main(["replay", str(tmp_path / "log")]) == 2
+    assert "2 findings" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -114,4 +150,4 @@ def test_mistakes_get_one_line(capsys: pytest.CaptureFixture[str], args: list[st
 
 def test_the_reference_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
-    assert page.read_text() == render(), "run: python -m holdfast_checks.reference > docs/reference/checks.md"
+    assert page.read_text() == render(), "run: ./dev docs"

@@ -1,0 +1,151 @@
+"""What one run leaves for the next: samples of checks that compare, looks of those that want several, kernel lines that were told.
+
+A file of JSON of one boot. It is built from scalars, sequences, mappings and the frozen dataclasses of this package alone, so that
+reading a file runs nothing; one that cannot be read is a first run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from holdfast_checks.registry import Sample
+from holdfast_checks.runner import Samples
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1
+_PACKAGE = "holdfast_checks."
+_TAG = "!"
+
+
+@dataclass(slots=True)
+class Kept:
+    """Of the runs before in the same boot."""
+
+    samples: Samples = field(default_factory=Samples)
+    looks: dict[str, list[bool]] = field(default_factory=dict)
+    """Name of a finding → whether each of the latest looks was bad, oldest first."""
+    told: set[str] = field(default_factory=set)
+    """Names of kernel lines that a run before has told of."""
+
+
+def load(path: Path, boot_id: str) -> Kept:
+    """An empty one for a file that is not there, of another boot, or of another make."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        if (raw["version"], raw["boot_id"]) != (_VERSION, boot_id):
+            return Kept()
+        kept = Kept(looks=dict(raw["looks"]), told=set(raw["told"]))
+        for check, sample in raw["samples"].items():
+            _load_sample(kept.samples, check, sample)
+    except FileNotFoundError:
+        return Kept()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        log.warning("event=samples_unreadable path=%s error=%r effect=first_look", path, error)
+        return Kept()
+    return kept
+
+
+def _load_sample(samples: Samples, check: str, raw: Mapping[str, Any]) -> None:
+    try:
+        samples.change(check, Sample(_decoded(raw["facts"]), float(raw["monotonic_s"])))
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        log.debug("event=sample_unreadable check=%s error=%r", check, error)
+
+
+def save(path: Path, boot_id: str, kept: Kept, checks: Iterable[str]) -> None:
+    """Write it for its owner alone, so that a reader sees the old or the new one. Raises OSError."""
+    samples: dict[str, Any] = {}
+    for check in checks:
+        sample = kept.samples.before(check)
+        if sample is not None:
+            try:
+                samples[check] = {"facts": _encoded(sample.facts), "monotonic_s": sample.monotonic_s}
+            except TypeError as error:
+                log.debug("event=sample_not_kept check=%s error=%s", check, error)
+    whole = {
+        "version": _VERSION,
+        "boot_id": boot_id,
+        "samples": samples,
+        "looks": kept.looks,
+        "told": sorted(kept.told),
+    }
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            json.dump(whole, file)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _encoded(value: Any) -> Any:
+    """Raises TypeError for what cannot be kept."""
+    if isinstance(value, Enum):
+        return {_TAG: _name(type(value)), "v": value.value}
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Path):
+        return {_TAG: "path", "v": str(value)}
+    if isinstance(value, tuple):
+        return [_encoded(each) for each in value]
+    if isinstance(value, list | set | frozenset):
+        kind = "list" if isinstance(value, list) else "set"
+        return {_TAG: kind, "v": [_encoded(each) for each in value]}
+    if isinstance(value, Mapping):
+        return {_TAG: "map", "v": [[_encoded(key), _encoded(each)] for key, each in value.items()]}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {each.name: _encoded(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {_TAG: _name(type(value)), "v": fields}
+    raise TypeError(f"a {type(value).__name__} is not kept")
+
+
+def _name(kind: type[Any]) -> str:
+    if not kind.__module__.startswith(_PACKAGE):
+        raise TypeError(f"a {kind.__module__}.{kind.__qualname__} is not kept")
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _decoded(raw: Any) -> Any:
+    if isinstance(raw, list):
+        return tuple(_decoded(each) for each in raw)
+    if not isinstance(raw, dict):
+        return raw
+    kind, value = raw[_TAG], raw["v"]
+    match kind:
+        case "path":
+            return Path(value)
+        case "list":
+            return [_decoded(each) for each in value]
+        case "set":
+            return frozenset(_decoded(each) for each in value)
+        case "map":
+            return {_decoded(key): _decoded(each) for key, each in value}
+    return _built(_class(kind), value)
+
+
+def _built(kind: type[Any], value: Any) -> Any:
+    if issubclass(kind, Enum):
+        return kind(value)
+    return kind(**{name: _decoded(each) for name, each in value.items()})
+
+
+def _class(name: str) -> type[Any]:
+    """A dataclass or an enumeration of this package, and nothing else. Raises TypeError."""
+    module, _, path = name.partition(":")
+    if not module.startswith(_PACKAGE):
+        raise TypeError(f"{name} is not of this package")
+    found: Any = getattr(importlib.import_module(module), path, None)
+    if not isinstance(found, type) or found.__module__ != module:
+        raise TypeError(f"{name} is no class of this package")
+    if not dataclasses.is_dataclass(found) and not issubclass(found, Enum):
+        raise TypeError(f"{name} is no noun of this package")
+    return found

@@ -1,0 +1,31 @@
+"""``holdfast-checks list``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from holdfast_checks.cli import choice, config
+from holdfast_checks.cli.show import OK, described, say
+
+_HEAD = ("ID", "NEEDS", "COST", "EVERY", "SEVERITY", "REMEDY", "MODE", "TITLE")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the checks."""
+    checks = choice.known(config.read(args.config).settings)
+    shown = choice.matching(checks, args.ids) if args.ids else list(checks.values())
+    if args.json:
+        for check in shown:
+            say(json.dumps(described(check)))
+        return OK
+    rows = [_HEAD]
+    for check in shown:
+        every = f"{check.interval_s:g} s" if check.interval_s else "event"
+        mode = "observes" if check.observe else "acts"
+        needs = ",".join(sorted(check.needs))
+        rows.append((check.id, needs, check.cost, every, check.severity, check.remedy, mode, check.title))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    for row in rows:
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return OK

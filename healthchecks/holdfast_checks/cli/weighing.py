@@ -1,0 +1,92 @@
+"""What a result of one run counts for: in full, as a warning, or not any more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast_checks.cli.keep import Kept
+from holdfast_checks.cli.show import OK, WARNING, code_of
+from holdfast_checks.registry import Check, Need
+from holdfast_checks.result import Result, Severity, Verdict
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A result, and what it is worth."""
+
+    result: Result
+    code: int
+    """Nagios exit code."""
+    note: str = ""
+    """Why it counts for less than it says."""
+
+    @property
+    def calls_for_service(self) -> bool:
+        """The node is to be taken out of service: at once, or when its jobs end."""
+        return self.result.bad and not self.note and self.result.severity in (Severity.FATAL, Severity.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Who acts: as the agent of the same configuration would."""
+
+    act_on: Sequence[str] = ()
+    observe_only: Sequence[str] = ()
+
+    def acts(self, check: Check) -> bool:
+        """Whether its findings count in full."""
+        if check.id in self.observe_only:
+            return False
+        return not check.observe or ALL in self.act_on or check.id in self.act_on
+
+
+def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -> list[Weighed]:
+    """The results of one run of one check. Notes in ``kept`` what this look has seen."""
+    seen = {_place(result) for result in results if result.bad}
+    _look(check, seen, kept)
+    weighed = [_weigh(check, result, scales, kept) for result in results]
+    if Need.KMSG in check.needs and all(result.verdict is not Verdict.UNKNOWN for result in results):
+        kept.told = {name for name in kept.told if not name.startswith(f"{check.id} ")}
+        kept.told |= {_event(result) for result in results if result.bad}
+    return weighed
+
+
+def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Weighed:
+    code = code_of(result)
+    if not result.bad or result.severity is Severity.WARNING:
+        told = result.bad and Need.KMSG in check.needs and _event(result) in kept.told
+        return Weighed(result, OK if told else code, "told before" if told else "")
+    if Need.KMSG in check.needs and _event(result) in kept.told:
+        return Weighed(result, OK, "told before")
+    if not scales.acts(check):
+        return Weighed(result, WARNING, "observes")
+    k, n = check.hysteresis
+    bad = sum(kept.looks.get(_place(result), [True]))
+    if bad < k:
+        return Weighed(result, WARNING, f"{bad} of {k} looks in {n}")
+    return Weighed(result, code)
+
+
+def _look(check: Check, seen: set[str], kept: Kept) -> None:
+    """One more look at everything that this check has ever found bad."""
+    if check.hysteresis == (1, 1):
+        return
+    begun = {name for name in kept.looks if name.startswith(f"{check.id} ")}
+    for name in begun | seen:
+        looks = [*kept.looks.get(name, []), name in seen][-check.hysteresis[1] :]
+        if any(looks):
+            kept.looks[name] = looks
+        else:
+            kept.looks.pop(name, None)
+
+
+def _place(result: Result) -> str:
+    return f"{result.check} {result.component} {result.code}"
+
+
+def _event(result: Result) -> str:
+    """A line of the kernel log keeps its time in one boot."""
+    return f"{_place(result)} {result.fault_monotonic_s}"
