@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from holdfast.model.errors import Rejected
 from holdfast.practice.faults import Fault
@@ -56,10 +57,14 @@ def _set(**values: int | str | bool) -> Apply:
 def _as_new(*names: str) -> Heal:
     """These fields of every GPU as those of a healthy one."""
 
+    def healed(state: nvml.NvmlState) -> nvml.NvmlState:
+        values: dict[str, Any] = {name: _DEFAULTS[name] for name in names}
+        return replace(state, gpus=tuple(replace(gpu, **values) for gpu in state.gpus))
+
     def heal(machine: Machine) -> None:
         path = machine.host.nvml_state
-        for index in range(len(nvml.read(path).gpus)):
-            nvml.change_gpu(path, index, **{name: _DEFAULTS[name] for name in names})  # type: ignore[arg-type]
+        if (state := nvml.read(path)) != healed(state):
+            nvml.change(path, healed)
 
     return heal
 
@@ -132,8 +137,14 @@ def _library_error(machine: Machine, code: int) -> None:
 
 
 def _library_healed(machine: Machine) -> None:
-    for call in _CALLS:
-        nvml.set_fail(machine.host.nvml_state, call, None)
+    path = machine.host.nvml_state
+    for call in nvml.read(path).fail.keys() & set(_CALLS):
+        nvml.set_fail(path, call, None)
+
+
+def _true_count(machine: Machine) -> None:
+    if nvml.read(machine.host.nvml_state).count:
+        nvml.set_count(machine.host.nvml_state, 0)
 
 
 def _leftover(machine: Machine, _value: str, minor: int) -> None:
@@ -229,6 +240,6 @@ FAULTS: tuple[Fault, ...] = (
         "NVML says another number of GPUs than there are.",
         lambda machine, value, _minor: nvml.set_count(machine.host.nvml_state, _number(value, 1, 64)),
         "the number",
-        lambda machine: nvml.set_count(machine.host.nvml_state, 0),
+        _true_count,
     ),
 )
