@@ -3,106 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast_checks.catalog.instance_types import lookup, table
-from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml
-from holdfast_checks.details import COUNTERS, GpuDetails, NvLink
-from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.details import GpuDetails, NvLink
 from holdfast_checks.per_gpu import GpuFacts
-from holdfast_checks.registry import Change, Context, Sample, all_checks, expected_gpus
-from holdfast_checks.result import Result, Verdict
-from holdfast_checks.runner import Samples, run
-from holdfast_checks.settings import GpuSettings, NetworkSettings, Settings
-from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Reading, Snapshot
-
-Short = tuple[str, str, str | None, str]
-OK: Short = ("ok", "", None, "none")
-SKIPPED: Short = ("skipped", "", None, "none")
-UNKNOWN: Short = ("unknown", "", None, "none")
-NO = Reading(unsupported=True)
-ERROR = Reading(error="Timeout (10)")
+from holdfast_checks.registry import Context, all_checks
+from holdfast_checks.result import Verdict
+from holdfast_checks.runner import run
+from holdfast_checks.settings import GpuSettings
+from holdfast_checks.snapshot import GpuSnapshot, NvmlFailure, Reading
+from support.gpu_facts import (
+    ERROR,
+    NO,
+    OK,
+    SKIPPED,
+    UNKNOWN,
+    Short,
+    degraded,
+    facts,
+    gpu,
+    judge,
+    links,
+    ref,
+    short,
+    warning,
+)
 
 DETAILS_CHECKS = sorted(
     name
     for name in all_checks()
     if name.startswith("gpu.") and all_checks()[name].interval_s == 60 and name != "gpu.leftover"
 )
-
-
-def warning(code: str) -> Short:
-    return ("degraded", code, "warning", "none")
-
-
-def degraded(code: str, remedy: str) -> Short:
-    return ("degraded", code, "degraded", remedy)
-
-
-def ref(index: int) -> GpuRef:
-    return GpuRef(uuid=f"GPU-{index}", minor=index, pci=f"0000:{index:02x}:00.0", index=index)
-
-
-def links(up: int = 18, /, **counters: dict[int, int]) -> tuple[NvLink, ...]:
-    """18 links, the first ``up`` of them active; counters by name as {link: count}."""
-    return tuple(
-        NvLink(active=number < up, **{name: counters.get(name, {}).get(number, 0) for name in COUNTERS})
-        for number in range(18)
-    )
-
-
-HEALTHY: dict[str, Any] = {
-    **dict.fromkeys(
-        (name for name, field in GpuDetails.__dataclass_fields__.items() if isinstance(field.default, Reading)),
-        Reading(0),
-    ),
-    "name": "H100",
-    "vbios": "1",
-    "links": links(),
-    "link_count": Reading(18),
-    "fabric_state": Reading(3),
-    "fabric_health": Reading(0x1AA),
-    "pcie_gen": Reading(5),
-    "pcie_gen_max": Reading(5),
-    "pcie_width": Reading(16),
-    "pcie_width_max": Reading(16),
-    "temperature_margin_c": Reading(40),
-    "persistence": Reading(1),
-    "ecc_mode": Reading(1),
-    "ecc_mode_pending": Reading(1),
-    "banks_max": Reading(640),
-    "retired_single": NO,
-    "retired_double": NO,
-    "retired_pending": NO,
-    "power_limit_mw": Reading(700_000),
-}
-FAST = ("temperature_c", "clock_event_reasons", "ecc_corrected_volatile", "ecc_uncorrected_volatile")
-REMAP = ("remap_corrected", "remap_uncorrected", "remap_pending", "remap_failed")
-
-
-def gpu(index: int = 0, **given: Any) -> GpuSnapshot:
-    """Healthy but for what is given; numbers are readings."""
-    values = {name: Reading(value) if isinstance(value, int) else value for name, value in given.items()}
-    fast: dict[str, Any] = {name: values.pop(name, Reading(0)) for name in (*FAST, *REMAP, "recovery_action")}
-    return replace(GpuSnapshot(ref(index), details=GpuDetails(**{**HEALTHY, **values})), **fast)
-
-
-def facts(*gpus: GpuSnapshot, seconds: float = 60.0, **settings: Any) -> GpuFacts:
-    snapshot = Snapshot("580", "13", len(gpus), gpus, seconds, details_monotonic_s=seconds)
-    return GpuFacts(snapshot, Settings(**settings))
-
-
-def judge(check: str, now: GpuFacts, before: GpuFacts | None = None) -> tuple[Result, ...]:
-    found = all_checks()[check]
-    if not found.compares:
-        return found.judge(now)
-    return found.judge(Change(Sample(before, 0.0) if before is not None else None, Sample(now, 60.0)))
-
-
-def short(result: Result) -> Short:
-    return (result.verdict, result.code, result.severity, result.remedy)
 
 
 @pytest.mark.parametrize(
@@ -356,141 +289,3 @@ def test_gpus_that_are_not_alike(others: dict[str, Any], codes: list[str]) -> No
     assert [result.code for result in results if result.bad] == codes
     assert {result.component for result in results} == {"node"}
     assert any(result.verdict is Verdict.OK for result in results) == (not codes)
-
-
-# ---- who is there
-
-
-@pytest.mark.parametrize(
-    ("code", "wanted"),
-    [
-        (8, degraded("power", "human")),
-        (11, degraded("irq", "reboot")),
-        (14, degraded("inforom", "reboot")),
-        (16, degraded("reset", "reset_gpu")),
-        (17, degraded("refused", "reboot")),
-        (999, degraded("refused", "reboot")),
-        (10, UNKNOWN),
-        (4, UNKNOWN),
-    ],
-)
-@pytest.mark.parametrize("named", [True, False])
-def test_a_gpu_that_nvml_refuses(code: int, wanted: Short, named: bool) -> None:
-    """With its name from the snapshot, or from what is known of the node."""
-    known = Inventory((ref(0), ref(1)))
-    refused = GpuSnapshot(ref(1) if named else GpuRef(index=1), failed=code)
-    seen = Snapshot("580", "13", 2, (gpu(0), refused), 1.0)
-    for expected in (None, 2):
-        results = {r.component: short(r) for r in gpu_count.judge(gpu_count.Facts(seen, known, expected))}
-        assert results == {"GPU-0": OK, "GPU-1": wanted, "node": OK}
-
-
-@pytest.mark.parametrize(
-    ("at_work", "refused", "expected", "wanted"),
-    [
-        (2, 1, 2, OK),  # NVML counts one too many
-        (2, 1, None, OK),
-        (1, 1, 2, UNKNOWN),  # nobody knows who it is, nor for how long
-        (0, 1, 2, ("failed", "count", "fatal", "reboot")),
-    ],
-)
-def test_a_refused_gpu_without_a_name(at_work: int, refused: int, expected: int | None, wanted: Short) -> None:
-    gpus = (*map(gpu, range(at_work)), *(GpuSnapshot(GpuRef(index=9), failed=2) for _ in range(refused)))
-    seen = Snapshot("580", "13", len(gpus), gpus, 1.0)
-    *_, node = gpu_count.judge(gpu_count.Facts(seen, Inventory(), expected))
-    assert short(node) == wanted
-
-
-@pytest.mark.parametrize(
-    ("failure", "wanted"),
-    [
-        (NvmlFailure("x", code=999, misses=2), UNKNOWN),
-        (NvmlFailure("x", code=999, misses=3), degraded("unknown", "reboot")),
-        (NvmlFailure("x", code=4, misses=3), degraded("permission", "human")),
-        (NvmlFailure("x", code=13, misses=3), degraded("symbol", "human")),
-        (NvmlFailure("x", code=15, misses=3), degraded("lost", "reboot")),
-        (NvmlFailure("x", code=10, misses=3), warning("failing")),
-        (NvmlFailure("x", code=77, misses=3), warning("failing")),
-        (NvmlFailure("the NVML process ended with status -11", misses=3), warning("failing")),
-        (NvmlFailure("x", code=18, misses=1), degraded("mismatch", "reboot")),
-    ],
-)
-def test_failures_that_repeat(failure: NvmlFailure, wanted: Short) -> None:
-    (found,) = gpu_nvml.judge(gpu_nvml.Facts(failure, gpus_expected=True))
-    assert short(found) == wanted
-    (nobody,) = gpu_nvml.judge(gpu_nvml.Facts(failure, gpus_expected=False))
-    assert short(nobody) == UNKNOWN
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        (Settings(), None),
-        (Settings(expected_gpus=4, instance_type="p5.48xlarge"), 4),
-        (Settings(instance_type="p5.48xlarge"), 8),
-        (Settings(instance_type="ml.p5.4xlarge"), 1),
-        (Settings(instance_type="m7i.large"), None),
-    ],
-)
-def test_how_many_gpus_are_expected(settings: Settings, wanted: int | None) -> None:
-    assert expected_gpus(settings) == wanted
-
-
-def test_a_gpu_node_without_a_driver_is_not_taken_for_one_without_gpus() -> None:
-    context = Context(Settings(instance_type="p5.48xlarge"), nvml=NvmlFailure("not found", code=12))
-    (result,) = run(all_checks()["gpu.nvml"], context)
-    assert short(result) == degraded("library", "human")
-    (result,) = run(all_checks()["gpu.count"], context)
-    assert result.verdict is Verdict.UNKNOWN
-
-
-def test_the_table_of_instance_types() -> None:
-    rows = {name: (row.gpus, row.efa) for name, row in table().items()}
-    for name, wanted in {
-        "p4d.24xlarge": (8, 4),
-        "p4de.24xlarge": (8, 4),
-        "p5.48xlarge": (8, 32),
-        "p5e.48xlarge": (8, 32),
-        "p5en.48xlarge": (8, 16),
-        "p6-b200.48xlarge": (8, 8),
-        "g6.48xlarge": (8, 1),
-    }.items():
-        assert rows[name] == wanted
-    assert lookup("p5.48xlarge") == lookup(" ml.p5.48xlarge")
-    assert lookup("") is None
-    assert all(0 < row.gpus <= 16 and 0 <= row.efa <= 32 and row.nvlinks in (0, 12, 18) for row in table().values())
-
-
-# ---- what is left of a job
-
-
-@pytest.fixture
-def idle(tmp_path: Path) -> Context:
-    """An idle node whose GPU is used by four processes; one of them has ended."""
-    for pid, name in ((10, "python"), (11, "nv-hostengine"), (12, "nvidia-cuda-mps-server")):
-        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
-        (tmp_path / "proc" / str(pid) / "comm").write_text(f"{name[:15]}\n")
-    (tmp_path / "spool").mkdir()
-    node = facts(gpu(0), gpu(1, pids=(10, 11, 12, 13), process_count=4))
-    network = NetworkSettings(slurmd_spool=str(tmp_path / "spool"))
-    settings = Settings(proc=tmp_path / "proc", sysfs=tmp_path / "sys", network=network)
-    return Context(settings, nvml=node.snapshot)
-
-
-def test_a_process_without_a_job_is_left_over(idle: Context) -> None:
-    good, bad = run(gpu_leftover.CHECK, idle, Samples())
-    assert (short(good), short(bad)) == (OK, warning("process"))
-    assert bad.summary == "used by python (10) while no job is here"
-    allowed = replace(idle.settings.gpu, allowed_processes=("nv", "python"))
-    fine = replace(idle, settings=replace(idle.settings, gpu=allowed))
-    assert [short(result) for result in run(gpu_leftover.CHECK, fine)] == [OK, OK]
-
-
-def test_while_a_job_is_here_or_nobody_can_say_nothing_is_left_over(idle: Context, tmp_path: Path) -> None:
-    (tmp_path / "spool" / "n1_12.0").touch()
-    (result,) = run(gpu_leftover.CHECK, idle)
-    assert (result.verdict, result.summary) == (Verdict.SKIPPED, "jobs are on this node")
-    (tmp_path / "spool" / "n1_12.0").unlink()
-    (tmp_path / "spool").rmdir()
-    (result,) = run(gpu_leftover.CHECK, idle)
-    assert result.verdict is Verdict.SKIPPED
