@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -184,6 +185,52 @@ def test_planted_failures(ask: Ask, state_path: Path) -> None:
         except n.NVMLError_NotSupported:
             answer = ["unsupported", n.nvmlDeviceGetFieldValues(h, [230])[0].nvmlReturn]
     """) == ["unsupported", 3]
+
+
+def test_a_failure_may_be_of_one_gpu_and_leave_out_the_version(ask: Ask, state_path: Path) -> None:
+    nvml_state.set_fail(state_path, "nvmlDeviceGetPciInfo@2", 999)
+    nvml_state.set_fail(state_path, "nvmlDeviceGetHandleByIndex@3", 16)
+    nvml_state.set_fail(state_path, "field94@1", 10)
+    assert ask("""
+        def code(call, *args):
+            try:
+                call(*args)
+            except n.NVMLError as error:
+                return error.value
+            return 0
+        handles = [n.nvmlDeviceGetHandleByIndex(i) for i in range(3)]
+        answer = [[code(n.nvmlDeviceGetPciInfo, h) for h in handles], code(n.nvmlDeviceGetHandleByIndex, 3),
+                  [n.nvmlDeviceGetFieldValues(h, [94])[0].nvmlReturn for h in handles]]
+    """) == [[0, 0, 999], 16, [0, 10, 0]]
+
+
+def test_structs_of_another_version_are_refused(ask: Ask) -> None:
+    assert ask("""
+        import ctypes
+        h = n.nvmlDeviceGetHandleByIndex(0)
+        def code(call, struct, version):
+            struct.version = version
+            try:
+                call(h, ctypes.byref(struct))
+            except n.NVMLError as error:
+                return error.value
+            return 0
+        calls = [(n.nvmlDeviceGetGpuFabricInfoV, n.c_nvmlGpuFabricInfo_v2_t, n.nvmlGpuFabricInfo_v2),
+                 (n.nvmlDeviceGetSramEccErrorStatus, n.c_nvmlEccSramErrorStatus_v1_t, n.nvmlEccSramErrorStatus_v1)]
+        answer = [[code(call, make(), version), code(call, make(), version + 1)] for call, make, version in calls]
+    """) == [[0, 25], [0, 25]]
+
+
+def test_the_count_can_lie_and_symbols_can_be_missing(
+    ask: Ask, state_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    nvml_state.set_count(state_path, 9)
+    assert ask("answer = n.nvmlDeviceGetCount()") == 9
+    old = build(tmp_path_factory.mktemp("old"), without=("nvmlDeviceGetMigMode",))
+    library = ctypes.CDLL(str(old))
+    assert hasattr(library, "nvmlDeviceGetEccMode")
+    assert not hasattr(library, "nvmlDeviceGetMigMode")
+    assert not hasattr(library, "state_parse")
 
 
 _WAITER = """
