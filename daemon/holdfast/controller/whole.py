@@ -18,7 +18,7 @@ def whole_jobs(view: ClusterView) -> ClusterView:
     """The view with each heterogeneous job as one. Components of a leader that Slurm has forgotten stay as they are."""
     found: dict[int, list[Job]] = {}
     for job in view.jobs.values():
-        if job.het_leader in view.jobs:
+        if job.het_leader is not None and job.het_leader in view.jobs:
             found.setdefault(job.het_leader, []).append(job)
     if not found:
         return view
