@@ -61,7 +61,8 @@ def validate(
     """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
     (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one.
 
-    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only."""
+    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only,
+    unless the order says that no job can be there (a machine that does not serve yet has no slurmd to ask)."""
     may_be_named = known if named is None else named
 
     def verb(order: Order) -> Done:
@@ -70,7 +71,7 @@ def validate(
         if unknown:
             raise Rejected(f"unknown checks: {', '.join(unknown)}")
         active = any(may_be_named[name].cost is Cost.ACTIVE for name in wanted)
-        if active or order.args.get("expect_no_job"):
+        if order.args.get("expect_no_job", active):
             jobs = sorted({step.job_id for step in slurm.stepds()})
             if jobs:
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})

@@ -15,7 +15,7 @@ class CustomSettings:
     command: tuple[str, ...] = setting((), "Executable (absolute path) and arguments, run without a shell.")
     title: str = setting("", "What it checks, in one line.")
     interval_s: float = setting(
-        300.0, "Seconds between two runs; a check of cost light or active runs on demand only.", low=1
+        300.0, "Seconds between two runs; a check of cost light or active runs on demand only.", low=0.5
     )
     deadline_s: float = setting(
         30.0, "It is killed, with all that it started, when it takes longer.", low=0.1, high=3600

@@ -1,7 +1,7 @@
 """An emulated ``dcgmi`` for one node: a script in the node's folder, and ``dcgm.json`` beside it with what is wrong.
 
 It answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (dcgmi/Diag.cpp, dcgmi/Health.cpp and
-dcgmi/Query.cpp of its sources). Run as ``python -m holdfast.practice.hardware.dcgm FOLDER ARGUMENTS``."""
+dcgmi/Query.cpp of its sources). Run by ``dcgmi.py``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def install(folder: Path) -> None:
     """The command of fresh hardware: DCGM finds nothing wrong with it."""
     (folder / STATE).unlink(missing_ok=True)
     script = folder / COMMAND
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m {__name__} "${{0%/*}}" "$@"\n')
+    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m {__name__}i "${{0%/*}}" "$@"\n')
     script.chmod(0o755)
 
 
@@ -95,6 +95,7 @@ def put(folder: Path, what: dict[str, Any]) -> None:
 
 
 def main(folder: Path, arguments: list[str]) -> int:
+    """Answer as ``dcgmi`` with these arguments; the exit status."""
     state, told = nvml.read(folder / STATE_FILE), wrong(folder)
     if told["hang"] and arguments[:1] != ["discovery"]:
         time.sleep(_HANG_S)
@@ -123,7 +124,7 @@ def _discovery(state: nvml.NvmlState) -> str:
     ]
     for index, gpu in enumerate(state.gpus):
         rows.append(f"| {index:<7}| {'Name: Practice GPU':<69}|\n")
-        rows.append(f"|        | {'PCI Bus ID: 0000' + gpu.pci.upper():<69}|\n")
+        rows.append(f"|        | {'PCI Bus ID: ' + gpu.pci.upper():<69}|\n")
         rows += [f"|        | {'Device UUID: ' + gpu.uuid:<69}|\n", line]
     return "".join([*rows, "0 NvSwitches found.\n"])
 
@@ -176,7 +177,3 @@ def _result(test: str, index: int, *, bad: bool) -> dict[str, Any]:
         warning = {"error_category": category, "error_id": number, "error_severity": severity}
         result |= {"status": "Fail", "warnings": [{**warning, "warning": text.format(gpu=index)}]}
     return result
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
