@@ -26,6 +26,8 @@ from holdfast.controller.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentState, RecoveryPhase
+from holdfast_checks import coverage, reference
+from holdfast_checks.cli import page
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
@@ -240,12 +242,15 @@ PAGES = {
     "metrics.md": metrics,
     "events.md": events,
     "lifecycle.md": lifecycle,
+    "checks.md": reference.render,
+    "coverage.md": coverage.render,
+    "holdfast-checks.md": page.render,
 }
 
 
 def main() -> int:
-    for name, page in PAGES.items():
-        (REFERENCE / name).write_text(page(), encoding="utf-8")
+    for name, write in PAGES.items():
+        (REFERENCE / name).write_text(write(), encoding="utf-8")
         sys.stdout.write(f"wrote {REFERENCE / name}\n")
     return 0
 

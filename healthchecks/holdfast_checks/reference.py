@@ -19,7 +19,8 @@ domain](../checks.md). The same checks by hand: [holdfast-checks](../holdfast-ch
 A check gathers facts, then judges them. Severity says how soon to act: *fatal* now, *degraded* when the node's jobs
 end, *warning* never. The remedy is what the evidence calls for. What cannot be asked is *unknown*: neither health nor a
 fault. A check that *observes* reports its findings as warnings until the site lists it under `act_on`. *Passive* checks read what is there,
-*light* ones do a little work, *active* ones need an idle node. The times are defaults (`[intervals]` changes them); *event*: judged as lines come.
+*light* ones do a little work, *active* ones need an idle node. The times are defaults
+(`[intervals]` changes them); *event*: judged as lines come.
 """
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import environment
-from holdfast_checks.cli import choice, main
+from holdfast_checks.cli import choice, main, page
+from holdfast_checks.cli.parser import parser
 from holdfast_checks.reference import render
 from holdfast_checks.settings import Settings
 from support.emulated_nvml import library
@@ -148,6 +152,32 @@ def test_mistakes_get_one_line(capsys: pytest.CaptureFixture[str], args: list[st
     assert text.count("\n") == 1
 
 
-def test_the_reference_page_is_up_to_date() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"
-    assert page.read_text() == render(), "run: ./dev docs"
+def test_the_reference_pages_are_up_to_date() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "reference"
+    assert (folder / "checks.md").read_text() == render(), "run: ./dev docs"
+    assert (folder / "holdfast-checks.md").read_text() == page.render(), "run: ./dev docs"
+
+
+def test_each_verb_has_an_example_that_parses() -> None:
+    whole = parser()
+    (verbs,) = [action for action in whole._actions if isinstance(action, argparse._SubParsersAction)]
+    assert set(verbs.choices) == {"list", "run", "explain", "replay", "learn"}
+    for verb in (whole, *verbs.choices.values()):
+        examples = [line.strip() for line in str(verb.epilog).splitlines() if "holdfast-checks " in line]
+        assert examples
+        for example in examples:
+            words = shlex.split(example.partition("        ")[0].partition("holdfast-checks ")[2])
+            whole.parse_args(words)
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["holdfast-checks.md", "checks.md", "agent.md", "custom-checks.md"])
+def test_every_command_in_the_documentation_parses(name: str) -> None:
+    path = ROOT / "docs" / name
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    commands = re.findall(r"(?:^\$ (?:[^\n]*\| )?|`)holdfast-checks ([a-z][^`\n|]*)", text, re.MULTILINE)
+    for command in commands:
+        parser().parse_args(shlex.split(command.partition("#")[0]))
+    assert commands or name != "holdfast-checks.md"
