@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
@@ -279,6 +281,31 @@ def test_it_runs_as_the_user_of_choice(tmp_path: Path) -> None:
 def test_more_runs_than_it_may_have_get_the_last_answer(tmp_path: Path) -> None:
     check = check_of(script(tmp_path, f"echo run >>{tmp_path}/runs; wc -l <{tmp_path}/runs"), max_per_hour=2)
     assert [once(check).summary for _ in range(4)] == ["1", "2", "2", "2"]
+
+
+DOCS = Path(__file__).parents[2] / "docs" / "custom-checks.md"
+
+
+def example(language: str, number: int = 0) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)[number]
+
+
+@pytest.mark.slow
+def test_the_example_of_the_docs_does_what_they_say(tmp_path: Path) -> None:
+    table = tomllib.loads(example("toml"))["custom"]["scratch"]
+    path = tmp_path / "scratch"
+    path.write_text(example("sh"))
+    path.chmod(0o755)
+    settings = CustomSettings(**{**table, "command": (str(path), str(tmp_path / "there")), "user": ""})
+    check = custom.custom_checks(Settings(custom={"scratch": settings}))["custom.scratch"]
+    result = once(check)
+    assert (result.verdict, result.severity, result.remedy) == (Verdict.FAILED, Severity.DEGRADED, Remedy.REBOOT)
+    assert result.summary.endswith("takes no writes")
+    (tmp_path / "there").mkdir()
+    assert once(check).verdict is Verdict.OK
+    broken, home, node = results(said(example("json")), FULL, {})
+    assert (broken.component, broken.code, broken.evidence) == ("/scratch", "read_only", {"errno": 30})
+    assert (home.verdict, node.verdict) == (Verdict.OK, Verdict.OK)
 
 
 GOOD = Check(

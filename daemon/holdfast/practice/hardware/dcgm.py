@@ -1,6 +1,6 @@
 """An emulated ``dcgmi`` for one node: a script in the node's folder, and ``dcgm.json`` beside it with what is wrong.
 
-It answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (dcgmi/Diag.cpp, dcgmi/Health.cpp and
+The command answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (dcgmi/Diag.cpp, dcgmi/Health.cpp and
 dcgmi/Query.cpp of its sources). Run by ``dcgmi.py``."""
 
 from __future__ import annotations
@@ -17,6 +17,16 @@ from holdfast.practice.nvml.build import STATE_FILE
 
 STATE = "dcgm.json"
 COMMAND = "dcgmi"
+_HEALTHY = "dcgm-healthy.json"
+_GPUS = "dcgm-gpus.txt"
+_SCRIPT = """#!/bin/sh
+here="${{0%/*}}"
+case "$1" in
+discovery) exec cat "$here/{gpus}" ;;
+health) [ -e "$here/{state}" ] || exec cat "$here/{healthy}" ;;
+esac
+exec {python} -m {module} "$here" "$@"
+"""
 _VERSION = "4.6.0"
 _HANG_S = 3600.0
 _LEVELS: dict[int, tuple[tuple[str, str], ...]] = {
@@ -71,10 +81,16 @@ ERRORS: dict[str, tuple[int, int, int, str]] = {
 
 
 def install(folder: Path) -> None:
-    """The command of fresh hardware: DCGM finds nothing wrong with it."""
+    """The command of fresh hardware: DCGM finds nothing wrong with it. What every agent asks again and again is answered by the shell:
+    with many nodes on one machine a Python for each question would be felt."""
     (folder / STATE).unlink(missing_ok=True)
+    state = nvml.read(folder / STATE_FILE)
+    (folder / _HEALTHY).write_text(json.dumps(_health(state, {}), indent=3) + "\n")
+    (folder / _GPUS).write_text(_discovery(state))
     script = folder / COMMAND
-    script.write_text(f'#!/bin/sh\nexec {sys.executable} -m {__name__}i "${{0%/*}}" "$@"\n')
+    script.write_text(
+        _SCRIPT.format(state=STATE, healthy=_HEALTHY, gpus=_GPUS, python=sys.executable, module=f"{__name__}i")
+    )
     script.chmod(0o755)
 
 
@@ -97,12 +113,9 @@ def put(folder: Path, what: dict[str, Any]) -> None:
 def main(folder: Path, arguments: list[str]) -> int:
     """Answer as ``dcgmi`` with these arguments; the exit status."""
     state, told = nvml.read(folder / STATE_FILE), wrong(folder)
-    if told["hang"] and arguments[:1] != ["discovery"]:
+    if told["hang"]:
         time.sleep(_HANG_S)
     match arguments:
-        case ["discovery", "-l"]:
-            sys.stdout.write(_discovery(state))
-            return 0
         case ["health", "-g", _, "-c", "-j"]:
             sys.stdout.write(json.dumps(_health(state, told["health"]), indent=3) + "\n")
             return 0
