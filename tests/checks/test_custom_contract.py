@@ -287,7 +287,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "custom-checks.md"
 
 
 def example(language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)[number]
+    return str(re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)[number])
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """An emulated ``dcgmi`` for one node: a script in the node's folder, and ``dcgm.json`` beside it with what is wrong.
 
-The command answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (dcgmi/Diag.cpp, dcgmi/Health.cpp and
-dcgmi/Query.cpp of its sources). Run by ``dcgmi.py``."""
+The command answers ``discovery -l``, ``health -g G -c -j`` and ``diag -r N -j`` in the shapes of DCGM 4.6 (``Diag.cpp``, ``Health.cpp`` and
+``Query.cpp`` of its sources)."""
 
 from __future__ import annotations
 
