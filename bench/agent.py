@@ -1,41 +1,62 @@
 """What one agent costs an idle node: CPU of its process tree in percent of a core, and memory.
 
-``bench/agent.py [--minutes 10] [--quick]``. The real agent with its NVML child at its default intervals, against a running controller,
-on an emulated node without a job: once with the node's emulated kernel log, and where it may be read once more with this machine's
-own /dev/kmsg. Start-up is not part of the figure: what is measured begins after the first minute (``--settle-s``)."""
+``bench/agent.py [--minutes 10] [--breakdown] [--against] [--nhc FOLDER] [--gcm FOLDER] [--quick]``. The real agent with its NVML child
+and all checks acting, at its default intervals, against a running controller, on an emulated node (8 GPUs with 18 NVLinks each, 32 EFA
+devices, 3,000 processes) without a job: once with the node's emulated kernel log, and where it may be read once more with this machine's
+own /dev/kmsg. Start-up is not part of the figure: what is measured begins after the first minute (``--settle-s``).
+
+``--breakdown``: also what each check costs by itself. ``--against``: also one run of other tools, named by ``--nhc`` (a checkout of
+github.com/mej/nhc) and ``--gcm`` (a virtual environment with gpucm), which are no part of this repository."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.kit import figures, procs
+from bench.kit import breakdown, figures, others, procs
 from bench.kit.stage import site
 
-from holdfast.config.agent import AgentConfig
+from holdfast.config.agent import AgentConfig, load_agent_config
+from holdfast.model.errors import Unavailable
+from holdfast.practice.hardware import network
+from holdfast.practice.hardware.host import HostFiles
+from holdfast.practice.machine import Machine
 from holdfast.practice.site import Site
 
 GOAL_CPU_PERCENT = 0.2
 GOAL_PSS_BYTES = 64 * procs.MIB
 KMSG = Path("/dev/kmsg")
+EFA_DEVICES = 32
+PROCESSES = 3000
+"""On a node with 192 CPUs the kernel alone has so many."""
+REAL_LOG = {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boot_id"}
+"""This machine's own kernel log and boot."""
 
 
-def use_real_kernel_log(made: Site, node: str) -> None:
-    """Restart the node's agent on this machine's own kernel log and boot id."""
+def equip(made: Site, node: str, **changed: Any) -> Machine:
+    """EFA devices and processes of a large machine, all checks acting; ``changed``: keys of the agent's file. Restarts the agent."""
     machine = made.practice.machine(node)
-    path = machine.host.folder / "agent.toml"
-    table = tomllib.loads(path.read_text())
-    table |= {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boot_id"}
-    path.write_text(tomli_w.dumps(table))
     made.practice.processes.stop(machine.agent)
+    folder = machine.host.folder
+    (folder / "network.json").write_text(json.dumps({"efa": EFA_DEVICES}))
+    network.install(folder.resolve())
+    host = HostFiles(folder.resolve())
+    for number in range(PROCESSES):
+        host.process(100 + number, f"kworker/{number}:1", "I")
+    path = folder / "agent.toml"
+    table = tomllib.loads(path.read_text()) | {"act_on": ["*"], **changed}
+    path.write_text(tomli_w.dumps(table))
     machine.start_agent()
+    return machine
 
 
 def readable_kernel_log() -> bool:
@@ -62,7 +83,11 @@ class Subject:
         percent = 100 * used.total_s / wall_s
         each = [(one, procs.pss_bytes(one)) for one in procs.tree(self.pid)]
         pss = sum(size for _, size in each)
-        print(f"\n{self.name}: {percent:.3f} % of a core over {wall_s:.0f} s ({used.total_s:.2f} s user + system)")
+        print(
+            f"\n{self.name}: {percent:.3f} % of a core over {wall_s:.0f} s ({used.total_s:.2f} s user + system, ",
+            end="",
+        )
+        print(f"{used.total_s * 3600 / wall_s:.2f} s an hour; {used.ended_s:.2f} s of it commands)")
         print(
             f"  PSS {pss / procs.MIB:.1f} MiB: " + "; ".join(f"{s / procs.MIB:.1f} {procs.command(p)}" for p, s in each)
         )
@@ -70,36 +95,75 @@ class Subject:
         figures.goal("PSS of the tree <= 64 MiB", met=pss <= GOAL_PSS_BYTES)
 
 
-def measure(minutes: float, settle_s: float) -> None:
-    figures.heading(f"agent: {minutes:g} minutes at default intervals")
+def measure(options: argparse.Namespace) -> None:
+    figures.heading(f"agent: {options.minutes:g} minutes at default intervals, {EFA_DEVICES} EFA devices")
     with site(heartbeat_s=AgentConfig().heartbeat_s) as made:
-        nodes = {"emulated kernel log": made.practice.nodes[0]}
+        nodes = {"emulated kernel log": equip(made, made.practice.nodes[0])}
         if readable_kernel_log():
-            nodes["/dev/kmsg of this machine"] = made.practice.nodes[1]
-            use_real_kernel_log(made, made.practice.nodes[1])
+            nodes["/dev/kmsg of this machine"] = equip(made, made.practice.nodes[1], **REAL_LOG)
         else:
             print("/dev/kmsg cannot be read here: that part is left out")
         made.wait_for_agents()
-        time.sleep(settle_s)
+        time.sleep(options.settle_s)
         subjects = []
-        for name, node in nodes.items():
-            pid = made.practice.processes.main_pid(made.practice.machine(node).agent)
-            assert pid is not None, f"the agent of {node} is gone"
+        for name, machine in nodes.items():
+            pid = made.practice.processes.main_pid(machine.agent)
+            assert pid is not None, f"the agent of {machine.name} is gone"
             subjects.append(Subject(name, pid))
-        time.sleep(minutes * 60)
+        time.sleep(options.minutes * 60)
         for subject in subjects:
             subject.report()
+        config = load_agent_config(machine_config(made))
+        if options.breakdown:
+            breakdown.show(breakdown.breakdown(config))
+        if options.against:
+            against(options, config)
     print(f"load at the end: {figures.load()}")
+
+
+def machine_config(made: Site) -> Path:
+    """The first node's file."""
+    return made.practice.machine(made.practice.nodes[0]).host.folder / "agent.toml"
+
+
+def against(options: argparse.Namespace, config: AgentConfig) -> None:
+    """One run of each of the other tools that were named."""
+    library = Path(config.nvml_library).parent
+    env = {**config.nvml_env, "LD_LIBRARY_PATH": str(library)}
+    wanted = (("NHC", options.nhc, others.nhc), ("GCM", options.gcm, lambda folder: others.gcm(folder, env)))
+    print(f"\nother tools, one run on this machine, every {others.INTERVAL_S:g} s as they document it")
+    for name, folder, ask in wanted:
+        if folder is None:
+            print(f"  {name}: left out (--{name.lower()} FOLDER)")
+            continue
+        try:
+            spent = ask(folder)
+        except Unavailable as error:
+            print(f"  {name}: {error}")
+            continue
+        percent = spent.per_hour_s / 36
+        print(
+            f"  {spent.name}: {spent.cpu_s:.2f} s of CPU, {spent.wall_s:.1f} s; {spent.per_hour_s:.1f} s/h, {percent:.3f} % of a core"
+        )
+        for part, cpu_s in spent.parts.items():
+            print(f"    {part:<40} {cpu_s:.2f} s")
+        if spent.failed:
+            print(f"    without a verdict: {', '.join(spent.failed)}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--settle-s", type=float, default=60.0)
+    parser.add_argument("--breakdown", action="store_true", help="what each check costs by itself")
+    parser.add_argument("--against", action="store_true", help="one run of NHC and GCM beside it")
+    parser.add_argument("--nhc", type=Path, metavar="FOLDER", help="checkout of github.com/mej/nhc")
+    parser.add_argument("--gcm", type=Path, metavar="FOLDER", help="virtual environment with gpucm")
     parser.add_argument("--quick", action="store_true", help="20 s: shows that the bench works; the figures say little")
     options = parser.parse_args()
-    minutes, settle_s = (1 / 3, 5.0) if options.quick else (options.minutes, options.settle_s)
-    measure(minutes, settle_s)
+    if options.quick:
+        options.minutes, options.settle_s = 1 / 3, 5.0
+    measure(options)
     return 0
 
 
