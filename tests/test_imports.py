@@ -23,6 +23,7 @@ PURE_STDLIB = frozenset(
         "datetime",
         "enum",
         "errno",
+        "fnmatch",
         "functools",
         "heapq",
         "itertools",
@@ -34,7 +35,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_co
 
 PURE_CONTROLLER = frozenset(
     {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
-    | {"record", "replacement", "silence", "timings"}
+    | {"record", "replacement", "silence", "timings", "whole"}
 )
 """Modules of controller/ that decide. They may import each other, and no other module of that room."""
 NODE_PACKAGES = frozenset({"psutil", "pynvml", "urllib3"})

@@ -106,7 +106,7 @@ def _run(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--samples", type=Path, metavar="FILE", help="keep what checks compare with the next run here")
     verb.add_argument("--expected-gpus", type=int, metavar="N", help="instead of the configuration's gpu_count")
     verb.add_argument("--nvml-deadline-s", type=float, metavar="S", help="no answer of NVML for so long is unknown")
-    verb.add_argument("--slurmd-pid-file", type=Path, metavar="FILE")
+    verb.add_argument("--slurmd-pid-file", type=Path, metavar="FILE", help="where slurmd keeps its process id")
     verb.add_argument("--node", metavar="NAME", help="Slurm's name of this node, where several run on one machine")
     verb.set_defaults(run=running.run)
 
