@@ -13,12 +13,16 @@ import tomli_w
 
 from holdfast.config.agent import example
 from holdfast.practice.hardware import host, network
+from holdfast.practice.host import Host
+from holdfast.practice.nvml import state
+from holdfast.practice.nvml.build import environment
 from holdfast_checks.cli import choice, config, keep, main
 from holdfast_checks.cli.weighing import Scales, weigh
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.settings import Settings
+from support.emulated_nvml import library
 
 BOOT = "boot-1"
 
@@ -271,3 +275,58 @@ def test_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert manifest.read_text() == before
     assert main(["learn", "--config", str(tmp_path / "agent.toml"), "--state-dir", str(tmp_path / "other")]) == 0
     assert (tmp_path / "other" / "manifest.json").read_text() == before
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Host:
+    """An emulated node with GPUs, EFA, services and DCGM, and the agent's file for it."""
+    node = Host(tmp_path / "node", "n1", 4)
+    node.create()
+    table = {
+        "node": "n1",
+        "state_dir": "agent",
+        "act_on": ["*"],
+        "gpu_count": 4,
+        "disabled_checks": ["host.slurmd", "net.memlock"],
+        "kmsg_path": str(node.kmsg),
+        "sysfs_path": str(node.sysfs),
+        "pstore_path": "pstore",
+        "disk_paths": ["."],
+        "nvml_library": str(library()),
+        "nvml_env": environment(library(), node.nvml_state),
+        "dcgm": {"dcgmi": str(node.folder / "dcgmi")},
+        "host": host.agent_settings(node.folder),
+        "network": {"fi_info": str(node.folder / "fi_info"), "default_route_device": network.DEFAULT_ROUTE},
+        "kernel": {"pstore_archive": str(node.folder / "pstore-archive")},
+    }
+    (node.folder / "agent.toml").write_text(tomli_w.dumps(table))
+    return node
+
+
+def test_a_whole_node_from_run_to_run(whole: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["run", "--config", str(whole.folder / "agent.toml"), "--samples", str(whole.folder / "samples")]
+
+    def reason() -> tuple[int, str]:
+        code = main([*arguments, "--reason"])
+        return code, capsys.readouterr().out
+
+    assert main([*arguments, "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {each["check"] for each in told} == {
+        check.id for check in all_checks().values() if check.cost is not Cost.ACTIVE
+    } - {"host.slurmd", "net.memlock"}
+    assert [each for each in told if each["verdict"] not in ("ok", "skipped")] == []
+    assert reason() == (0, "")
+
+    whole.log_kernel(4, f"NVRM: Xid (PCI:{state.read(whole.nvml_state).gpus[1].pci[:-2]}): 48, pid=1, name=a, DBE")
+    code, said = reason()
+    assert (code, said.split()[:2]) == (2, ["gpu.xid", "48"])
+    assert said.count("\n") == 1
+    assert reason() == (0, "")  # a line is told once
+    state.set_remap(whole.nvml_state, 2, failed=True)
+    for _ in range(2):  # a state as long as it lasts
+        assert reason()[1].startswith("gpu.row_remap failed")
+    whole.log_kernel(4, f"NVRM: Xid (PCI:{state.read(whole.nvml_state).gpus[1].pci[:-2]}): 79, pid=1, name=a, off")
+    code, said = reason()
+    assert code == 2
+    assert said.endswith("(and 1 more)\n")
