@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from holdfast_checks.cli import choice, config, keep
 from holdfast_checks.cli.config import Site
 from holdfast_checks.cli.show import OK, UNKNOWN, line, say, worst
 from holdfast_checks.cli.weighing import Scales, Weighed, weigh
+from holdfast_checks.inventory import Inventory
 from holdfast_checks.probes.nvml import NvmlProbe
 from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Result, Verdict
@@ -67,10 +70,11 @@ def _results(
     ends_s = time.monotonic() + run_s if run_s > 0 else None
     asked = _Nvml(site, ends_s) if any(Need.NVML in check.needs for check in checks) else None
     others = Context(site.settings)
+    once = _Once()
     for check in sorted(checks, key=lambda check: (check.cost is Cost.ACTIVE, Need.NVML in check.needs)):
         with_nvml = asked is not None and (Need.NVML in check.needs or check.cost is Cost.ACTIVE)
         context = asked.context(site.settings) if asked is not None and with_nvml else others
-        yield check, _run(check, context, samples, ends_s)
+        yield check, _run(once.shared(check), context, samples, ends_s)
 
 
 def _run(check: Check, context: Context, samples: Samples, ends_s: float | None) -> tuple[Result, ...]:
@@ -82,6 +86,23 @@ def _run(check: Check, context: Context, samples: Samples, ends_s: float | None)
     return run_with_deadline(check, context, min(check.deadline_s, round(left_s, 2)), samples)
 
 
+class _Once:
+    """Reads the kernel log once for all checks that judge it alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Any] = {}
+
+    def shared(self, check: Check) -> Check:
+        """The check, given what another one has gathered in the same way."""
+        return replace(check, gather=partial(self._gather, check)) if Need.KMSG in check.needs else check
+
+    def _gather(self, check: Check, context: Context) -> Any:
+        key = (id(check.gather), id(context))
+        if key not in self._known:
+            self._known[key] = check.gather(context)
+        return self._known[key]
+
+
 class _Nvml:
     """One question to NVML, asked beside the other checks."""
 
@@ -90,6 +111,7 @@ class _Nvml:
         library = Path(site.nvml_library) if site.nvml_library else None
         self._probe = NvmlProbe(max(round(left_s, 2), _LEAST_S), library, site.nvml_env, details_age_s=0.0)
         self._answer: Snapshot | NvmlFailure = NvmlFailure("NVML was not asked in time")
+        self._context: Context | None = None
         self._thread = threading.Thread(target=self._ask, name="nvml", daemon=True)
         self._thread.start()
 
@@ -102,10 +124,12 @@ class _Nvml:
     def context(self, settings: Settings) -> Context:
         """With the answer, waited for: the probe's deadline ends it."""
         self._thread.join()
-        context = Context(settings, nvml=self._answer)
-        if isinstance(self._answer, Snapshot):
-            context = replace(context, inventory=context.inventory.learn(self._answer))
-        return context
+        if self._context is None:
+            inventory = Inventory()
+            if isinstance(self._answer, Snapshot):
+                inventory = inventory.learn(self._answer)
+            self._context = Context(settings, self._answer, inventory)
+        return self._context
 
 
 def _show(found: Sequence[Weighed], *, as_json: bool, as_reason: bool, verbose: bool) -> None:
