@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.controller.actor import outlived
 from holdfast.model.action import Intent, IntentState, SetDown, Terminate
+from holdfast.model.book import Change
 from holdfast.model.event import EventKind
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase
@@ -175,3 +176,20 @@ def test_what_only_its_death_called_for_is_not_done_once_it_is_heard_again() -> 
         for a in (down, stuck, off)
     ]
     assert verdicts == ["the node was heard again meanwhile", "", "the node was heard again meanwhile"]
+
+
+def test_a_down_that_was_dropped_because_the_node_was_heard_again_may_be_tried_again() -> None:
+    """It may die after all, under the same incident."""
+    site, _ = _drained()
+    incident = site.incident("n1")
+    step = SetDown("n1", slurm_reason(incident.id, "node.dead: silent to the controller"))
+    key = f"{incident.id}/SetDown/n1/1"
+    lease = site.store.lease()
+    assert lease is not None
+    planned = Intent(key, incident.id, step, "", lease.fence, IntentState.PLANNED, site.clock.now())
+    site.store.commit(Change(intents=(planned,)), lease.fence)
+    site.act()
+    dropped = next(i for i in site.store.intents() if i.key == key)
+    assert (dropped.state, dropped.outcome) == (IntentState.FAILED, "the node was heard again meanwhile")
+    assert dropped.retryable
+    assert _calls(site, "set_down") == []

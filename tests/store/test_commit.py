@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import Drain, IntentState, Requeue
+from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate
 from holdfast.model.book import Book, Brake, Change, NodeMark, NodeRecord
 from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
@@ -100,6 +100,19 @@ def test_intents_of_open_incidents_and_of_the_last_hour(store: SqlStore) -> None
     both = (incident("open"), closed("shut", later(-60)))
     store.commit(Change(incidents=both, intents=tuple(old)), fence=0)
     assert sorted(store.load_book(NOW).intents) == ["open/Drain/n1/1", "shut/Drain/n1/2", "shut/Drain/n1/3"]
+
+
+def test_launches_and_terminations_are_remembered_for_a_week(store: SqlStore) -> None:
+    """The cap of a day counts them, and a machine launched in vain may outlive its incident."""
+    steps = (Launch("n1", "token"), Terminate("i-1", "n1"))
+    intents = [
+        intent(f"shut/{type(action).__name__}/{days}/1", action, incident_id="shut", planned_at=later(-days * DAY_S))
+        for action in steps
+        for days in (6, 8)
+    ]
+    settled = tuple(replace(i, state=IntentState.DONE) for i in intents)
+    store.commit(Change(incidents=(closed("shut", later(-60)),), intents=settled), fence=0)
+    assert sorted(store.load_book(NOW).intents) == ["shut/Launch/6/1", "shut/Terminate/6/1"]
 
 
 def test_findings_of_open_incidents_and_unplaced_ones(store: SqlStore) -> None:

@@ -70,7 +70,7 @@ def test_an_older_book_cannot_undo_an_operators_word(store: SqlStore, verb: str)
     [
         ("close", "nope", NotFound, "no incident 'nope'"),
         ("close", "done", Rejected, "closed already"),
-        ("close", "busy", Rejected, "is repairing: it cannot become closed"),
+        ("retry", "busy", Rejected, "is repairing: only one that awaits a human"),
         ("retry", "inc1", Rejected, "only one that awaits a human"),
         ("release_brake", "drains", NotFound, "not tripped"),
         ("explode", "", Rejected, "unknown operation 'explode': use one of acknowledge, close"),

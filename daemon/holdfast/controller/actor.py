@@ -80,6 +80,7 @@ def look_again(book: Book, intent: Intent) -> Look:
     return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
 
 
+HEARD_AGAIN = "the node was heard again meanwhile"
 BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided anew", retryable=True)
 
 
@@ -97,7 +98,7 @@ def outlived(book: Book, intent: Intent) -> str:
     if intent.state is not IntentState.PLANNED or incident is None:
         return ""
     if _of_the_dead(action) and not incident.dead:
-        return "the node was heard again meanwhile"
+        return HEARD_AGAIN
     if not ends:
         return ""
     if incident.acknowledged:
@@ -154,7 +155,10 @@ class Actor:
                 continue
             ended = outlived(book, intent)
             if ended:
-                self._settle(intent, lease.fence, Outcome(IntentState.REFUSED, ended))
+                # One that was heard again may die yet; the other ends are for good.
+                again = ended == HEARD_AGAIN
+                state = IntentState.FAILED if again else IntentState.REFUSED
+                self._settle(intent, lease.fence, Outcome(state, ended, retryable=again))
                 continue
             look = look_again(book, intent)
             if look is Look.ANEW:

@@ -63,7 +63,8 @@ def _stop_ordered(world: World, recovery: Recovery) -> bool:
     down = f"SetDown/{incident.node}" if incident is not None and recovery.via_down else None
     steps = (f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}", down)
     attempts = [i for step in steps if step for i in world.book.attempts(recovery.incident_id, step)]
-    return any(not i.settled or i.state is IntentState.DONE for i in attempts)
+    # A DOWN from before this recovery stopped an earlier run.
+    return any(not i.settled or (i.state is IntentState.DONE and i.planned_at >= recovery.created_at) for i in attempts)
 
 
 def _next_run_started(recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:

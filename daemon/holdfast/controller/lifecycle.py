@@ -26,9 +26,6 @@ def follow_incidents(world: World) -> Change:
     events: list[Event] = []
     for incident in world.book.open_incidents():
         after, seen = _follow(world, view, incident)
-        if after.state is _S.CLOSED and (left := replacement.leftovers(world, incident, ended=True)):
-            # A closed incident is forgotten one day; nobody would terminate what it launched.
-            after, seen = _given_back(world, incident, left)
         if after == incident:
             continue
         if after.state is not incident.state:
@@ -120,7 +117,7 @@ def _begun(world: World, incident: Incident) -> bool:
 def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
     node = view.nodes[incident.node]
     if not node.out_of_service:
-        return replace(incident, state=_S.CLOSED, note="somebody put the node back into service: theirs now"), []
+        return _put_back(incident)
     if facts.died_while_drained(view, incident):
         if not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
             return _heard_again(world, incident)
@@ -139,13 +136,10 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
             return replace(incident, note="collecting evidence"), []
 
 
-def _given_back(world: World, incident: Incident, left: tuple[str, ...]) -> Step:
-    """It stays open, its last attempt over, until what was launched in vain is terminated."""
-    still_at_it = left != replacement.leftovers(world, incident, ended=False)
-    attempt = incident.repair_attempt + (1 if still_at_it else 0)
-    return replace(
-        incident, note=f"waits for the end of {', '.join(left)}, launched in vain", repair_attempt=attempt
-    ), []
+def _put_back(incident: Incident) -> Step:
+    """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
+    one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
+    return replace(incident, state=_S.CLOSED, note="somebody put the node back into service: theirs now"), []
 
 
 def _taken_over(incident: Incident, node: Node) -> Step:
@@ -155,6 +149,8 @@ def _taken_over(incident: Incident, node: Node) -> Step:
 
 
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Step:
+    if not view.nodes[incident.node].out_of_service:
+        return _put_back(incident)
     if facts.drained_by(view.nodes[incident.node]) == "foreign":
         return _taken_over(incident, view.nodes[incident.node])
     new = replacement.new_instance(world, incident)
@@ -179,9 +175,7 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
         event = Event(at, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
         return replace(incident, state=_S.CLOSED, note="repaired, validated, back in service"), [event]
     if undrain is None and not view.nodes[incident.node].out_of_service:
-        note = "somebody put the node back before it was validated"
-        attempt = incident.repair_attempt + 1
-        return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=attempt, note=note), []
+        return _put_back(incident)
     if facts.drained_by(view.nodes[incident.node]) == "foreign":
         return _taken_over(incident, view.nodes[incident.node])
     ended = facts.last(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))

@@ -121,7 +121,7 @@ class Book:
     recoveries: Mapping[str, Recovery] = field(default_factory=dict)
     """Not final ones, and final ones within the memory window."""
     intents: Mapping[str, Intent] = field(default_factory=dict)
-    """Of open incidents, and all of the last hour (the brakes count them)."""
+    """Of open incidents, all of the last hour (the brakes count them), launches and terminations of a week."""
     marks: Mapping[str, NodeMark] = field(default_factory=dict)
     nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
     checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)

@@ -46,9 +46,10 @@ TRANSITIONS: tuple[tuple[IncidentState, IncidentState, str], ...] = (
     (_S.CONTAINED, _S.CLOSED, "an operator took the node over"),
     (_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard"),
     (_S.REPAIRING, _S.AWAITING_HUMAN, "the rung failed for good"),
+    (_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
     (_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
     (_S.VALIDATING, _S.AWAITING_HUMAN, "validation failed and no rung is left"),
-    (_S.VALIDATING, _S.CLOSED, "validated and back in service"),
+    (_S.VALIDATING, _S.CLOSED, "validated and back in service, or put back by an operator"),
     (_S.AWAITING_HUMAN, _S.REPAIRING, "a human told Holdfast to go on"),
     (_S.AWAITING_HUMAN, _S.CLOSED, "a human put the node back into service or closed the incident"),
 )

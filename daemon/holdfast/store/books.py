@@ -25,6 +25,9 @@ RECOVERY_MEMORY = timedelta(hours=24)
 """The window in which a job itself becomes the suspect."""
 INTENT_MEMORY = timedelta(minutes=60)
 """The longer window of the brakes."""
+MACHINE_MEMORY = timedelta(days=7)
+"""Launches and terminations: the cap of a day, and machines launched in vain that outlive their incident."""
+MACHINE_KINDS = ("Launch", "Terminate")
 FINDING_MEMORY = timedelta(days=7)
 CHECKPOINT_MEMORY = timedelta(days=7)
 """A job that said nothing for longer counts as forgotten."""
@@ -105,6 +108,7 @@ def _intents(connection: Connection, now: datetime) -> list[RowMapping]:
         of_recovery,
         select(i.document).where(~i.settled),
         select(i.document).where(i.planned_at >= now - INTENT_MEMORY),
+        select(i.document).where(i.kind.in_(MACHINE_KINDS), i.planned_at >= now - MACHINE_MEMORY),
     )
 
 

@@ -124,6 +124,7 @@ intents = Table(
     Index("intents_unsettled", "node", "kind", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
     Index("intents_incident", "incident_id"),
     Index("intents_planned_at", "planned_at"),
+    Index("intents_kind", "kind", "planned_at"),
 )
 
 marks = Table(

@@ -88,9 +88,9 @@ class SimSlurm:
         self.undrained: list[Undrained] = []
         self.calls: list[tuple[str, str]] = []
         self.taken_out: list[tuple[float, str]] = []
-        self.drained: list[tuple[float, str]] = []
-        """Without those set DOWN: a dead node's jobs have lost it already, so no drain budget holds its DOWN."""
         """When (seconds) which node was drained or set DOWN through the port."""
+        self.drained: list[tuple[float, str, str]] = []
+        """With the reason, and without those set DOWN: a dead node's jobs have lost it already, so no drain budget holds its DOWN."""
         self.requeued: Counter[tuple[int, int]] = Counter()
         """How often a run (job id, Restarts) was requeued through the port."""
         self.on_requeue: Callable[[SimJob], None] = lambda _job: None
@@ -355,7 +355,7 @@ class SimSlurm:
     def drain(self, node: str, reason: str) -> None:
         found = self._node("drain", node)
         self.taken_out.append((self._clock.elapsed_s, node))
-        self.drained.append((self._clock.elapsed_s, node))
+        self.drained.append((self._clock.elapsed_s, node, reason))
         found.drain, found.reason, found.user, found.time = True, reason, "root", self._second()
 
     def undrain(self, node: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.model.incident import Incident, IncidentState, Recovery, legal
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, Lease, Operation, Outcome
-from holdfast.store.books import INCIDENT_MEMORY, INTENT_MEMORY, RECOVERY_MEMORY
+from holdfast.store import books
 from holdfast.store.checkpoints import Kept, state
 from holdfast.store.reports import identity
 
@@ -150,7 +150,7 @@ class MemoryStore:
         incidents = {
             i.id: i
             for i in self._incidents.values()
-            if i.open or (i.closed_at is not None and i.closed_at >= now - INCIDENT_MEMORY)
+            if i.open or (i.closed_at is not None and i.closed_at >= now - books.INCIDENT_MEMORY)
         }
         opened = {i.id for i in incidents.values() if i.open}
         findings = {
@@ -160,10 +160,11 @@ class MemoryStore:
         }
         recoveries = {r.id: r for r in self._recoveries.values() if self._remembered(r, opened, now)}
         alive = opened | {r.incident_id for r in self._recoveries.values() if not r.final}
+        memory = dict.fromkeys(books.MACHINE_KINDS, books.MACHINE_MEMORY)
         intents = {
             i.key: i
             for i in self._intents.values()
-            if i.incident_id in alive or not i.settled or i.planned_at >= now - INTENT_MEMORY
+            if i.incident_id in alive or not i.settled or i.planned_at >= now - memory.get(i.kind, books.INTENT_MEMORY)
         }
         checkpoints: dict[int, dict[str, CheckpointRecord]] = {}
         for (job_id, node), kept in self._checkpoints.items():
@@ -183,7 +184,7 @@ class MemoryStore:
 
     def _remembered(self, recovery: Recovery, opened: set[str], now: datetime) -> bool:
         since = self._final_at.get(recovery.id)
-        return since is None or since >= now - RECOVERY_MEMORY or recovery.incident_id in opened
+        return since is None or since >= now - books.RECOVERY_MEMORY or recovery.incident_id in opened
 
     def commit(self, change: Change, fence: int) -> None:
         self._fence(fence)
@@ -369,8 +370,7 @@ class MemoryStore:
         limit: int = 10_000,
     ) -> tuple[Event, ...]:
         found = [e for e in self._events if e.id > after_id and incident_id in (None, e.incident_id)]
-        found = [e for e in found if (since is None or e.at >= since) and (not kinds or e.kind in kinds)]
-        return tuple(found[:limit])
+        return tuple([e for e in found if (since is None or e.at >= since) and (not kinds or e.kind in kinds)][:limit])
 
     def recoveries(
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None

@@ -60,9 +60,10 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
     node = view.nodes[incident.node]
     step = f"SetDown/{incident.node}"
-    if (node.down and facts.drained_by(node) != "slurm") or not facts.may_try(
-        world, world.book.attempts(incident.id, step)
-    ):
+    by = facts.drained_by(node)
+    if by == "foreign" or (by == "ours" and node.down):
+        return []
+    if not facts.may_try(world, world.book.attempts(incident.id, step)):
         return []
     if fencing.unfenced_jobs(world, view, incident):
         return []

@@ -86,7 +86,7 @@ class _Plan:
             if failed or incident.dead or not self._lost_another(incident, job):
                 self._begin(incident, job, known, failed=failed)
         elif known.phase is RecoveryPhase.STOPPING:
-            self._stop_again(known, job, failed=failed)
+            self._stop_again(cause, known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
             self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
         elif known.phase in _TOLD:
@@ -127,9 +127,8 @@ class _Plan:
             text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
             return
-        if incident.dead and not failed and job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
-            note = f"waits until {incident.node} is confirmed off: its old run could still write"
-            self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, note=note)
+        if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)):
+            self._wait(recovery, note)
             return
         refusal = budget.refuses(self.world, incident, recovery)
         if refusal:
@@ -138,6 +137,20 @@ class _Plan:
         self._stop(
             incident, job, replace(recovery, consent=ground, via_down=incident.dead and not failed), failed=failed
         )
+
+    def _keeps_it_waiting(self, incident: Incident, job: Job) -> str:
+        """Why its dead node may not be set DOWN now; empty: it may."""
+        if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
+            return f"waits until {incident.node} is confirmed off: its old run could still write"
+        node = self.view.nodes[incident.node]
+        if facts.drained_by(node) == "foreign" and not node.down:
+            return (
+                f"waits until {incident.node} is DOWN: {node.reason_user or 'somebody'} took it out ({node.reason!r})"
+            )
+        return ""
+
+    def _wait(self, recovery: Recovery, note: str) -> None:
+        self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=note)
 
     def _leave(self, incident: Incident, job: Job, recovery: Recovery, phase: RecoveryPhase, text: str) -> None:
         if recovery.phase is phase:
@@ -214,11 +227,14 @@ class _Plan:
             action = PromoteSpare(spare, hold)
             self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=20))
 
-    def _stop_again(self, known: Recovery, job: Job, *, failed: bool) -> None:
+    def _stop_again(self, cause: Incident | None, known: Recovery, job: Job, *, failed: bool) -> None:
         """Until it is requeued: what Slurm did not take (it may have been away) is ordered again, the hold first.
 
         A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
         recovery = replace(known, via_down=known.via_down and not failed)
+        if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)):
+            self._wait(recovery, note)  # somebody took the node out in between
+            return
         if recovery != known:
             self.recoveries[recovery.id] = recovery
         self._hold_again(recovery)
