@@ -330,3 +330,23 @@ def test_a_whole_node_from_run_to_run(whole: Host, capsys: pytest.CaptureFixture
     code, said = reason()
     assert code == 2
     assert said.endswith("(and 1 more)\n")
+
+
+@pytest.mark.slow
+def test_learn_adds_a_run_to_the_baseline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    host.install(tmp_path)
+    table = {
+        "state_dir": "state",
+        "sysfs_path": "sys",
+        "instance_type": "p5.48xlarge",
+        "host": {"proc": str(tmp_path / "host" / "proc")},
+        "active": {"device": "plain", "seconds": 0.1},
+    }
+    (tmp_path / "agent.toml").write_text(tomli_w.dumps(table))
+    for runs in (1, 2):
+        assert main(["learn", "--active", "--config", str(tmp_path / "agent.toml")]) == 0
+        said = capsys.readouterr().out
+        assert f"({runs} runs; 3 are needed)" in said
+        assert "stays as it is" in said or runs == 1
+    figures = json.loads((tmp_path / "state" / "baseline.json").read_text())["types"]["p5.48xlarge"]
+    assert {len(row["values"]) for row in figures.values()} == {2}

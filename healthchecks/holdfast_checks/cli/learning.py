@@ -40,7 +40,10 @@ def _learn_manifest(context: Context, path: Path, *, force: bool, more: bool) ->
     try:
         manifest = learn_manifest(context)
     except NotGathered as error:
-        raise ValueError(str(error)) from error
+        if not more:
+            raise ValueError(f"no manifest: {error}") from error
+        say(f"no manifest: {error}")
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     save_manifest(manifest, path)
     for line in _shown(manifest):
