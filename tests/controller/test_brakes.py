@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode
 from support.simulated import Site
@@ -127,14 +129,15 @@ def test_a_pause_also_stops_what_was_planned_before_it() -> None:
     assert job.restarts == 1
 
 
-def test_a_brake_that_trips_between_plan_and_step_still_holds_the_step() -> None:
+@pytest.mark.parametrize("apart_s", [0.0, 0.01])
+def test_a_brake_that_trips_between_plan_and_step_still_holds_the_step(apart_s: float) -> None:
     site = Site(16)
     jobs = _running(site, 16)
     site.fault("n1")
     site.turn()
     for n in range(1, 8):
         site.fault(f"n{n + 1}")
-    site.clock.advance(0.01)
+    site.clock.advance(apart_s)
     site.turn()
     site.run(5)
     assert _drained(site) == set()

@@ -73,7 +73,8 @@ def look_again(book: Book, intent: Intent) -> Look:
     if book.paused is not None:
         return Look.WAIT
     tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
-    if tripped is None or intent.planned_at >= tripped or not isinstance(intent.action, _BRAKED):
+    # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
+    if tripped is None or intent.planned_at > tripped or not isinstance(intent.action, _BRAKED):
         return Look.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
         return Look.GO
