@@ -1,15 +1,16 @@
 """Anything may happen at any time, in any order: what must hold all the same.
 
-The real loop, turn and actor over a simulated site. A fast profile runs always; ``-m soak`` runs a longer one with a seed that it
-prints."""
+The real loop, turn and actor over a simulated site. A fast profile runs always; ``-m soak`` runs a longer one with the seed of
+``./dev soak SEED``, or one that it prints."""
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import invariant, run_state_machine_as_test
 
 from support.simulated.anything import Anything
 
@@ -30,12 +31,26 @@ def test_whatever_happens() -> None:
     run_state_machine_as_test(Anything, settings=fast)
 
 
+class Counted(Anything):
+    """Counts what was tried."""
+
+    examples = 0
+    steps = 0
+
+    @invariant()
+    def promises(self) -> None:
+        type(self).steps += 1
+        super().promises()
+
+    def teardown(self) -> None:
+        type(self).examples += 1
+        super().teardown()
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_whatever_happens_for_long(capsys: pytest.CaptureFixture[str]) -> None:
-    number = random.randrange(2**32)
-    with capsys.disabled():
-        print(f"\nseed {number}")  # noqa: T201 - whoever reads a failure needs it
+    number = int(os.environ.get("HOLDFAST_SOAK_SEED") or random.randrange(2**32))
     long = settings(
         max_examples=3000,
         stateful_step_count=60,
@@ -44,4 +59,8 @@ def test_whatever_happens_for_long(capsys: pytest.CaptureFixture[str]) -> None:
         suppress_health_check=_QUIET,
         print_blob=True,
     )
-    run_state_machine_as_test(seed(number)(Anything), settings=long)
+    try:
+        run_state_machine_as_test(seed(number)(Counted), settings=long)
+    finally:
+        with capsys.disabled():  # whoever reads a failure needs it
+            print(f"\nseed {number}: {Counted.examples} examples, {Counted.steps} steps")  # noqa: T201
