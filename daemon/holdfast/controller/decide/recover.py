@@ -127,6 +127,8 @@ class _Plan:
             text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
             return
+        # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
+        recovery = replace(recovery, incident_id=incident.id)
         if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)):
             self._wait(recovery, note)
             return
