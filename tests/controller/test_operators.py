@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.model.cluster import Reservation
+from holdfast.model.errors import NotPermitted
 from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.policy import Mode
 from support.simulated import Site
+from support.simulated.site import POLICY
 
 _S = IncidentState
 
@@ -163,3 +168,30 @@ def test_a_hold_made_again_under_the_same_name_is_dropped_again() -> None:
         site.slurm.reservations[held.name] = held
         site.run(3)
         assert site.slurm.reservations == {}
+
+
+def test_a_hold_that_slurm_does_not_let_go_for_hours_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Early attempts are forgotten after an hour; the next one is still a step of its own."""
+    site = Site(2)
+    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), start_time=site.clock.now())
+    site.slurm.reservations[held.name] = held
+    plain = site.slurm.delete_reservation
+
+    def refuses(name: str) -> None:
+        raise NotPermitted(f"no permission for {name}")
+
+    monkeypatch.setattr(site.slurm, "delete_reservation", refuses)
+    site.run(3 * 3600, step_s=30)
+    monkeypatch.setattr(site.slurm, "delete_reservation", plain)
+    site.run(600, step_s=30)
+    assert site.slurm.reservations == {}
+
+
+def test_a_hold_of_nobody_does_not_stop_the_loop_in_observe_mode_either() -> None:
+    """What would have been done is recorded once; forgotten after an hour, it is recorded again."""
+    site = Site(2, policy=replace(POLICY, mode=Mode.OBSERVE))
+    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), start_time=site.clock.now())
+    site.slurm.reservations[held.name] = held
+    site.run(3 * 3600, step_s=30)
+    assert site.slurm.reservations == {held.name: held}
+    assert 2 <= len([i for i in site.store.intents() if i.kind == "DropHold"]) <= 5

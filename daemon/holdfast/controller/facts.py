@@ -166,6 +166,12 @@ def may_try(world: World, attempts: tuple[Intent, ...], *, first_s: float | None
     return latest.finished_at is None or world.now - latest.finished_at >= timedelta(seconds=pause_s)
 
 
+def hour(world: World) -> int:
+    """Part of the name of a step that may come after its incident was closed: of such a one the store remembers an hour's intents, and
+    an attempt of another hour is a step of its own."""
+    return int(world.now.timestamp()) // 3600
+
+
 def failed_for_good(attempts: tuple[Intent, ...]) -> Intent | None:
     """The last attempt of a step, if it failed in a way that repeating cannot mend."""
     latest = last(attempts)

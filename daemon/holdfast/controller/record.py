@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from holdfast.controller import facts
 from holdfast.controller.decide import Decision
 from holdfast.controller.guard import Guarded
 from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
@@ -53,7 +54,10 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
 
 
 def _key(world: World, proposal: Proposal) -> str:
-    return f"{proposal.incident_id}/{proposal.step}/{len(world.book.attempts(proposal.incident_id, proposal.step)) + 1}"
+    """The attempt's number follows the last one's: the first ones may be forgotten while the last are not."""
+    latest = facts.last(world.book.attempts(proposal.incident_id, proposal.step))
+    number = int(latest.key.rsplit("/", 1)[1]) + 1 if latest is not None else 1
+    return f"{proposal.incident_id}/{proposal.step}/{number}"
 
 
 def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:

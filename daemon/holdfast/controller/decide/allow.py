@@ -55,9 +55,7 @@ def _queued(view: ClusterView, recovery: Recovery) -> Job | None:
 
 def _allow(world: World, recovery: Recovery, job: Job, nodes: tuple[str, ...]) -> list[Proposal]:
     version = zlib.crc32(",".join(nodes).encode())
-    # The incident may be closed, and its intents are forgotten after an hour: an attempt of another hour is a step of its own.
-    hour = int(world.now.timestamp()) // 3600
-    step = f"AllowNodes/{job.key.job_id}r{job.restarts}.{version:08x}.{hour}"
+    step = f"AllowNodes/{job.key.job_id}r{job.restarts}.{version:08x}.{facts.hour(world)}"
     if not facts.may_try(world, world.book.attempts(recovery.incident_id, step)):
         return []
     reason = f"{','.join(nodes)} serves again: job {job.key} need not be kept off it"

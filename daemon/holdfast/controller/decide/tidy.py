@@ -36,7 +36,7 @@ def _holds(world: World, view: ClusterView) -> list[Proposal]:
         match = _HOLD.match(name)
         if match is None or name in needed:
             continue
-        step = f"DropHold/{name}"
+        step = f"DropHold/{name}.{facts.hour(world)}"
         attempts = world.book.attempts(match.group(1), step)
         if facts.may_try(world, attempts) or _came_back(view, attempts):
             proposals.append(
