@@ -14,6 +14,8 @@ from holdfast.agent import verbs
 from holdfast.agent.orders import Done, Order
 from holdfast.agent.processes import SlurmNode, Stepd, start_ticks
 
+pytestmark = pytest.mark.slow
+
 WITH_TASK = "sleep 0.6 & wait; exec sleep 60"
 """A task that ends soon, in a step that then waits for somebody's word."""
 BUSY = "sleep 60 & wait"

@@ -18,6 +18,8 @@ from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, start_tick
 from holdfast.agent.stuckjob import JobSeen, NodeSeen, end_stuck_job, job_seen, node_seen
 from holdfast.model.errors import Rejected, Unavailable
 
+pytestmark = pytest.mark.slow
+
 DRAINED = (
     "NodeName=n2 Arch=x86_64 State=IDLE+COMPLETING+DRAIN ThreadsPerCore=1"
     " Reason=holdfast[1m7x4r7qdyd0]: xid [root@2026-11-20T18:42:04]\n"

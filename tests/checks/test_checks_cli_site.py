@@ -24,6 +24,8 @@ from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.settings import Settings
 from support.emulated_nvml import library
 
+pytestmark = pytest.mark.slow
+
 BOOT = "boot-1"
 
 

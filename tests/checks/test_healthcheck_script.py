@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "slurm-plugins" / "healthcheck.sh"
 FOUND = "gpu.count lost GPU-1: fell off the bus"
 

@@ -18,6 +18,8 @@ from holdfast.slurm.pyslurm_client import PyslurmClient
 from holdfast.slurm.pyslurm_twin import installed_version
 from holdfast.slurm.pyslurm_worker import Verbs, serve
 
+pytestmark = pytest.mark.slow
+
 
 class FakeError(Exception):
     """In place of pyslurm.PyslurmError and its RPCError."""
