@@ -15,6 +15,7 @@ from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
+COMMAND = '[provider]\nkind = "command"\ncommand = ["/opt/site/machines", "--site", "a"]\n'
 
 
 def write(folder: Path, text: str) -> Path:
@@ -97,6 +98,13 @@ def test_ec2(tmp_path: Path) -> None:
     assert settings.policy.repair.provider == "ec2"
 
 
+def test_command(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, COMMAND + "deadline_s = 90\n[cluster]\nname = 'c'\n"))
+    assert settings.command is not None
+    assert dataclasses.astuple(settings.command) == ("c", ("/opt/site/machines", "--site", "a"), 90.0)
+    assert (settings.ec2, settings.policy.repair.provider) == (None, "command")
+
+
 class TestProfile:
     def test_changes_only_what_it_names_and_says_so(self, tmp_path: Path) -> None:
         settings = load(write(tmp_path, 'profile = "practice"\n'))
@@ -135,8 +143,32 @@ BAD: list[tuple[str, str, str]] = [
     ("a name may be anywhere", "[server]\nhost = 'head.example.org'\n", "is not loopback and TLS is not set"),
     ("half of TLS", "[server]\ntls_cert = 'a.pem'\n", "tls_cert and tls_key belong together"),
     ("TLS without files", "[server]\ntls_cert = 'a.pem'\ntls_key = 'b.pem'\n", "server.tls_cert: there is no file"),
-    ("provider", "[provider]\nkind = 'ecs'\n", "provider.kind: 'ecs' is none of none, ec2; did you mean 'ec2'?"),
+    (
+        "provider",
+        "[provider]\nkind = 'ecs'\n",
+        "provider.kind: 'ecs' is none of none, ec2, command; did you mean 'ec2'?",
+    ),
     ("settings of no provider", "[provider]\nregion = 'x'\n", "provider.region has no meaning with kind = 'none'"),
+    (
+        "settings of another provider",
+        EC2 + "deadline_s = 5\n",
+        "has no meaning with kind = 'ec2'; it needs kind = 'command'",
+    ),
+    (
+        "no such key of any provider",
+        "[provider]\nregoin = 'x'\n",
+        "provider: unknown key 'regoin'; did you mean 'region'?",
+    ),
+    ("no command", "[provider]\nkind = 'command'\n", "provider: missing key 'command'"),
+    ("empty command", "[provider]\nkind = 'command'\ncommand = []\n", "provider command: command is empty"),
+    ("a command by name", "[provider]\nkind = 'command'\ncommand = ['site.sh']\n", "'site.sh' is not an absolute path"),
+    (
+        "command is no list",
+        "[provider]\nkind = 'command'\ncommand = '/x'\n",
+        "provider: command: expected a list, found '/x'",
+    ),
+    ("patience without end", COMMAND + "deadline_s = 3600\n", "deadline_s is 3600, not between 1 and 600"),
+    ("command key", COMMAND + "deadlin_s = 3\n", "provider: unknown key 'deadlin_s'; did you mean 'deadline_s'?"),
     ("ec2 without a cluster", EC2.replace('name = "c"', ""), "provider ec2 needs cluster.name"),
     ("ec2 without a template", EC2.replace('launch_template = "gpu"', ""), "provider: missing key 'launch_template'"),
     ("ec2 key", EC2 + "regoin = 'x'\n", "provider: unknown key 'regoin'; did you mean 'region'?"),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import boto3
@@ -14,11 +18,13 @@ from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.seed import TEMPLATE, seed
 from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.settings import Ec2Settings
+from holdfast.providers.settings import CommandSettings, Ec2Settings
 
 SESSION = boto3.session.Session()
 """Shared for speed: a further client of the same session takes 6 ms instead of 0.1 s."""
 NUMBERS = itertools.count(1)
+HERE = Path(__file__).parent
+IPMI = HERE.parents[1] / "docs" / "examples" / "provider-ipmi.sh"
 OpenEc2 = Callable[..., Ec2Provider]
 
 
@@ -68,3 +74,54 @@ def open_ec2_provider(aws: EmulatorControl, cluster: str) -> OpenEc2:
         return Ec2Provider(Ec2Settings(**given | changes), session=SESSION)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def site_module() -> ModuleType:
+    """``site_script.py`` as a module: the site behind it can be made and looked at."""
+    spec = importlib.util.spec_from_file_location("holdfast_site_script", HERE / "site_script.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass(frozen=True, slots=True)
+class Bmcs:
+    """BMCs in a folder, ``bmc1`` of n1 and ``bmc10`` of n10, behind the shipped example script and a fake ``ipmitool``."""
+
+    folder: Path
+    settings: CommandSettings
+
+    def set(self, bmc: str, state: str) -> None:
+        """``on``, ``off``, or the line with which ipmitool fails."""
+        (self.folder / bmc).write_text(f"{state}\n", encoding="utf-8")
+
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.fixture
+def bmcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bmcs:
+    for name in ("bin", "bmcs", "state"):
+        (tmp_path / name).mkdir()
+    shutil.copy(HERE / "fake_ipmitool.sh", tmp_path / "bin" / "ipmitool")
+    (tmp_path / "hosts").write_text(
+        "# node bmc asset\nn1 bmc1 asset-1\n\nn10 bmc10 asset-10 # spare\nn3 bmc3 # no tag\n"
+    )
+    (tmp_path / "password").write_text("secret\n")
+    env = {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "FAKE_BMCS": str(tmp_path / "bmcs"),
+        "HOLDFAST_IPMI_HOSTS": str(tmp_path / "hosts"),
+        "HOLDFAST_IPMI_PASSWORD_FILE": str(tmp_path / "password"),
+        "HOLDFAST_IPMI_STATE": str(tmp_path / "state"),
+    }
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    made = Bmcs(tmp_path / "bmcs", CommandSettings("c", (str(IPMI),)))
+    (made.folder / "calls").touch()
+    for bmc in ("bmc1", "bmc3", "bmc10"):
+        made.set(bmc, "on")
+    return made

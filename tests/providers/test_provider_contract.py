@@ -1,11 +1,16 @@
-"""What every provider promises, run against each one for what it says it ``can``. EC2 over real HTTP."""
+"""What every provider promises, run against each one for what it says it ``can``. EC2 over real HTTP, scripts as processes.
+
+A new provider is one line in ``WORLDS``."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
+from pathlib import Path
+from typing import Any, Protocol, cast
 
 import pytest
 
@@ -13,11 +18,16 @@ from holdfast.model.errors import NotFound, Rejected
 from holdfast.ports import Instance, Provider
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.seed import seed
-from holdfast.providers import PROVIDERS, open_provider
+from holdfast.providers import PROVIDERS, CommandSettings, open_provider
 
-REPLACING = ["ec2"]
-ALL = [pytest.param(name, marks=pytest.mark.aws if name in REPLACING else ()) for name in PROVIDERS]
+HERE = Path(__file__).parent
 UNKNOWN_ID = "i-0123456789abcdef0"
+
+
+class ReplacesInPlace(Provider, Protocol):
+    """A provider that exchanges the machine behind a node's name without a second one beside it."""
+
+    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,44 +37,120 @@ class World:
     provider: Provider
     restart: Callable[[], Provider]
     """The same provider as a process started again would have it."""
-    serving: Mapping[str, str]
+    serving: Mapping[str, str] = field(default_factory=dict)
     """Node → id of the machine that serves it."""
-    launched: Callable[[], int]
-    """Machines really launched since the test began, counted outside the provider."""
-    terminated: Callable[[], int]
+    launched: Callable[[], int] = lambda: 0
+    """Machines really launched or replaced since the test began, counted outside the provider."""
+    terminated: Callable[[], int] = lambda: 0
+    rebooted: Callable[[], int] = lambda: 0
 
 
-def open_world(name: str, request: pytest.FixtureRequest) -> World:
-    if name == "none":
-        none = open_provider("none")
-        return World(none, lambda: open_provider("none"), {}, lambda: 0, lambda: 0)
+def open_none(_: pytest.FixtureRequest) -> World:
+    return World(open_provider("none"), lambda: open_provider("none"))
+
+
+def open_ec2(request: pytest.FixtureRequest) -> World:
     aws: EmulatorControl = request.getfixturevalue("aws")
     make = request.getfixturevalue("open_ec2_provider")
     ids = seed(aws.endpoint, request.getfixturevalue("cluster"), ["n1", "n10"])
     since = aws.last_call()
-    return World(
-        make(),
-        make,
-        ids,
-        lambda: len(aws.effects("RunInstances", since)),
-        lambda: len(aws.effects("TerminateInstances", since)),
-    )
+
+    def count(action: str) -> Callable[[], int]:
+        return lambda: len(aws.effects(action, since))
+
+    return World(make(), make, ids, count("RunInstances"), count("TerminateInstances"), count("RebootInstances"))
 
 
-@pytest.fixture(params=ALL)
-def world(request: pytest.FixtureRequest) -> World:
-    return open_world(request.param, request)
+def open_site(request: pytest.FixtureRequest, mode: str) -> World:
+    """The provider ``command`` over a site's script."""
+    site: Any = request.getfixturevalue("site_module")
+    file: Path = request.getfixturevalue("tmp_path") / "site.json"
+    ids = {"n1": "rack1-u1", "n10": "rack1-u10"}
+    site.new_site(file, ids)
+    command = (sys.executable, "-I", "-S", str(HERE / "site_script.py"), str(file), mode)
+
+    def make() -> Provider:
+        return open_provider("command", command=CommandSettings("c", command))
+
+    def count(*verbs: str) -> Callable[[], int]:
+        return lambda: sum(len(site.effects(file, verb)) for verb in verbs)
+
+    return World(make(), make, ids, count("launch", "replace"), count("terminate"), count("reboot"))
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.aws) for name in REPLACING])
-def replacing(request: pytest.FixtureRequest) -> World:
-    """The providers that say that they can replace."""
-    return open_world(request.param, request)
+def open_ipmi(request: pytest.FixtureRequest) -> World:
+    """The provider ``command`` over the shipped example for BMCs."""
+    bmcs = request.getfixturevalue("bmcs")
+
+    def make() -> Provider:
+        return open_provider("command", command=bmcs.settings)
+
+    def cycles() -> int:
+        return sum(call.endswith("power cycle") for call in bmcs.calls())
+
+    return World(make(), make, {"n1": "asset-1", "n10": "asset-10"}, rebooted=cycles)
 
 
-@pytest.fixture(params=sorted(set(PROVIDERS) - set(REPLACING)))
-def helpless(request: pytest.FixtureRequest) -> World:
-    return open_world(request.param, request)
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How a world is opened, and what its provider must be able to do there."""
+
+    open: Callable[[pytest.FixtureRequest], World]
+    does: frozenset[str]
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+def does(*what: str) -> frozenset[str]:
+    return frozenset(what)
+
+
+SLOW = (pytest.mark.slow,)
+WORLDS = {
+    "none": Opening(open_none, does()),
+    "ec2": Opening(open_ec2, does("status", "reboot", "launch first"), (pytest.mark.aws,)),
+    "command, launch first": Opening(
+        lambda request: open_site(request, "launch"), does("status", "reboot", "launch first"), SLOW
+    ),
+    "command, in place": Opening(
+        lambda request: open_site(request, "in-place"), does("status", "reboot", "in place"), SLOW
+    ),
+    "command, ipmi": Opening(open_ipmi, does("status", "reboot"), SLOW),
+}
+
+
+def that_do(what: str) -> list[Any]:
+    return [pytest.param(name, marks=one.marks) for name, one in WORLDS.items() if not what or what in one.does]
+
+
+def that_lack(what: str) -> list[Any]:
+    return [pytest.param(name, marks=one.marks) for name, one in WORLDS.items() if what not in one.does]
+
+
+@pytest.fixture(params=that_do(""))
+def opening(request: pytest.FixtureRequest) -> Opening:
+    return WORLDS[request.param]
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, opening: Opening) -> World:
+    return opening.open(request)
+
+
+def _opened(request: pytest.FixtureRequest) -> World:
+    return WORLDS[request.param].open(request)
+
+
+serving = pytest.fixture(_opened, params=that_do("status"), name="serving")
+"""The providers that show the machines of nodes."""
+rebooting = pytest.fixture(_opened, params=that_do("reboot"), name="rebooting")
+replacing = pytest.fixture(_opened, params=that_do("launch first"), name="replacing")
+in_place = pytest.fixture(_opened, params=that_do("in place"), name="in_place")
+helpless = pytest.fixture(_opened, params=that_lack("launch first"), name="helpless")
+rebootless = pytest.fixture(_opened, params=that_lack("reboot"), name="rebootless")
+
+
+def test_every_provider_is_here() -> None:
+    assert {name.partition(",")[0] for name in WORLDS} == set(PROVIDERS)
 
 
 def await_state(provider: Provider, instance_id: str, state: str) -> Instance:
@@ -75,20 +161,25 @@ def await_state(provider: Provider, instance_id: str, state: str) -> Instance:
     return seen
 
 
-def test_what_it_can_is_what_is_tested_here(world: World) -> None:
+def test_what_it_can_is_what_is_tested_here(opening: Opening, world: World) -> None:
     can = world.provider.can
-    assert can.replace is (world.provider.name in REPLACING)
-    assert can.reboot is can.replace
+    said = {"status": can.status, "reboot": can.reboot, "launch first": can.replace and can.launch_first}
+    assert {what for what, true in said.items() if true} == opening.does - {"in place"}
+    assert can.replace is can.launch_first
 
 
 def test_verbs_it_cannot_do_are_rejected(helpless: World) -> None:
-    world = helpless
     with pytest.raises(Rejected):
-        world.provider.launch("n1", incident="inc", token="t")
+        helpless.provider.launch("n1", incident="inc", token="t")
     with pytest.raises(Rejected):
-        world.provider.terminate(UNKNOWN_ID)
+        helpless.provider.assign(UNKNOWN_ID, "n1")
     with pytest.raises(Rejected):
-        world.provider.reboot(UNKNOWN_ID)
+        helpless.provider.terminate(UNKNOWN_ID)
+
+
+def test_a_reboot_it_cannot_do_is_rejected(rebootless: World) -> None:
+    with pytest.raises(Rejected):
+        rebootless.provider.reboot(UNKNOWN_ID)
 
 
 def test_unknown_machine_is_not_found(world: World) -> None:
@@ -104,10 +195,17 @@ def test_unknown_token_launched_nothing(world: World) -> None:
     assert world.provider.find_launched("never-used") is None
 
 
-def test_node_is_served_by_its_own_machine(replacing: World) -> None:
+def test_node_is_served_by_its_own_machine(serving: World) -> None:
+    found = serving.provider.instance_of("n1")
+    assert found is not None
+    assert (found.instance_id, found.node, found.state) == (serving.serving["n1"], "n1", "running")
+    asked = serving.provider.instance(found.instance_id)
+    assert (asked.instance_id, asked.node, asked.state) == (found.instance_id, "n1", "running")
+
+
+def test_machine_has_an_address_and_an_age(replacing: World) -> None:
     found = replacing.provider.instance_of("n1")
     assert found is not None
-    assert (found.instance_id, found.node, found.state) == (replacing.serving["n1"], "n1", "running")
     assert found.address
     assert found.launched_at is not None
     assert found.launched_at.tzinfo is UTC
@@ -194,6 +292,45 @@ def test_new_machine_becomes_running_then_healthy(replacing: World) -> None:
         time.sleep(0.05)
 
 
-def test_reboot_keeps_the_machine(replacing: World) -> None:
-    replacing.provider.reboot(replacing.serving["n1"])
-    assert replacing.provider.instance(replacing.serving["n1"]).state == "running"
+def test_reboot_keeps_the_machine(rebooting: World) -> None:
+    rebooting.provider.reboot(rebooting.serving["n1"])
+    assert rebooting.provider.instance(rebooting.serving["n1"]).state == "running"
+    assert rebooting.rebooted() == 1
+
+
+def test_unknown_machine_cannot_be_rebooted(rebooting: World) -> None:
+    with pytest.raises(NotFound):
+        rebooting.provider.reboot(UNKNOWN_ID)
+    assert rebooting.rebooted() == 0
+
+
+def test_replacement_in_place_happens_once_a_token(in_place: World) -> None:
+    old = in_place.serving["n1"]
+    first = cast("ReplacesInPlace", in_place.provider).replace("n1", old, incident="inc", token="inc-1")
+    assert (first.node, first.incident) == ("n1", "inc")
+    again = cast("ReplacesInPlace", in_place.restart()).replace("n1", old, incident="inc", token="inc-1")
+    assert again.instance_id == first.instance_id
+    found = in_place.restart().find_launched("inc-1")
+    assert found is not None
+    assert found.instance_id == first.instance_id
+    assert in_place.launched() == 1
+    cast("ReplacesInPlace", in_place.provider).replace("n1", first.instance_id, incident="inc", token="inc-2")
+    assert in_place.launched() == 2
+
+
+def test_replacement_in_place_serves_the_node_once_it_runs(in_place: World) -> None:
+    provider = cast("ReplacesInPlace", in_place.provider)
+    new = provider.replace("n1", in_place.serving["n1"], incident="inc", token="inc-1")
+    await_state(provider, new.instance_id, "running")
+    found = provider.instance_of("n1")
+    assert found is not None
+    assert found.instance_id == new.instance_id
+    other = provider.instance_of("n10")
+    assert other is not None
+    assert other.instance_id == in_place.serving["n10"]
+
+
+def test_unknown_machine_cannot_be_replaced_in_place(in_place: World) -> None:
+    with pytest.raises(NotFound):
+        cast("ReplacesInPlace", in_place.provider).replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
+    assert in_place.launched() == 0

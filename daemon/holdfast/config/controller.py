@@ -27,11 +27,13 @@ from holdfast.config.sections import (
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import BrakePolicy, DeathPolicy, JobPolicy, Mode, Policy, RepairPolicy
-from holdfast.providers.settings import Ec2Settings
+from holdfast.providers.settings import CommandSettings, Ec2Settings
 
 T = TypeVar("T")
 DEFAULT_PATH = Path("/etc/holdfast/controller.toml")
-PROVIDER_KINDS = ("none", "ec2")
+PROVIDER_SETTINGS: Mapping[str, type[Any]] = {"ec2": Ec2Settings, "command": CommandSettings}
+"""Kind of provider → the class that the other keys of ``[provider]`` fill; ``cluster`` of it is the cluster's name."""
+PROVIDER_KINDS = ("none", *PROVIDER_SETTINGS)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
@@ -50,7 +52,9 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
 }
-"""Section → the class that it fills, and fields of it that are set elsewhere. ``provider`` has ``kind`` besides."""
+"""Section → the class that it fills, and fields of it that are set elsewhere.
+
+``provider`` has ``kind`` besides, and the class of :data:`PROVIDER_SETTINGS` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +67,11 @@ class Settings:
     store: StoreSection = field(default_factory=StoreSection)
     policy: Policy = field(default_factory=Policy)
     provider: str = "none"
-    """``none`` or ``ec2``."""
+    """One of ``PROVIDER_KINDS``."""
     ec2: Ec2Settings | None = None
     """Set when the provider is ``ec2``."""
+    command: CommandSettings | None = None
+    """Set when the provider is ``command``."""
     notify: NotifySection = field(default_factory=NotifySection)
     run: RunSection = field(default_factory=RunSection)
     log: LogSection = field(default_factory=LogSection)
@@ -98,7 +104,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         return _section(tables[name], name, kind, where)
 
     cluster, server = section("cluster", ClusterSection), section("server", ServerSection)
-    kind, ec2 = _provider(tables["provider"], cluster.name, where)
+    kind, provider = _provider(tables["provider"], cluster.name, where)
     mode = _one_of(section("mode", ModeSection).mode, tuple(Mode), f"{where}: mode.mode")
     policy = replace(
         section("control", Policy),
@@ -116,7 +122,8 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         store=section("store", StoreSection),
         policy=policy,
         provider=kind,
-        ec2=ec2,
+        ec2=provider if isinstance(provider, Ec2Settings) else None,
+        command=provider if isinstance(provider, CommandSettings) else None,
         notify=section("notify", NotifySection),
         run=section("run", RunSection),
         log=section("log", LogSection),
@@ -179,23 +186,34 @@ def _in_range(key: str, value: object, where: str) -> None:
         raise ConfigError(f"{where}: {value} is not between 0 and 1: a share, not percent")
 
 
-def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, Ec2Settings | None]:
+def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, Ec2Settings | CommandSettings | None]:
     rest = dict(table)
     kind = _one_of(rest.pop("kind", "none"), PROVIDER_KINDS, f"{where}: provider.kind")
-    valid = [f.name for f in dataclasses.fields(Ec2Settings) if f.name != "cluster"]
-    _known(rest, ["kind", *valid], f"{where}: provider")
-    if kind != "ec2":
-        if rest:
+    if kind == "none":
+        _known(rest, ["kind", *_keys_of_any_provider()], f"{where}: provider")
+    for key in rest:
+        others = [other for other in PROVIDER_SETTINGS if key in _keys_of(other)]
+        if others and kind not in others:
             raise ConfigError(
-                f"{where}: provider.{next(iter(rest))} has no meaning with kind = {kind!r}; set kind = 'ec2'"
+                f"{where}: provider.{key} has no meaning with kind = {kind!r}; it needs kind = {others[0]!r}"
             )
+    if kind == "none":
         return kind, None
-    if not cluster:
+    _known(rest, ["kind", *_keys_of(kind)], f"{where}: provider")
+    if kind == "ec2" and not cluster:
         raise ConfigError(f"{where}: provider ec2 needs cluster.name: machines are known by a tag with it")
     try:
-        return kind, build({**rest, "cluster": cluster}, Ec2Settings, f"{where}: provider")
+        return kind, build({**rest, "cluster": cluster}, PROVIDER_SETTINGS[kind], f"{where}: provider")
     except ConfigError as error:
         raise ConfigError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
+
+
+def _keys_of(kind: str) -> list[str]:
+    return [f.name for f in dataclasses.fields(PROVIDER_SETTINGS[kind]) if f.name != "cluster"]
+
+
+def _keys_of_any_provider() -> list[str]:
+    return [key for kind in PROVIDER_SETTINGS for key in _keys_of(kind)]
 
 
 def _one_of(value: object, valid: tuple[str, ...], where: str) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.controller import SECTIONS
+from holdfast.config.controller import PROVIDER_KINDS, PROVIDER_SETTINGS, SECTIONS
 from holdfast.config.docs import doc_of
 from holdfast.config.profiles import PROFILES
 
@@ -59,10 +59,19 @@ def rows() -> Iterator[Row]:
     yield Row("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
     for section, (kind, elsewhere) in SECTIONS.items():
         if section == "provider":
-            yield Row(section, "kind", "none", "none or ec2. The other keys need kind = 'ec2'.")
+            yield from _provider_rows()
+            continue
         for field in dataclasses.fields(kind):
             if field.name not in elsewhere:
                 yield Row(section, field.name, _default(field), doc_of(kind, field))
+
+
+def _provider_rows() -> Iterator[Row]:
+    yield Row("provider", "kind", "none", f"{', '.join(PROVIDER_KINDS)}. Each other key is for the kind that its text begins with.")
+    for kind, settings in PROVIDER_SETTINGS.items():
+        for field in dataclasses.fields(settings):
+            if field.name != "cluster":
+                yield Row("provider", field.name, _default(field), f"{kind}: {doc_of(settings, field)}")
 
 
 def example() -> str:
@@ -79,8 +88,8 @@ def example() -> str:
 
 def _line(row: Row) -> str:
     shown = toml(row.default)
-    only_ec2 = row.section == "provider" and row.key != "kind"
-    return f"# {row.key} = {shown}" if row.default is None or only_ec2 else f"{row.key} = {shown}"
+    of_one_kind = row.section == "provider" and row.key != "kind"
+    return f"# {row.key} = {shown}" if row.default is None or of_one_kind else f"{row.key} = {shown}"
 
 
 def toml(value: Any) -> str:

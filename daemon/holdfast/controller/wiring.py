@@ -86,7 +86,7 @@ def build_controller(settings: Settings) -> Controller:
     store = open_store(settings.store.url)
     agents = AgentRegistry()
     hub = OrderHub(clock.monotonic_s)
-    provider = open_provider(settings.provider, ec2=settings.ec2)
+    provider = open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
     observer = Observer(
         store=store,
         slurm=SlurmWatch(scheduler_of(settings)),
@@ -120,7 +120,7 @@ def build_actor(settings: Settings) -> tuple[Actor, Bell, Alone]:
     store = open_store(settings.store.url)
     outside = Outside(
         scheduler=scheduler_of(settings),
-        provider=open_provider(settings.provider, ec2=settings.ec2),
+        provider=open_provider(settings.provider, ec2=settings.ec2, command=settings.command),
         notifier=notifier_of(settings),
         clock=clock,
         sleep=time.sleep,

@@ -6,18 +6,18 @@ import difflib
 
 from holdfast.model.errors import ConfigError
 from holdfast.ports import Provider
-from holdfast.providers.settings import Ec2Settings, Offer, TagKeys
+from holdfast.providers.settings import CommandSettings, Ec2Settings, Offer, TagKeys
 
-__all__ = ["PROVIDERS", "Ec2Settings", "Offer", "TagKeys", "open_provider"]
+__all__ = ["PROVIDERS", "CommandSettings", "Ec2Settings", "Offer", "TagKeys", "open_provider"]
 
-PROVIDERS = ("none", "ec2")
+PROVIDERS = ("none", "ec2", "command")
 """Names that ``open_provider`` knows."""
 
 
-def open_provider(name: str, *, ec2: Ec2Settings | None = None) -> Provider:
+def open_provider(name: str, *, ec2: Ec2Settings | None = None, command: CommandSettings | None = None) -> Provider:
     """The provider of this name. Opens no connection: wrong credentials show at the first call.
 
-    ``ec2`` is needed for ``ec2`` only; boto3 is imported only then. Raises ConfigError."""
+    ``ec2`` is needed for ``ec2`` only, and boto3 is imported only then; ``command`` for ``command``. Raises ConfigError."""
     if name == "none":
         from holdfast.providers.none import NoProvider  # noqa: PLC0415 - late, like every adapter
 
@@ -28,6 +28,12 @@ def open_provider(name: str, *, ec2: Ec2Settings | None = None) -> Provider:
         from holdfast.providers.ec2 import Ec2Provider  # noqa: PLC0415 - boto3 only where it is used
 
         return Ec2Provider(ec2)
+    if name == "command":
+        if command is None:
+            raise ConfigError("provider command needs its settings: the command, by its absolute path")
+        from holdfast.providers.command import CommandProvider  # noqa: PLC0415 - late, like every adapter
+
+        return CommandProvider(command)
     near = difflib.get_close_matches(name, PROVIDERS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(PROVIDERS)}"
     raise ConfigError(f"no provider is called {name!r}{hint}")

@@ -1,0 +1,211 @@
+"""Machines behind a site's own script (MAAS, Ironic, xCAT, IPMI): one process per question, by ``command_contract``."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.model.errors import NotFound, OutsideError, Rejected
+from holdfast.ports import Instance, ProviderCan
+from holdfast.providers.command_contract import (
+    GONE,
+    LAUNCH_FIRST,
+    Capabilities,
+    Garbage,
+    Machine,
+    Question,
+    Verb,
+    one_line,
+    read_capabilities,
+    read_machine,
+    words_only,
+)
+from holdfast.providers.command_script import Script
+from holdfast.providers.settings import CommandSettings
+from holdfast_checks.probes.child import Children
+
+log = logging.getLogger(__name__)
+
+CAPABILITIES_DEADLINE_S = 10.0
+"""It is asked while the controller starts, and needs nothing from outside."""
+
+
+class CommandProvider:
+    """``Provider`` by a script. Thread-safe; every process is bounded by ``deadline_s`` of the settings.
+
+    Calls about one machine, node or token go one after the other. Besides the port it has :meth:`replace`, for sites where
+    the machine behind a node's name is exchanged or installed anew in place."""
+
+    def __init__(self, settings: CommandSettings, children: Children | None = None) -> None:
+        self._settings = settings
+        self._script = Script(settings.command, children or Children())
+        self._known: Capabilities | None = None
+
+    @property
+    def name(self) -> str:
+        return "command"
+
+    @property
+    def can(self) -> ProviderCan:
+        """What the script declares, asked once. While it does not answer: nothing, with a warning, and it is asked again."""
+        try:
+            known = self._capabilities()
+        except OutsideError as error:
+            log.warning('provider_command_unusable text="%s"', str(error).replace('"', "'"))
+            known = Capabilities(frozenset())
+        first = known.verbs >= LAUNCH_FIRST
+        return ProviderCan(
+            reboot=Verb.REBOOT in known.verbs,
+            replace=first,
+            launch_first=first,
+            status=Verb.STATUS in known.verbs,
+            power_off_confirmed=known.power_off_confirmed,
+        )
+
+    @property
+    def can_replace_in_place(self) -> bool:
+        """Whether :meth:`replace` may be called. Raises Unavailable, Rejected when the script does not answer."""
+        return Verb.REPLACE in self._capabilities().verbs
+
+    def instance_of(self, node: str) -> Instance | None:
+        """The live machine that the script shows for the node."""
+        words_only(node=node)
+        return _live(self._status(node=node))
+
+    def instance(self, instance_id: str) -> Instance:
+        """One machine, asked now. Raises NotFound, Rejected for an id that no script is asked about."""
+        words_only(instance_id=instance_id)
+        shown = self._status(instance_id=instance_id)
+        if shown is None:
+            raise NotFound(f"provider command: the script knows no machine {instance_id}")
+        return shown.instance
+
+    def find_launched(self, token: str) -> Instance | None:
+        """The live machine that carries the token of an earlier ``launch`` or ``replace``."""
+        words_only(token=token)
+        return _live(self._status(token=token))
+
+    def launch(self, node: str, *, incident: str, token: str) -> Instance:
+        """One machine per token: a machine that carries it already is returned, the script is not asked again.
+
+        Raises Rejected when the token's machine is gone, and when the script gives the machine that serves the node."""
+        words_only(node=node, token=token)
+        self._need(Verb.LAUNCH)
+        earlier = self._earlier(token, node)
+        if earlier is not None:
+            return earlier
+        serving = self.instance_of(node)
+        made = self._made(Verb.LAUNCH, node=node, token=token, incident=incident)
+        if serving is not None and made.instance_id == serving.instance_id:
+            raise Rejected(
+                f"provider command: launch gave {made.instance_id}, which serves {node}: a script that works in place "
+                "declares replace, not launch"
+            )
+        return made
+
+    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
+        """Exchange the machine behind the node's name, or install it anew, in place; the caller has freed the node of jobs.
+
+        Returns once the site has taken the order: the machine, often ``pending``, whose id may be the same as before.
+        Completion is seen from ``instance().state``, the node's new boot id and, for other hardware, its GPU UUIDs.
+        Idempotent by token, as ``launch``. Raises InsufficientCapacity, NotPermitted, Rejected, Unavailable."""
+        words_only(node=node, instance_id=instance_id, token=token)
+        self._need(Verb.REPLACE)
+        earlier = self._earlier(token, node)
+        if earlier is not None:
+            return earlier
+        return self._made(Verb.REPLACE, node=node, instance_id=instance_id, token=token, incident=incident)
+
+    def assign(self, instance_id: str, node: str) -> None:
+        """Hand the node's name over. Raises Rejected for a machine that is gone."""
+        words_only(instance_id=instance_id, node=node)
+        self._need(Verb.ASSIGN)
+        shown = self.instance(instance_id)
+        if shown.state in GONE:
+            raise Rejected(f"provider command: {instance_id} is {shown.state}, so it can serve no node")
+        self._script.ask(self._question(Verb.ASSIGN, node=node, instance_id=instance_id))
+
+    def terminate(self, instance_id: str) -> None:
+        """Give the machine back for good; one that is gone or unknown is a success and the script is not asked."""
+        words_only(instance_id=instance_id)
+        self._need(Verb.TERMINATE)
+        try:
+            shown = self.instance(instance_id)
+        except NotFound:
+            log.info("terminate_unknown instance=%s", instance_id)
+            return
+        if shown.state not in GONE:
+            self._script.ask(self._question(Verb.TERMINATE, node=shown.node, instance_id=instance_id))
+
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
+        """Ask for a reboot; with a token, a script that remembers it reboots once however often it is asked."""
+        words_only(instance_id=instance_id, **({"token": token} if token else {}))
+        self._need(Verb.REBOOT)
+        self._script.ask(self._question(Verb.REBOOT, instance_id=instance_id, incident=incident, token=token))
+
+    def _capabilities(self) -> Capabilities:
+        if self._known is None:
+            question = self._question(Verb.CAPABILITIES)
+            answer = self._script.ask(question)
+            try:
+                known, strange = read_capabilities(answer)
+            except Garbage as error:
+                self._script.refuse(question, error)
+            if strange:
+                log.warning("provider_command_strange_verbs verbs=%s", one_line(",".join(strange)))
+            self._known = known
+        return self._known
+
+    def _need(self, verb: Verb) -> None:
+        if verb not in self._capabilities().verbs:
+            raise Rejected(f"provider command: the script does not declare the verb {verb}")
+
+    def _earlier(self, token: str, node: str) -> Instance | None:
+        """What this token has made already."""
+        found = self._status(token=token)
+        if found is None:
+            return None
+        shown = found.instance
+        if shown.state in GONE:
+            raise Rejected(
+                f"provider command: {shown.instance_id} of this attempt is gone: a new attempt needs a new token"
+            )
+        if shown.node != node:
+            raise Rejected(f"provider command: token {token} made {shown.instance_id} for {shown.node!r}, not {node}")
+        log.info("launch_found node=%s instance=%s token=%s", node, shown.instance_id, token)
+        return shown
+
+    def _made(self, verb: Verb, *, node: str, token: str, incident: str, instance_id: str = "") -> Instance:
+        question = self._question(verb, node=node, instance_id=instance_id, token=token, incident=incident)
+        made = self._machine(question)
+        if made is None:
+            self._script.refuse(question, Garbage("the answer has no machine"))
+        if made.instance.state in GONE:
+            self._script.refuse(question, Garbage(f"the machine that it made is {made.instance.state}"))
+        return made.instance
+
+    def _status(self, *, node: str = "", instance_id: str = "", token: str = "") -> Machine | None:
+        try:
+            return self._machine(self._question(Verb.STATUS, node=node, instance_id=instance_id, token=token))
+        except NotFound:
+            return None
+
+    def _machine(self, question: Question) -> Machine | None:
+        answer = self._script.ask(question)
+        try:
+            return read_machine(answer, question)
+        except Garbage as error:
+            self._script.refuse(question, error)
+
+    def _question(
+        self, verb: Verb, *, node: str = "", instance_id: str = "", token: str = "", incident: str = ""
+    ) -> Question:
+        if incident:
+            words_only(incident=incident)
+        limit_s = self._settings.deadline_s
+        if verb is Verb.CAPABILITIES:
+            limit_s = min(limit_s, CAPABILITIES_DEADLINE_S)
+        return Question(verb, self._settings.cluster, limit_s, node, instance_id, token, incident)
+
+
+def _live(machine: Machine | None) -> Instance | None:
+    return machine.instance if machine is not None and machine.instance.state not in GONE else None
