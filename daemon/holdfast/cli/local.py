@@ -155,7 +155,7 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     from holdfast.doctor import run, site_of  # noqa: PLC0415
     from holdfast.providers import open_provider  # noqa: PLC0415
 
-    provider = open_provider(settings.provider, ec2=settings.ec2)
+    provider = open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
     ask = (lambda: provider.instance_of("holdfast-doctor")) if settings.provider != "none" else None
     return run(scheduler_of(settings), site_of(settings, ask), _agents())
 
