@@ -118,6 +118,9 @@ def test_a_job_that_failed_before_the_decision_counts_zero_for_the_stop() -> Non
 def test_without_a_checkpoint_gpu_hours_count_from_the_fault_and_steps_are_unknown() -> None:
     (got,) = measure((WHOLE[0], event(101.0, K.JOB_STOPPED, JOB, gpus=8), event(136.0, K.JOB_RUNNING, JOB)))
     assert (got.jobs[0].lost_work_s, got.jobs[0].lost_steps) == (None, None)
+    assert (got.lost_work_s, got.lost_steps) == (None, None)
+    assert summarize([got]).lost_steps is None
+    assert summarize([got, *measure(WHOLE)]).lost_steps == 8
     assert got.lost_gpu_hours == pytest.approx(8 * 36 / 3600)
 
 

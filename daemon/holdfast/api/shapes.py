@@ -260,9 +260,9 @@ class TimingsShape(Shape):
     time_to_running_s: float | None
     time_to_resumed_s: float | None
     time_to_return_s: float | None
-    lost_work_s: float
-    lost_steps: int
-    lost_gpu_hours: float
+    lost_work_s: float | None
+    lost_steps: int | None
+    lost_gpu_hours: float | None
     jobs: list[JobLossShape]
 
 
@@ -277,9 +277,9 @@ class MetricsShape(Shape):
     mttr_resumed: SpreadShape | None
     time_to_return: SpreadShape | None
     phases: dict[str, SpreadShape]
-    lost_work_s: float
-    lost_steps: int
-    lost_gpu_hours: float
+    lost_work_s: float | None
+    lost_steps: int | None
+    lost_gpu_hours: float | None
     each: list[TimingsShape]
 
 

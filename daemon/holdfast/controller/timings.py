@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.model.event import Event, EventKind
 
+N = TypeVar("N", int, float)
 MIN_SAMPLES_FOR_PERCENTILES = 50
 """Below this a P90 says little: all values and the maximum are given instead (design, section 10)."""
 
@@ -96,16 +97,17 @@ class IncidentTimings:
         return self.phases.get(Phase.DETECT)
 
     @property
-    def lost_work_s(self) -> float:
-        return sum(j.lost_work_s or 0.0 for j in self.jobs)
+    def lost_work_s(self) -> float | None:
+        """Of the jobs of which it is known; None: jobs were stopped, and it is known of none. The same for the next two."""
+        return _known_sum(j.lost_work_s for j in self.jobs)
 
     @property
-    def lost_steps(self) -> int:
-        return sum(j.lost_steps or 0 for j in self.jobs)
+    def lost_steps(self) -> int | None:
+        return _known_sum(j.lost_steps for j in self.jobs)
 
     @property
-    def lost_gpu_hours(self) -> float:
-        return sum(j.lost_gpu_hours or 0.0 for j in self.jobs)
+    def lost_gpu_hours(self) -> float | None:
+        return _known_sum(j.lost_gpu_hours for j in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +137,10 @@ class Summary:
     """Fault → last job resumed, in its own words."""
     time_to_return: Spread | None
     phases: Mapping[Phase, Spread]
-    lost_work_s: float
-    lost_steps: int
-    lost_gpu_hours: float
+    lost_work_s: float | None
+    """Of the jobs of which it is known; None: of none of those that were stopped. The same for the next two."""
+    lost_steps: int | None
+    lost_gpu_hours: float | None
 
 
 def measure(events: Iterable[Event]) -> tuple[IncidentTimings, ...]:
@@ -158,10 +161,17 @@ def summarize(incidents: Sequence[IncidentTimings]) -> Summary:
         mttr_resumed=spread(i.time_to_resumed_s for i in incidents),
         time_to_return=spread(i.time_to_return_s for i in incidents),
         phases={p: s for p, s in phases.items() if s is not None},
-        lost_work_s=sum(i.lost_work_s for i in incidents),
-        lost_steps=sum(i.lost_steps for i in incidents),
-        lost_gpu_hours=sum(i.lost_gpu_hours for i in incidents),
+        lost_work_s=_known_sum(i.lost_work_s for i in incidents if i.jobs),
+        lost_steps=_known_sum(i.lost_steps for i in incidents if i.jobs),
+        lost_gpu_hours=_known_sum(i.lost_gpu_hours for i in incidents if i.jobs),
     )
+
+
+def _known_sum(values: Iterable[N | None]) -> N | int | None:
+    """Of what is known; 0 of nothing, None when all is unknown."""
+    asked = list(values)
+    known = [value for value in asked if value is not None]
+    return sum(known) if known or not asked else None
 
 
 def spread(samples: Iterable[float | None]) -> Spread | None:
