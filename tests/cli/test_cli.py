@@ -53,8 +53,8 @@ SHOWN = [
         ],
     ),
     (("jobs",), ["7", "ann", "running", ID]),
-    (("metrics",), ["1 incidents", "MTTD", "0.25 s", "MTTR (running again)", "3.00 s", "GPU-hours"]),
-    (("metrics", "--days", "0.001"), ["incidents from"]),
+    (("metrics",), ["1 incident from", "MTTD", "0.25 s", "MTTR (running again)", "3.00 s", "GPU-hours"]),
+    (("metrics", "--days", "0.001"), [" from "]),
 ]
 
 
@@ -208,7 +208,7 @@ class TestPractice:
     @pytest.mark.parametrize(
         ("argv", "words"),
         [
-            (("n1", "earthquake"), "'earthquake' is none of"),
+            (("n1", "earthquake"), "there is no fault 'earthquake'"),
             (("n1", "xid"), "needs a value"),
             (("n1", "xid", "79"), "no practice cluster"),
         ],

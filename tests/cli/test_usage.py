@@ -21,6 +21,12 @@ WRONG = [
     (("metrics", "--days", "-1"), "--days"),
     (("release", "nope"), "drains, job_stops"),
     (("practice", "inject", "n2"), "fault"),
+    (("practice", "inject", "n2", "xld", "79"), "did you mean xid?"),
+    (("practice", "inject", "n2", "clock_skew"), "inject n2 clock_skew 300"),
+    (("practice", "inject", "n2", "nvlink_down"), "the link's number"),
+    (("practice", "inject", "n2", "power_loss", "all"), "takes no value"),
+    (("suppress", "--node", "n1", "--for", "91d", "-r", "x"), "at most 90d"),
+    (("unsuppress", "nope"), "no suppression's id"),
     (("practice", "up", "--nodes", "2", "--spares", "2"), "leave none to work"),
     (("checkpoint", "latest"), "directory"),
 ]

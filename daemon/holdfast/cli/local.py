@@ -43,7 +43,9 @@ def agent() -> None:
     raise Usage("run it as `holdfast agent`")
 
 
-def check(path: Annotated[Path, typer.Argument(help="The file.", dir_okay=False)] = DEFAULT_PATH) -> None:
+def check(
+    path: Annotated[Path, typer.Argument(help="The file.", envvar="HOLDFAST_CONFIG", dir_okay=False)] = DEFAULT_PATH,
+) -> None:
     """Read controller.toml and say what is wrong with it, or what it changes."""
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.store.engines import parse_url  # noqa: PLC0415

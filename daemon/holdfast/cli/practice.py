@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,6 +95,9 @@ def status(folder: Folder = DEFAULT_FOLDER, as_data: Json = False) -> None:
         rows = [(n.name, n.slurm_state, _alive(n.slurmd), _alive(n.agent), n.instance_id) for n in got.nodes]
         table(str(got.folder), ("NODE", "SLURM", "SLURMD", "AGENT", "INSTANCE"), rows, "no nodes")
     dead = [name for name, alive in got.processes.items() if not alive]
+    running = [(f"slurmd.{n.name}", n.slurmd) for n in got.nodes]
+    running += [(f"agent.{n.name}", n.agent) for n in got.nodes if _is_site(folder)]
+    dead += [name for name, alive in running if not alive and name not in got.processes]
     if dead:
         line(f"not running: {', '.join(dead)}")
     raise typer.Exit(1 if dead or not got.slurmctld else 0)
@@ -103,17 +107,24 @@ def _alive(alive: bool) -> str:
     return "up" if alive else "down"
 
 
+def _names(incomplete: str) -> list[str]:
+    from holdfast.practice.faults import all_faults  # noqa: PLC0415
+
+    return [name for name in (*_OTHERS, *all_faults()) if name.startswith(incomplete)]
+
+
 def inject(
     node: Annotated[str, typer.Argument(help="The node; `-` for faults of none.")],
-    fault: Annotated[str, typer.Argument(help="What happens: one of those above, or of `holdfast practice faults`.")],
+    fault: Annotated[
+        str, typer.Argument(help="What happens; `holdfast practice faults` lists them.", autocompletion=_names)
+    ],
     value: Annotated[
-        str | None, typer.Argument(help="Xid code, seconds, scope, text or count.", show_default=False)
+        str | None, typer.Argument(help="What the list names: code, seconds, text, …", show_default=False)
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
     gpu: Annotated[int, typer.Option(help="Device minor of the GPU.")] = 0,
 ) -> None:
-    """Throw a fault: xid CODE, power_loss, cut_off (controller or all), hang_nvml, stuck_task, stuck_epilog, clock_skew SECONDS,
-    kernel_message TEXT, kill_agent, kill_slurmd, fill_queue COUNT, stop_slurmctld, start_slurmctld, heal."""
+    """Throw a fault, such as xid 79, power_loss, cut_off all, efa_gone or disk_full; `heal` undoes what can be undone."""
     from holdfast.practice import Practice  # noqa: PLC0415
     from holdfast.practice.inject import Injector  # noqa: PLC0415
 
@@ -121,37 +132,36 @@ def inject(
     line(f"{node}: {fault} {value or ''}".rstrip())
 
 
-_PLAIN = ("power_loss", "hang_nvml", "stuck_task", "stuck_epilog", "kill_agent", "kill_slurmd", "heal")
-_CLUSTER = ("stop_slurmctld", "start_slurmctld")
-_VALUED = ("xid", "clock_skew", "kernel_message", "fill_queue")
-
-
 def _fault(fault: str, value: str | None) -> Callable[[Injector, str, str, int], object]:
-    fault = fault.replace("-", "_")
-    if fault in _VALUED and value is None:
-        raise Usage(f"{fault} needs a value, such as: holdfast practice inject n2 xid 79 --gpu 3")
-    if fault in _PLAIN:
-        return lambda injector, node, _value, _gpu: getattr(injector, fault)(node)
-    if fault in _CLUSTER:
-        return lambda injector, _node, _value, _gpu: getattr(injector, fault)()
-    if fault in _WITH_VALUE:
-        return _WITH_VALUE[fault]
     from holdfast.practice.faults import all_faults  # noqa: PLC0415
 
-    if fault not in all_faults():
-        raise Usage(f"{fault!r} is none of {', '.join((*_PLAIN, *_WITH_VALUE, *_CLUSTER, *all_faults()))}")
-    return lambda injector, node, value, gpu: injector.fault(fault, node, value, gpu)
+    fault = fault.replace("-", "_")
+    other, hardware = _OTHERS.get(fault), all_faults().get(fault)
+    if other is None and hardware is None:
+        near = get_close_matches(fault, (*_OTHERS, *all_faults()), n=3)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ";"
+        raise Usage(f"there is no fault {fault!r}{meant} `holdfast practice faults` lists them")
+    if other is None:
+        if hardware is not None and hardware.value and not value:
+            raise Usage(f"{fault} needs a value: {hardware.value}")
+        return lambda injector, node, value, gpu: injector.fault(fault, node, value, gpu)
+    if other.example and not value:
+        raise Usage(f"{fault} needs a value, such as: holdfast practice inject {other.example}")
+    if value and not other.value:
+        raise Usage(f"{fault} takes no value, so not {value!r}")
+    return other.throw
 
 
 def faults(as_data: Json = False) -> None:
-    """The faults of a node's hardware and host that `inject` can throw."""
+    """The faults that `inject` can throw."""
     from holdfast.practice.faults import all_faults  # noqa: PLC0415
 
-    rows = [(fault.name, fault.value or "-", fault.doc) for fault in all_faults().values()]
+    others = [(name, other.value or "-", other.doc) for name, other in _OTHERS.items()]
+    rows = [*others, *((fault.name, fault.value or "-", fault.doc) for fault in all_faults().values())]
     if as_data:
         as_json([{"name": name, "value": value, "doc": doc} for name, value, doc in rows])
     else:
-        table("faults", ("FAULT", "VALUE", "WHAT HAPPENS"), rows, "none")
+        table("", ("FAULT", "VALUE", "WHAT HAPPENS"), rows, "none")
 
 
 def _number(text: str) -> float:
@@ -167,10 +177,60 @@ def _cut_off(injector: Injector, node: str, value: str, _gpu: int) -> None:
     injector.cut_off(node, "all" if value == "all" else "controller")
 
 
-_WITH_VALUE: dict[str, Callable[[Injector, str, str, int], object]] = {
-    "xid": lambda i, node, value, gpu: i.xid(node, int(_number(value)), gpu),
-    "cut_off": _cut_off,
-    "clock_skew": lambda i, node, value, _gpu: i.clock_skew(node, _number(value)),
-    "kernel_message": lambda i, node, value, _gpu: i.kernel_message(node, value),
-    "fill_queue": lambda i, _node, value, _gpu: i.fill_queue(int(_number(value))),
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Other:
+    """A fault of processes, of the network or of Slurm."""
+
+    doc: str
+    throw: Callable[[Injector, str, str, int], object]
+    value: str = ""
+    """What the value means; empty: none is taken."""
+    example: str = ""
+    """Where a value must be given: what follows ``inject``."""
+
+
+_OTHERS = {
+    "xid": _Other(
+        "The kernel logs an Xid of the GPU, and NVML tells it.",
+        lambda i, node, value, gpu: i.xid(node, int(_number(value)), gpu),
+        "its number",
+        "n2 xid 79 --gpu 3",
+    ),
+    "power_loss": _Other(
+        "All processes are gone at once, and packets to the node are dropped.",
+        lambda i, node, _value, _gpu: i.power_loss(node),
+    ),
+    "cut_off": _Other(
+        "The agent cannot reach the controller; all: slurmd answers nobody either, and the job trains on.",
+        _cut_off,
+        "controller (unless given) or all",
+    ),
+    "hang_nvml": _Other("Every NVML call blocks.", lambda i, node, _value, _gpu: i.hang_nvml(node)),
+    "stuck_task": _Other(
+        "Tasks do not end, so the job stays COMPLETING.", lambda i, node, _value, _gpu: i.stuck_task(node)
+    ),
+    "stuck_epilog": _Other("The next epilog does not end.", lambda i, node, _value, _gpu: i.stuck_epilog(node)),
+    "clock_skew": _Other(
+        "The agent's clock is off.",
+        lambda i, node, value, _gpu: i.clock_skew(node, _number(value)),
+        "seconds",
+        "n2 clock_skew 300",
+    ),
+    "kernel_message": _Other(
+        "The kernel logs this line.",
+        lambda i, node, value, _gpu: i.kernel_message(node, value),
+        "the line",
+        "n2 kernel_message 'nfs: server s1 not responding, still trying'",
+    ),
+    "kill_agent": _Other("The agent is killed.", lambda i, node, _value, _gpu: i.kill_agent(node)),
+    "kill_slurmd": _Other("slurmd is killed; its jobs run on.", lambda i, node, _value, _gpu: i.kill_slurmd(node)),
+    "heal": _Other("Undoes what can be undone; without power: a boot.", lambda i, node, _value, _gpu: i.heal(node)),
+    "fill_queue": _Other(
+        "Jobs of another user wait in the queue (node -).",
+        lambda i, _node, value, _gpu: i.fill_queue(int(_number(value))),
+        "how many",
+        "- fill_queue 20",
+    ),
+    "stop_slurmctld": _Other("slurmctld stops (node -).", lambda i, _node, _value, _gpu: i.stop_slurmctld()),
+    "start_slurmctld": _Other("slurmctld starts again (node -).", lambda i, _node, _value, _gpu: i.start_slurmctld()),
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import typer
@@ -13,9 +13,10 @@ import typer
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.problems import Usage
-from holdfast.cli.show import as_json, line, moment, narrow, seconds, table
+from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.model.ids import abbreviated
 
+T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
 
 
@@ -27,8 +28,16 @@ def nodes(url: Url = None, as_data: Json = False) -> None:
         return
     for sentence in cluster_lines(got):
         line(sentence)
-    rows = [node_row(n) for n in got["nodes"]]
-    table("", ("NODE", "SLURM", "AGENT", "GPUS", "SPARE", "JOBS", "INCIDENT", "WHY"), rows, "no nodes are known yet")
+    columns = ("NODE", "SLURM", "AGENT", "GPUS", "SPARE", "JOBS", "INCIDENT", "WHY")
+    listed(columns, [node_row(n) for n in got["nodes"]], "no nodes are known yet", ("GPUS", "SPARE"))
+
+
+def listed(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str, spared: Sequence[str], *, title: str = ""
+) -> None:
+    """A table without the columns ``spared`` where the terminal is narrow."""
+    kept = [index for index, name in enumerate(columns) if not (narrow() and name in spared)]
+    table(title, [columns[index] for index in kept], [[row[index] for index in kept] for row in rows], empty)
 
 
 def cluster_lines(got: dict[str, Any]) -> list[str]:
@@ -72,7 +81,10 @@ def incidents(
     if as_data:
         as_json(got)
         return
-    table("", INCIDENT_COLUMNS, [incident_row(i) for i in got["incidents"]], "no incidents")
+    rows = [incident_row(i) for i in got["incidents"]]
+    if narrow():
+        rows = [[*row[:4], str(row[4])[5:16], ": ".join(str(cell) for cell in row[5:] if cell), ""] for row in rows]
+    listed(INCIDENT_COLUMNS, rows, "no incidents", ("SEVERITY", INCIDENT_COLUMNS[-1]))
 
 
 def incident_row(i: dict[str, Any]) -> list[object]:
@@ -107,12 +119,13 @@ def show(
         line(f"  {incident['note']}")
     start = incident["fault_at"]
     line(f"  fault at {moment(start)} UTC")
+    found = [finding_row(f) for f in sorted(got["findings"], key=lambda f: str(f["fault_at"]))]
+    if found:
+        columns = ("FINDING", "SEVERITY", "REMEDY", "IF IT MAY ACT", "WHAT")
+        listed(columns, found, "", ("REMEDY",), title="findings")
     events = got["timeline"] if everything else main_events(got["timeline"])
     timeline = timeline_rows(start, events, in_full=everything)
-    columns = ["SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"]
-    if narrow():
-        columns, timeline = columns[:1] + columns[2:], [row[:1] + row[2:] for row in timeline]
-    table("timeline", columns, timeline, "no events")
+    listed(("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline, "no events", ("AT (UTC)",), title="timeline")
     jobs = [
         (r["job"]["job_id"], r["user"], r["phase"], r["gpus"], r["resumed_step"], r["note"]) for r in got["recoveries"]
     ]
@@ -120,6 +133,15 @@ def show(
         table("jobs", ("JOB", "USER", "PHASE", "GPUS", "RESUMED AT STEP", "NOTE"), jobs, "")
     if got["timings"]:
         table("timings", ("PHASE", "TIME"), timing_rows(got["timings"]), "nothing is timed yet")
+
+
+def finding_row(finding: dict[str, Any]) -> list[object]:
+    """For a check that only observes also what it would call for."""
+    name, component, evidence = f"{finding['check']} {finding['code']}", finding["component"], finding["evidence"]
+    would = f"{evidence['would_severity']}, {evidence['would_remedy']}" if evidence.get("observe") else ""
+    where = "" if component == "node" or finding["summary"].startswith(component) else f"{component}: "
+    what = abbreviated(f"{where}{finding['summary']}") + (" (cleared)" if finding["cleared_at"] else "")
+    return [name.strip(), finding["severity"], finding["remedy"], would, what]
 
 
 def bundle(
@@ -193,11 +215,16 @@ def timing_rows(timings: dict[str, Any]) -> list[list[object]]:
             rows.append([name, seconds(timings[key])])
     if timings["jobs"]:
         rows += [
-            ["lost work", seconds(timings["lost_work_s"])],
-            ["lost steps", timings["lost_steps"]],
-            ["lost GPU-hours", f"{timings['lost_gpu_hours']:.3f}"],
+            ["lost work", lost(timings["lost_work_s"], seconds)],
+            ["lost steps", lost(timings["lost_steps"], str)],
+            ["lost GPU-hours", lost(timings["lost_gpu_hours"], "{:.3f}".format)],
         ]
     return rows
+
+
+def lost(value: T | None, shown: Callable[[T], str]) -> str:
+    """What nobody spoke of is unknown, never zero."""
+    return "unknown" if value is None else shown(value)
 
 
 def jobs(
@@ -209,7 +236,8 @@ def jobs(
         as_json(got)
         return
     columns = ("JOB", "USER", "SLURM", "NODES", "CHECKPOINT STEP", "LAST STEP", "RECOVERY", "INCIDENT", "NOTE")
-    table("", columns, [row for j in got["jobs"] for row in job_rows(j)], "no jobs on record")
+    rows = [row for j in got["jobs"] for row in job_rows(j)]
+    listed(columns, rows, "no jobs on record", ("USER", "LAST STEP", "INCIDENT"))
 
 
 def job_rows(job: dict[str, Any]) -> list[list[object]]:
@@ -232,7 +260,7 @@ def metrics(
     if as_data:
         as_json(got)
         return
-    line(f"{got['incidents']} incidents from {moment(got['since'])} to {moment(got['until'])} UTC")
+    line(f"{counted(got['incidents'], 'incident')} from {moment(got['since'])} to {moment(got['until'])} UTC")
     named = (
         ("MTTD", got["mttd"]),
         ("MTTR (running again)", got["mttr"]),
@@ -242,7 +270,8 @@ def metrics(
     spreads = [*named, *((f"phase {name}", s) for name, s in got["phases"].items())]
     columns = ("WHAT", "N", "MEAN", "P50", "P90", "P99", "MAX")
     table("", columns, [spread_row(name, s) for name, s in spreads if s], "nothing is timed in this window")
-    line(f"lost work {seconds(got['lost_work_s'])}, {got['lost_steps']} steps, {got['lost_gpu_hours']:.3f} GPU-hours")
+    work, steps = lost(got["lost_work_s"], seconds), lost(got["lost_steps"], str)
+    line(f"lost work {work}, steps {steps}, GPU-hours {lost(got['lost_gpu_hours'], '{:.3f}'.format)}")
 
 
 def spread_row(name: str, spread: dict[str, Any]) -> list[object]:

@@ -53,7 +53,9 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     console().print(view)
 
 
-_WHOLE = frozenset({"ID", "NODE", "STATE", "SEVERITY", "INCIDENT", "SINCE FAULT", "AT (UTC)", "AGENT", "HASH", "PHASE"})
+_IDS = ("ID", "NODE", "INCIDENT", "HASH", "SINCE FAULT", "AT (UTC)", "FAULT (UTC)", "FAULT")
+_WORDS = ("STATE", "SEVERITY", "AGENT", "PHASE", "RECOVERY", "SLURM")
+_WHOLE = frozenset((*_IDS, *_WORDS))
 """Columns that are not broken over lines as long as there is room: short words, and what people copy."""
 _STYLES = {
     "fatal": "bold red",
@@ -71,6 +73,11 @@ _STYLES = {
 
 def _style(cell: object) -> str:
     return _STYLES.get(str(cell), "")
+
+
+def counted(number: int, word: str) -> str:
+    """``1 incident``, ``2 incidents``."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def moment(text: str | None) -> str:

@@ -15,6 +15,8 @@ from holdfast.cli.show import as_json, line, moment, table
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([hd])")
 _HOURS = {"h": 1.0, "d": 24.0}
+_ID = re.compile(r"[0-9a-z]{12}")
+LONGEST_H = 90 * 24.0
 
 
 def suppress(
@@ -36,7 +38,10 @@ def hours(text: str) -> float:
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise Usage(f"{text!r} is no duration such as 8h or 3d")
-    return float(found[1]) * _HOURS[found[2]]
+    wanted = float(found[1]) * _HOURS[found[2]]
+    if not 0 < wanted <= LONGEST_H:
+        raise Usage(f"{text} is not more than nothing and at most {LONGEST_H / 24:.0f}d")
+    return wanted
 
 
 def suppressions(url: Url = None, as_data: Json = False) -> None:
@@ -58,5 +63,7 @@ def unsuppress(
     url: Url = None,
 ) -> None:
     """End a suppression now."""
+    if not _ID.fullmatch(suppression_id):
+        raise Usage(f"{suppression_id!r} is no suppression's id; `holdfast suppressions` shows them")
     Client(url).delete(f"/v1/suppressions/{quote(suppression_id, safe='')}")
     line(f"{suppression_id} is over: what it covered counts again")
