@@ -92,7 +92,7 @@ def acts(severity: Severity, remedy: Remedy) -> bool:
 def headline(finding: Finding) -> str:
     """``gpu.xid 79 GPU-…: fell off the bus``."""
     component = finding.component if finding.component not in ("node", finding.code) else ""
-    summary = finding.summary.removeprefix(f"Xid {finding.code} ")
+    summary = finding.summary.removeprefix(f"Xid {finding.code} ").removeprefix(f"{component}: ")
     return f"{' '.join(p for p in (finding.check, finding.code, component) if p)}: {summary}"
 
 

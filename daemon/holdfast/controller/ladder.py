@@ -61,7 +61,7 @@ def _repair(world: World, incident: Incident) -> Choice:
             Rung.HUMAN,
             f"{incident.remedy.value} is called for, and provider {world.provider!r} cannot replace a machine",
         )
-    return Choice(Rung.REPLACE, f"{incident.remedy.value} is called for: {incident.headline}")
+    return Choice(Rung.REPLACE, f"{incident.remedy.value} is called for; a new machine takes its place")
 
 
 def _cleared(world: World, incident: Incident) -> bool:
