@@ -139,16 +139,29 @@ def test_replay_takes_any_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("args", "word"),
     [
-        (["run", "gpu.nope"], "there are: "),
+        (["run", "gpu.nope"], "did you mean gpu."),
+        (["run", "xyz.*"], "`holdfast-checks list` shows them"),
+        (["explain", "dcgm"], "explain dcgm 38"),
         (["explain", "xid", "many"], "an Xid is a number"),
         (["explain", "check", "many"], "no check is called many"),
-        (["replay", "/nonexistent/log"], "No such file"),
+        (["replay", "/nonexistent/log"], "holdfast-checks: /nonexistent/log: No such file"),
+        (["run", "--config", "/nonexistent"], "holdfast-checks: /nonexistent: No such file"),
     ],
 )
 def test_mistakes_get_one_line(capsys: pytest.CaptureFixture[str], args: list[str], word: str) -> None:
     assert main(args) == 3
     text = capsys.readouterr().err
     assert word in text
+    assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize("args", [[], ["nope"], ["replay"], ["run", "--deadline", "x"], ["list", "--nope"]])
+def test_wrong_use_is_no_failed_node(capsys: pytest.CaptureFixture[str], args: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(args)
+    text = capsys.readouterr().err
+    assert ended.value.code == 3
+    assert text.startswith("holdfast-checks: ")
     assert text.count("\n") == 1
 
 

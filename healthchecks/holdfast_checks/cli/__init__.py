@@ -20,7 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read the output has seen enough
         return UNKNOWN
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        sys.stderr.write(f"holdfast-checks: {f'{error.filename}: {error.strerror}' if error.filename else error}\n")
+        return UNKNOWN
+    except ValueError as error:
         sys.stderr.write(f"holdfast-checks: {error}\n")
         return UNKNOWN
     return code

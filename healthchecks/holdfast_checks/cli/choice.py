@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from holdfast_checks.custom import custom_checks
@@ -21,9 +22,15 @@ def matching(checks: Mapping[str, Check], patterns: Sequence[str]) -> list[Check
     for pattern in patterns:
         fits = {name: check for name, check in checks.items() if fnmatchcase(name, pattern)}
         if not fits:
-            raise ValueError(f"no check is called {pattern}; there are: {', '.join(checks)}")
+            raise ValueError(f"no check is called {pattern}{meant(pattern, checks)}")
         found |= fits
     return list(found.values())
+
+
+def meant(name: str, checks: Iterable[str]) -> str:
+    """The end of a message about a name that no check has."""
+    near = get_close_matches(name, list(checks), n=3)
+    return f"; did you mean {' or '.join(near)}?" if near else "; `holdfast-checks list` shows them"
 
 
 def chosen(

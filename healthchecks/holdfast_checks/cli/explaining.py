@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator
 
 from holdfast_checks.catalog.explain import explain
+from holdfast_checks.cli.choice import meant
 from holdfast_checks.cli.show import OK, say
 from holdfast_checks.dcgm.errors import by_number
 from holdfast_checks.kernel.rule import Finding, Rule
 from holdfast_checks.kernel.table import rules
 from holdfast_checks.registry import Check, all_checks
 
-CODES = ("xid", "sxid", "dcgm")
+CODES = {"xid": "79", "sxid": "20034", "dcgm": "38"}
+"""With an example of each."""
+_PLACE = re.compile(r"\{[^{}]*\}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,9 +31,7 @@ def words(what: str, name: str) -> Iterator[str]:
     what = what.lower()
     if what in CODES:
         if not name:
-            raise ValueError(
-                f"which {what}? Such as: holdfast-checks explain {what} {'79' if what == 'xid' else '20034'}"
-            )
+            raise ValueError(f"which {what}? Such as: holdfast-checks explain {what} {CODES[what]}")
         yield from _dcgm(name) if what == "dcgm" else explain(what, name)
         return
     wanted = name if what == "check" else what
@@ -39,9 +41,7 @@ def words(what: str, name: str) -> Iterator[str]:
         return
     group = [check for check in checks.values() if wanted and wanted in check.id.split(".")]
     if not group:
-        raise ValueError(
-            f"no check is called {wanted}; there are: {', '.join(checks)}; and the codes {', '.join(CODES)}"
-        )
+        raise ValueError(f"no check is called {wanted}{meant(wanted, checks)}")
     for number, check in enumerate(group):
         yield from [""] * bool(number)
         yield from _check(check)
@@ -74,7 +74,7 @@ def _codes(check_id: str) -> Iterator[str]:
 def _code(rule: Rule) -> str:
     found = rule.finding
     if isinstance(found, Finding):
-        return f"{found.code}: {found.summary} ({found.severity}, {found.remedy})"
+        return f"{found.code}: {_PLACE.sub('…', found.summary)} ({found.severity}, {found.remedy})"
     return "others, judged by what their line says"
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import sys
 
 from holdfast_checks.cli import choice, config
 from holdfast_checks.cli.show import OK, described, say
 
 _HEAD = ("ID", "NEEDS", "COST", "EVERY", "SEVERITY", "REMEDY", "MODE", "TITLE")
+_WIDE = 110
+"""On a narrower terminal some columns are left out; titles end at its edge."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -19,13 +23,16 @@ def run(args: argparse.Namespace) -> int:
         for check in shown:
             say(json.dumps(described(check)))
         return OK
-    rows = [_HEAD]
+    rows: list[tuple[str, ...]] = [_HEAD]
     for check in shown:
         every = f"{check.interval_s:g} s" if check.interval_s else "event"
         mode = "observes" if check.observe else "acts"
         needs = ",".join(sorted(check.needs))
         rows.append((check.id, needs, check.cost, every, check.severity, check.remedy, mode, check.title))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if room is not None and room < _WIDE:
+        rows = [row[:1] + row[3:5] + row[6:] for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()[:room])
     return OK

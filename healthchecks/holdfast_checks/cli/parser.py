@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import NoReturn
 
 from holdfast_checks.cli import explaining, learning, listing, replaying, running
+from holdfast_checks.cli.show import UNKNOWN
 
 _EPILOG = """\
-exit codes: 0 OK, 1 warning or degraded, 2 failed, 3 unknown (run, replay)
+exit codes: 0 OK, 1 warning or degraded, 2 failed (run, replay); 3 unknown, or wrong use
 
   holdfast-checks list
   holdfast-checks run --config /etc/holdfast/agent.toml
@@ -49,9 +51,16 @@ examples:
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Wrong use is one line, and 3: with 2 a monitor would take a typing mistake for a failed node."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(UNKNOWN, f"holdfast-checks: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Every verb with its options."""
-    whole = argparse.ArgumentParser(
+    whole = _Parser(
         prog="holdfast-checks",
         description="Health checks of a GPU node.",
         epilog=_EPILOG,
@@ -117,9 +126,7 @@ def _config(verb: argparse.ArgumentParser) -> None:
     )
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, epilog: str
-) -> argparse.ArgumentParser:
+def _verb(verbs: argparse._SubParsersAction[_Parser], name: str, text: str, epilog: str) -> _Parser:
     return verbs.add_parser(
         name, help=text, description=text, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
