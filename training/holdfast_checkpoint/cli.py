@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Unreadable as error:
         return _complain(str(error), UNKNOWN)
     except FileNotFoundError as error:
-        return _complain(str(error), NONE)
+        return _complain(f"{error.filename}: there is no such path", NONE)
     except (CheckpointError, OSError, ValueError) as error:
         return _complain(str(error), UNKNOWN)
 
