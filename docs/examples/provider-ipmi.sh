@@ -76,6 +76,7 @@ reboot)
 	power
 	# The mark goes first: of two calls with one token only one cycles the power, whatever becomes of the other.
 	mark=$state/reboot-$token
+	[ -z "$token" ] || mkdir -p "$state" 2>/dev/null || : # a failure shows below
 	if [ -n "$token" ] && ! mkdir "$mark" 2>/dev/null; then
 		[ -d "$mark" ] || fail "$unavailable" "cannot write to $state"
 		printf '{}\n'

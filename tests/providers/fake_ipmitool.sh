@@ -13,6 +13,7 @@ while [ "$1" != chassis ]; do
 done
 [ "$1 $2" = "chassis power" ]
 read -r now <"$FAKE_BMCS/$bmc"
+[ "$3" = status ] || [ ! -e "$FAKE_BMCS/refuses" ] || { echo busy >&2 && exit 1; }
 case "$now $3" in
 'on status' | 'off status') echo "Chassis Power is $now" ;;
 'on cycle') echo "Chassis Power Control: Cycle" ;;
