@@ -1,0 +1,137 @@
+#!/bin/sh
+# Makes holdfast-agent_VERSION_ARCH.deb and holdfast-controller_VERSION_ARCH.deb: /opt/holdfast as a virtual environment, units,
+# users, folders and example configuration. No network on the machine that installs them. The interpreter comes from the
+# distribution, so build with that of the target (its 3.11 on Debian 12 and, from universe, on Ubuntu 22.04).
+#
+#   build_deb.sh [--out FOLDER] [--python /usr/bin/python3.N]
+#
+# The controller's package lays what it needs beside the agent's, so it depends on that; the agent's service stays off until enabled.
+set -eu
+umask 022
+
+HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+SOURCE=$(dirname "$HERE")
+out=$SOURCE/build target=/usr/bin/python3.11
+while [ $# -ge 2 ]; do
+	case $1 in --out) out=$2 ;; --python) target=$2 ;; *) break ;; esac
+	shift 2
+done
+[ $# -eq 0 ] || {
+	sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+}
+mkdir -p "$out"
+out=$(CDPATH='' cd -- "$out" && pwd -P)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+agent=$work/agent controller=$work/controller
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$SOURCE/daemon/holdfast/__init__.py")
+arch=$(dpkg --print-architecture)
+
+pip_into() { # pip_into TREE WHAT …
+	tree=$1
+	shift
+	"${PYTHON:-python3}" -m pip --python "$tree/opt/holdfast/bin/python" install -q --no-compile --disable-pip-version-check \
+		--no-warn-script-location "$@"
+}
+
+settle() { # paths as they will be on the target, not those of this folder
+	sed -i "1s|^#!.*|#!/opt/holdfast/bin/python|" "$1"/opt/holdfast/bin/holdfast*
+	find "$1/opt/holdfast/bin" -type f ! -name 'holdfast*' -exec sed -i "1s|^#!$1/opt|#!/opt|" {} +
+	find "$1" -name direct_url.json -delete
+	"$target" -m compileall -q -s "$1" -p / "$1/opt/holdfast/lib" || true # a package may ship code for other Pythons
+}
+
+control() { # control TREE NAME DEPENDS TEXT
+	mkdir -p "$1/DEBIAN"
+	cat >"$1/DEBIAN/control" <<CONTROL
+Package: $2
+Version: $version
+Architecture: $arch
+Maintainer: The Holdfast authors <holdfast@localhost>
+Section: admin
+Priority: optional
+Depends: $3
+Installed-Size: $(du -sk --exclude=DEBIAN "$1" | cut -f1)
+Description: $4
+CONTROL
+}
+
+scripts() { # scripts TREE UNITS PREPARE: PREPARE is what postinst does first
+	cat >"$1/DEBIAN/postinst" <<POSTINST
+#!/bin/sh
+set -e
+[ "\$1" = configure ] || exit 0
+$3
+if [ -d /run/systemd/system ]; then
+	systemctl daemon-reload || true
+	systemctl try-restart $2 || true
+fi
+POSTINST
+	cat >"$1/DEBIAN/prerm" <<PRERM
+#!/bin/sh
+set -e
+if [ "\$1" = remove ] && [ -d /run/systemd/system ]; then
+	systemctl disable --now $2 || true
+fi
+# what Python wrote beside the packages' own files
+if [ "\$1" = remove ]; then find /opt/holdfast/lib -name '*.pyc' -delete 2>/dev/null || true; fi
+PRERM
+	cat >"$1/DEBIAN/postrm" <<'POSTRM'
+#!/bin/sh
+set -e
+# Configuration, tokens and the record of incidents stay, also when purged: /etc/holdfast, /var/lib/holdfast.
+if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
+POSTRM
+	chmod 0755 "$1"/DEBIAN/postinst "$1"/DEBIAN/prerm "$1"/DEBIAN/postrm
+}
+
+put() { install -D -m 0644 "$HERE/$2" "$1/$3"; }
+
+mkdir -p "$agent/opt"
+"$target" -m venv --without-pip "$agent/opt/holdfast"
+rm -f "$agent"/opt/holdfast/bin/[Aa]ctivate*
+sed -i '/^command/d' "$agent/opt/holdfast/pyvenv.cfg"
+pip_into "$agent" "$SOURCE"
+"${PYTHON:-python3}" -m pip --python "$agent/opt/holdfast/bin/python" list --format=freeze | grep -v '^holdfast==' >"$work/same"
+cp -a "$agent" "$controller"
+pip_into "$controller" --constraint "$work/same" "${SOURCE}[controller,postgresql]"
+
+settle "$agent"
+settle "$controller"
+"$agent/opt/holdfast/bin/python" -m holdfast.agent --example >"$work/agent.toml"
+"$controller/opt/holdfast/bin/python" -m holdfast.cli config example controller >"$work/controller.toml"
+(cd "$agent" && find . ! -type d) | (cd "$controller" && xargs -d '\n' rm -f)
+find "$controller" -type d -empty -delete
+
+for unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do put "$agent" "$unit" "lib/systemd/system/$unit"; done
+for unit in holdfast-controller.service holdfast-actor.service; do put "$controller" "$unit" "lib/systemd/system/$unit"; done
+put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
+put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
+put "$agent" holdfast.conf.example usr/share/doc/holdfast-agent/examples/enrol.conf
+install -D -m 0644 "$work/agent.toml" "$agent/usr/share/doc/holdfast-agent/examples/agent.toml"
+install -D -m 0644 "$work/controller.toml" "$controller/usr/share/doc/holdfast-controller/examples/controller.toml"
+install -D -m 0644 "$SOURCE/LICENSE" "$agent/usr/share/doc/holdfast-agent/copyright"
+install -D -m 0644 "$SOURCE/LICENSE" "$controller/usr/share/doc/holdfast-controller/copyright"
+mkdir -p "$agent/usr/bin"
+for name in holdfast holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent/usr/bin/$name"; done
+
+control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
+control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target")" \
+	"Holdfast controller and actor, for the head node of a Slurm cluster"
+scripts "$agent" holdfast-agent.service 'mkdir -p /etc/holdfast'
+scripts "$controller" 'holdfast-controller.service holdfast-actor.service' \
+	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
+cat >"$agent/DEBIAN/preinst" <<'PREINST'
+#!/bin/sh
+set -e
+if [ -L /opt/holdfast ] || { [ -e /opt/holdfast/bin/python ] && ! dpkg-query -L holdfast-agent >/dev/null 2>&1; }; then
+	echo "/opt/holdfast was installed in another way (on_create.sh, install.sh): remove it first" >&2
+	exit 1
+fi
+PREINST
+chmod 0755 "$agent/DEBIAN/preinst"
+for tree in "$agent" "$controller"; do
+	name=holdfast-$(basename "$tree")
+	dpkg-deb --root-owner-group -Zgzip --build "$tree" "$out/${name}_${version}_$arch.deb"
+done

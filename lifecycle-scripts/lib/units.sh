@@ -1,0 +1,38 @@
+# shellcheck shell=sh
+# Sourced. Units out of /opt/holdfast/share/holdfast/lifecycle-scripts, and what they need.
+
+SHARE=/opt/holdfast/share/holdfast/lifecycle-scripts
+
+put() { # put NAME TO: true when it changed
+	replace_file "$R$2" 0644 <"$R$SHARE/$1"
+}
+
+install_agent_units() { # true when one changed
+	_changed=1
+	for _unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do
+		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
+	done
+	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi
+	return $_changed
+}
+
+install_controller_units() { # users and folders first: the units name them
+	put holdfast-sysusers.conf /usr/lib/sysusers.d/holdfast.conf || true
+	put holdfast-tmpfiles.conf /usr/lib/tmpfiles.d/holdfast.conf || true
+	logged systemd-sysusers ${R:+--root="$R"} holdfast.conf || say "systemd-sysusers failed: see the log"
+	logged systemd-tmpfiles ${R:+--root="$R"} --create holdfast.conf || say "systemd-tmpfiles failed: see the log"
+	_changed=1
+	for _unit in holdfast-controller.service holdfast-actor.service; do
+		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
+	done
+	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi
+	return $_changed
+}
+
+bring_up() { # bring_up start|restart UNIT …: enabled and, on a running machine, started without being waited for
+	_verb=$1
+	shift
+	unit_enable "$@" || say "could not enable: $*"
+	systemd_runs || return 0
+	logged systemctl --no-block "$_verb" "$@" || say "could not $_verb: $*"
+}
