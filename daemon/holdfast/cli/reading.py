@@ -64,7 +64,7 @@ def node_row(node: dict[str, Any]) -> list[object]:
         "yes" if node["spare"] else "",
         ", ".join(str(j) for j in node["jobs"]),
         ", ".join(i["id"] for i in node["incidents"]),
-        node["why"] or node["reason"],
+        abbreviated(node["why"] or node["reason"] or ""),
     ]
 
 
