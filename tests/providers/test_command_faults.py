@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,13 +132,6 @@ def test_no_such_script(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="nowhere: cannot be run: No such file"):
         provider.instance_of("n1")
     assert provider.can == NOTHING
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may look into every folder")
-def test_folder_without_rights(tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0)
-    with pytest.raises(NotPermitted):
-        CommandProvider(CommandSettings("c", (str(tmp_path / "closed" / "x"),))).instance_of("n1")
 
 
 def test_a_script_without_the_mode_to_run(tmp_path: Path) -> None:

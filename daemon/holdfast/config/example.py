@@ -67,7 +67,12 @@ def rows() -> Iterator[Row]:
 
 
 def _provider_rows() -> Iterator[Row]:
-    yield Row("provider", "kind", "none", f"{', '.join(PROVIDER_KINDS)}. Each other key is for the kind that its text begins with.")
+    yield Row(
+        "provider",
+        "kind",
+        "none",
+        f"{', '.join(PROVIDER_KINDS)}. Each other key is for the kind that its text begins with.",
+    )
     for kind, settings in PROVIDER_SETTINGS.items():
         for field in dataclasses.fields(settings):
             if field.name != "cluster":
