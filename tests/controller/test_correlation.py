@@ -111,11 +111,28 @@ def test_what_is_raised_is_on_record_with_the_fault_that_called_for_action() -> 
     assert [e.kind for e in again.events] == [EventKind.FINDING_JOINED], "raised once"
 
 
-def test_what_an_operator_took_over_is_not_raised() -> None:
-    watched = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, acknowledged=True)
-    change = _correlated(finding(), known=(watched,))
-    assert _only(change).state is _S.WATCHING
+def test_what_an_operator_took_over_takes_in_what_is_no_worse() -> None:
+    taken = incident(state=_S.WATCHING, severity=Severity.FATAL, acknowledged=True)
+    change = _correlated(finding(gpu_minor=5), known=(taken,))
+    assert (_only(change).id, _only(change).state) == ("inc1", _S.WATCHING)
     assert [e.kind for e in change.events] == [EventKind.FINDING_JOINED]
+
+
+def test_what_is_worse_than_what_an_operator_took_over_is_news() -> None:
+    """Whoever acknowledges a warning has not taken over the GPU that is lost a minute later."""
+    taken = incident(state=_S.WATCHING, severity=Severity.WARNING, remedy=Remedy.NONE, acknowledged=True)
+    lost, count = finding(), finding(check="gpu.count", code="lost")
+    opened = _only(_correlated(lost, count, known=(taken,)))
+    assert (opened.id != "inc1", opened.state, opened.severity) == (True, _S.OPEN, Severity.FATAL)
+
+
+@pytest.mark.parametrize(("would", "leads"), [("fatal", True), ("warning", False), ("", False), ("nonsense", False)])
+def test_a_watched_incident_shows_what_would_be_the_worst_of_it(would: str, leads: bool) -> None:
+    mild = finding(check="kernel.oom", code="oom", severity=Severity.WARNING, remedy=Remedy.NONE)
+    observed = replace(mild, check="kernel.machine_check", code="mce", evidence={"would_severity": would})
+    both = _only(_correlated(mild, observed))
+    assert (both.state, both.severity) == (_S.WATCHING, Severity.WARNING)
+    assert both.headline.startswith("kernel.machine_check" if leads else "kernel.oom")
 
 
 def test_what_was_watched_long_ago_on_another_gpu_is_another_fault() -> None:

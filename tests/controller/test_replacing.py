@@ -195,3 +195,14 @@ def test_a_watched_sticky_finding_stays_until_it_clears() -> None:
     site.agents.clear(machine, "gpu.xid", machine.gpu_uuids[3])
     site.run(2)
     assert site.incident("n1").state is _S.CLOSED
+
+
+def test_a_watched_incident_ends_with_its_machine() -> None:
+    site = Site(2)
+    site.run(2)
+    site.fault("n1", minor=1, severity=Severity.WARNING, remedy=Remedy.NONE, code="92", sticky=True)
+    site.run(site.policy.join_window_s + 60, step_s=10)
+    site.fault("n1", minor=3)
+    site.run(600, step_s=2)
+    assert [i.state for i in site.store.incidents(node="n1")] == [IncidentState.CLOSED] * 2
+    assert any("no longer serves" in i.note for i in site.store.incidents(node="n1"))

@@ -48,7 +48,7 @@ def close(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None
 
 
 def retry(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
-    """Go on with the repair of an incident that awaits a human."""
+    """Go on with the repair of an incident that awaits a human: the node gets another machine (to keep it, resume the node in Slurm)."""
     _incident("retry", incident_id, reason, url)
 
 

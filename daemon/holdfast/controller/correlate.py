@@ -76,6 +76,8 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
         if incident.state is IncidentState.SUSPECTED:
             continue  # a silent node is no fault; evidence of one stands by itself
+        if incident.acknowledged and _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]:
+            continue  # an operator took over something milder: this is news
         acting = incident.state is not IncidentState.WATCHING
         near = abs(finding.fault_at - incident.fault_at) <= window
         same_gpu = incident.gpu_minors is not None and finding.gpu_minor in incident.gpu_minors
@@ -127,6 +129,7 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
     if incident.state not in _STILL_ITS_FAULT:
         return incident  # the fault is being repaired: what else shows meanwhile is evidence
     raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
+    leads = raises or (incident.state is IncidentState.WATCHING and _would(finding) > _would_of(incident, world))
     remedy = max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__)
     severity = finding.severity if raises else incident.severity
     state, since = incident.state, incident.state_since
@@ -136,13 +139,24 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
         incident,
         severity=severity,
         remedy=remedy,
-        check=finding.check if raises else incident.check,
-        headline=headline(finding) if raises else incident.headline,
+        check=finding.check if leads else incident.check,
+        headline=headline(finding) if leads else incident.headline,
         fault_at=min(incident.fault_at, finding.fault_at),
         gpu_minors=_widened(incident, finding, raises=raises),
         state=state,
         state_since=since,
     )
+
+
+def _would(finding: Finding) -> int:
+    """How serious it would be if its check did not only observe."""
+    said = str(finding.evidence.get("would_severity", ""))
+    return {s.value: rank for s, rank in _SEVERITY_RANK.items()}.get(said, _SEVERITY_RANK[finding.severity])
+
+
+def _would_of(incident: Incident, world: World) -> int:
+    mine = (f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence)
+    return max((_would(f) for f in mine), default=_SEVERITY_RANK[incident.severity])
 
 
 def as_found(world: World, incident: Incident) -> Incident | None:

@@ -61,10 +61,20 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Step:
     return follow(world, view, incident) if follow is not None else (incident, [])
 
 
+def _of_another_machine(world: World, incident: Incident) -> bool:
+    """The node has another machine by now, and the one that it was seen on is not heard (as one under test would be)."""
+    record = world.book.nodes.get(incident.node)
+    serves = record.instance_id if record is not None else ""
+    other = bool(serves and incident.instance_id and serves != incident.instance_id)
+    return other and facts.agent_of(world, incident.node, incident.instance_id) is None
+
+
 def _watching(world: World, incident: Incident) -> Step:
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
     if mine and all(f.cleared_at is not None for f in mine):
         return replace(incident, state=_S.CLOSED, note="every finding has cleared"), []
+    if _of_another_machine(world, incident):
+        return replace(incident, state=_S.CLOSED, note="its machine no longer serves the node"), []
     sticky = any(f.sticky and f.cleared_at is None for f in mine)
     newest = max((f.received_at for f in mine), default=incident.opened_at)
     if not sticky and world.now - newest > timedelta(seconds=world.policy.watch_s):
