@@ -92,6 +92,7 @@ class Agent:
             self._client(), self.memory, self.identity, self._verbs(inspector), lambda item: self.report([item])
         )
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated)
+        self.jobs.answers.fatal = self.standing.fatal
 
     def _client(self) -> Client:
         return Client(self.controllers, self.config.token_file, self.config.ca_file)
@@ -257,6 +258,7 @@ class Agent:
         for name, component in news.clears:
             log.info("event=clear check=%s component=%s", name, component)
             items.append(wire.clear(name, component, now_s))
+        self.jobs.answers.fatal = self.standing.fatal
         self.report(items, {STANDING_KEY: self.standing.dump()})
 
     def _gpu_event(self, event: NvmlEvent) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
+from holdfast.agent.questions import Answers, Question, parse_question
 from holdfast.agent.statements import Ledger, Malformed, Rate, Said, parse
 from holdfast.model.errors import Unavailable
 
@@ -80,6 +81,7 @@ class JobSocket:
         self._listener = _listen(self.path)
         self._processes = JobProcesses(slurm)
         self._report = report
+        self.answers = Answers()
         self._ledger = Ledger()
         self._rate = Rate()
         self._peers: dict[int, _Peer] = {}
@@ -161,6 +163,9 @@ class JobSocket:
         try:
             if len(line) > LINE_BYTES_MAX:
                 raise Malformed("line too long")
+            if (question := parse_question(line)) is not None:
+                self._answer(peer, question)
+                return
             said = parse(line)
         except Malformed as error:
             self._refuse(peer, f"malformed: {error}")
@@ -180,6 +185,21 @@ class JobSocket:
             peer.last_progress = None
         self._report(said.item(peer.uid, now_s))
 
+    def _answer(self, peer: _Peer, question: Question) -> None:
+        """Anyone may ask; a directory is looked at with the asker's own rights, beside this thread."""
+        peer.spoke = True
+        if question.kind == "ask.standing":
+            _send(peer.connection, self.answers.standing())
+            return
+
+        def look() -> None:
+            _send(peer.connection, self.answers.latest(question.directory, peer.uid, question.within_s))
+
+        try:
+            threading.Thread(target=look, name="job-question", daemon=True).start()
+        except RuntimeError:  # no more threads: a question is not worth the socket
+            self._refuse(peer, "too many questions at a time")
+
     def _bind(self, peer: _Peer, said: Said) -> tuple[Said, str | None]:
         """The statement as its job's, and why the speaker may not make it. The cgroup decides where it names a job.
 
@@ -196,10 +216,7 @@ class JobSocket:
 
     def _refuse(self, peer: _Peer, why: str) -> None:
         self._count(why, peer.uid)
-        try:
-            peer.connection.send(json.dumps({"error": why[:200]}).encode() + b"\n", socket.MSG_NOSIGNAL)
-        except OSError:
-            return  # it does not listen, which is its right
+        _send(peer.connection, json.dumps({"error": why[:200]}).encode() + b"\n")
 
     def _count(self, why: str, uid: int) -> None:
         reason = why.split(":", maxsplit=1)[0]
@@ -219,6 +236,13 @@ class JobSocket:
                 self._report(peer.last_progress)
             self._selector.unregister(peer.connection)
             peer.connection.close()
+
+
+def _send(connection: socket.socket, line: bytes) -> None:
+    try:
+        connection.send(line, socket.MSG_NOSIGNAL)
+    except OSError:
+        return  # it does not listen, which is its right
 
 
 def _listen(path: Path) -> socket.socket:

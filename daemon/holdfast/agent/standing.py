@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.flaps import Flaps
 from holdfast.agent.schedule import Hysteresis
-from holdfast_checks.result import Result, Verdict
+from holdfast_checks.result import Result, Severity, Verdict
 
 Key = tuple[str, str, str]
 
@@ -116,6 +116,12 @@ class Standing:
     def failing(self) -> tuple[str, ...]:
         """Ids of checks with a standing finding."""
         return tuple(sorted({key[0] for key in self._said}))
+
+    @property
+    def fatal(self) -> tuple[str, ...]:
+        """Fatal findings that stand, as ``check component code``."""
+        told = sorted(key for key, said in self._said.items() if said.shape.split("/")[1:2] == [Severity.FATAL])
+        return tuple(" ".join(filter(None, key)) for key in told)
 
     @property
     def all_ok(self) -> bool:

@@ -64,11 +64,7 @@ def parse(line: bytes) -> Said:
     kind = raw.get("kind")
     if kind not in KINDS:
         raise Malformed("unknown kind")
-    path = raw.get("dir") if kind == "checkpoint.register" else raw.get("path")
-    if path is not None and (not isinstance(path, str) or len(path) > _LONGEST_PATH or not path.startswith("/")):
-        raise Malformed("the path must be absolute and shorter than 4096 characters")
-    if path is not None and any(ord(char) < 32 or ord(char) == 127 for char in path):
-        raise Malformed("the path holds control characters")
+    path = absolute_path(raw.get("dir") if kind == "checkpoint.register" else raw.get("path"))
     if kind == "checkpoint.register" and path is None:
         raise Malformed("dir is missing")
     detail = {key: value for key, value in raw.items() if key in _DETAIL and _short(value)}
@@ -77,6 +73,17 @@ def parse(line: bytes) -> Said:
     if step is None and kind != "checkpoint.register":
         raise Malformed("step is missing")
     return Said(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
+
+
+def absolute_path(value: object) -> str | None:
+    """The path that a job names; None when it names none. Raises Malformed."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > _LONGEST_PATH or not value.startswith("/"):
+        raise Malformed("the path must be absolute and shorter than 4096 characters")
+    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+        raise Malformed("the path holds control characters")
+    return value
 
 
 def _components(value: object) -> tuple[int, ...]:

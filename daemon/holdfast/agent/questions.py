@@ -1,0 +1,126 @@
+"""What may be asked on the job socket: does a fatal finding stand here, and where is my newest complete checkpoint?
+
+A question is one line, the answer one line of compact JSON (docs/slurm-plugins.md). A checkpoint is looked for in a child that has the
+asking user's rights and a deadline, so that neither a user's files nor a dead file server can do the agent any harm.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pwd
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.statements import Malformed, absolute_path
+
+log = logging.getLogger(__name__)
+
+KINDS = frozenset({"ask.standing", "ask.latest"})
+_WITHIN_MS = (50, 5000)
+_AT_A_TIME = 4
+"""Searches in flight; a question beyond them is refused at once."""
+_LINE_MAX = 8000
+NOTHING = 1
+"""Exit status of ``python -m holdfast_checkpoint latest``: there is none (docs/checkpoints.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question as it was asked."""
+
+    kind: str
+    directory: str = ""
+    within_s: float = 1.0
+
+
+def parse_question(line: bytes) -> Question | None:
+    """None: the line is no question (but perhaps a statement). Raises Malformed for a question that makes no sense."""
+    try:
+        raw = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(raw, dict) or raw.get("kind") not in KINDS:
+        return None
+    if raw["kind"] == "ask.standing":
+        return Question("ask.standing")
+    directory = absolute_path(raw.get("dir"))
+    if directory is None:
+        raise Malformed("dir is missing")
+    return Question("ask.latest", directory, _within_s(raw))
+
+
+def _within_s(raw: Mapping[str, Any]) -> float:
+    value = raw.get("within_ms", 1000)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed("within_ms must be a whole number")
+    low, high = _WITHIN_MS
+    return min(max(value, low), high) / 1000
+
+
+class Answers:
+    """Answers questions; safe to ask from any thread."""
+
+    def __init__(self) -> None:
+        self.fatal: tuple[str, ...] = ()
+        """Fatal findings that stand, as ``check component code``; set by whoever judges."""
+        self._free = threading.BoundedSemaphore(_AT_A_TIME)
+
+    def standing(self) -> bytes:
+        """``fatal`` is one text, empty when nothing fatal stands, so that a shell's helper needs no list."""
+        return encode({"v": 1, "kind": "standing", "fatal": "; ".join(self.fatal)[:2000]})
+
+    def latest(self, directory: str, uid: int, within_s: float) -> bytes:
+        """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server."""
+        if not self._free.acquire(blocking=False):
+            return encode({"error": "too many questions at a time"})
+        try:
+            return _latest(directory, uid, within_s)
+        finally:
+            self._free.release()
+
+
+def encode(answer: Mapping[str, object]) -> bytes:
+    line = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return line + b"\n" if len(line) <= _LINE_MAX else b'{"error":"the answer is too long"}\n'
+
+
+def _latest(directory: str, uid: int, within_s: float) -> bytes:
+    argv = [sys.executable, "-P", "-m", "holdfast_checkpoint", "latest", "--", directory]
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=within_s,
+            cwd="/",
+            env={"LC_ALL": "C.UTF-8"},
+            check=False,
+            start_new_session=True,
+            **_rights(uid),
+        )
+    except subprocess.TimeoutExpired:
+        return encode({"error": "no answer from the file system in time"})
+    except (OSError, KeyError, subprocess.SubprocessError) as error:
+        log.warning("event=question_failed uid=%d error=%r", uid, str(error))
+        return encode({"error": "it cannot be looked up"})
+    path = done.stdout.decode(errors="replace").rstrip("\n")
+    if done.returncode == NOTHING:
+        return encode({"v": 1, "kind": "latest", "path": None})
+    if done.returncode or not path.startswith("/"):
+        return encode({"error": "nothing can be said of the directory now"})
+    return encode({"v": 1, "kind": "latest", "path": path})
+
+
+def _rights(uid: int) -> dict[str, Any]:
+    """The user's, where the agent has others. Raises KeyError for a uid without an entry."""
+    if uid == os.geteuid():
+        return {}
+    entry = pwd.getpwuid(uid)
+    return {"user": uid, "group": entry.pw_gid, "extra_groups": os.getgrouplist(entry.pw_name, entry.pw_gid)}

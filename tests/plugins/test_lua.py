@@ -1,0 +1,136 @@
+"""The Lua module, in the Lua that slurmctld itself loads: defaults for opted-in jobs, and no job refused whatever happens."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+
+import pytest
+
+from support.slurm_plugins import PLUGINS
+
+_MODULE = PLUGINS / "lua" / "holdfast.lua"
+
+
+@pytest.fixture(scope="module")
+def lua() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL("liblua5.1.so.0")  # comes with slurmctld
+    except OSError:
+        pytest.skip("no liblua5.1 here; it comes with Debian's slurmctld")
+    library.luaL_newstate.restype = ctypes.c_void_p
+    library.lua_tolstring.restype = ctypes.c_char_p
+    return library
+
+
+def run(lua: ctypes.CDLL, code: str) -> str:
+    """Run a chunk that returns one string; Lua's own error otherwise."""
+    state = ctypes.c_void_p(lua.luaL_newstate())
+    try:
+        lua.luaL_openlibs(state)
+        failed = lua.luaL_loadstring(state, code.encode()) or lua.lua_pcall(state, 0, 1, 0)
+        said = (lua.lua_tolstring(state, -1, None) or b"").decode()
+        assert not failed, said
+        return said
+    finally:
+        lua.lua_close(state)
+
+
+def submit(lua: ctypes.CDLL, job: str, options: str = '{partitions = {"train"}}', parts: str = "{}") -> str:
+    """What becomes of a request, as ``well comment requeue logged``."""
+    return run(
+        lua,
+        f"""
+        local logged = 0
+        local slurm = {{ NO_VAL16 = 65534, log_error = function() logged = logged + 1 end }}
+        local before = {{}}
+        for name in pairs(_G) do before[name] = true end
+        local holdfast = dofile("{_MODULE}")
+        local job = {job}
+        local well = holdfast.job_submit(slurm, job, {parts}, {options})
+        for name in pairs(_G) do assert(before[name], "a global was set: " .. name) end
+        return table.concat({{tostring(well), tostring(job.comment), tostring(job.requeue), tostring(logged)}}, " ")
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "parts", "becomes"),
+    [
+        # who is not opted in is left alone
+        ("{script = 's', requeue = 65534}", "{}", "true nil 65534 0"),
+        ("{script = 's', requeue = 65534, partition = 'cpu'}", "{}", "true nil 65534 0"),
+        ("{script = 's', requeue = 65534, comment = 'not-holdfast'}", "{}", "true not-holdfast 65534 0"),
+        # by partition, named or the default one
+        ("{script = 's', requeue = 65534, partition = 'train'}", "{}", "true nil 1 0"),
+        ("{script = 's', requeue = 65534, partition = 'cpu,train'}", "{}", "true nil 1 0"),
+        ("{script = 's', requeue = 65534}", "{train = {flag_default = 1}}", "true nil 1 0"),
+        (
+            "{script = 's', requeue = 65534}",
+            "{train = {flag_default = 0}, cpu = {flag_default = 1}}",
+            "true nil 65534 0",
+        ),
+        # by comment
+        ("{script = 's', requeue = 65534, comment = 'a,holdfast'}", "{}", "true a,holdfast 1 0"),
+        # by option
+        (
+            "{script = 's', requeue = 65534, spank_job_env = {[0] = '_SLURM_SPANK_OPTION_holdfast_holdfast=(null)'}}",
+            "{}",
+            "true holdfast 1 0",
+        ),
+        (
+            "{script = 's', requeue = 65534, comment = 'x', spank_job_env = "
+            "{[0] = 'A=b', [1] = '_SLURM_SPANK_OPTION_holdfast_auto_resume=1'}}",
+            "{}",
+            "true x,holdfast 1 0",
+        ),
+        (
+            "{script = 's', requeue = 65534, spank_job_env = {[0] = '_SLURM_SPANK_OPTION_holdfast_holdfast=off'}}",
+            "{}",
+            "true nil 65534 0",
+        ),
+        (
+            "{script = 's', requeue = 65534, spank_job_env = {[0] = '_SLURM_SPANK_OPTION_holdfast_holdfast_signal=USR1'}}",
+            "{}",
+            "true nil 65534 0",
+        ),
+        # the user's own word stays
+        ("{script = 's', requeue = 0, partition = 'train'}", "{}", "true nil 0 0"),
+        # salloc and srun cannot be requeued
+        ("{requeue = 65534, partition = 'train'}", "{}", "true nil 65534 0"),
+    ],
+)
+def test_defaults(lua: ctypes.CDLL, job: str, parts: str, becomes: str) -> None:
+    assert submit(lua, job, parts=parts) == becomes
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [
+        ("setmetatable({}, {__index = function() error('no such field') end})", "{partitions = {'train'}}"),
+        ("setmetatable({script = 's', requeue = 65534, comment = 'holdfast'}, {__index = error})", "{partitions = 7}"),
+        ("{comment = {}}", "{}"),
+        ("nil", "{}"),
+        ("{script = 's', partition = {}}", "'text'"),
+    ],
+)
+def test_an_error_is_logged_and_the_job_goes_its_way(lua: ctypes.CDLL, job: str, options: str) -> None:
+    body = f"""
+        local logged = 0
+        local slurm = {{ NO_VAL16 = 65534, log_error = function() logged = logged + 1 end }}
+        local holdfast = dofile("{_MODULE}")
+        local well = holdfast.job_submit(slurm, {job}, {{}}, {options})
+        return tostring(well) .. " " .. logged
+    """
+    assert run(lua, body) == "false 1"
+
+
+def test_a_slurm_that_cannot_even_log_breaks_nothing(lua: ctypes.CDLL) -> None:
+    assert run(lua, f'local h = dofile("{_MODULE}"); return tostring(h.job_submit(nil, nil, nil, nil))') == "false"
+
+
+def test_the_example_works_without_the_module(lua: ctypes.CDLL) -> None:
+    example = (PLUGINS / "lua" / "job_submit.lua.example").read_text()
+    code = f"slurm = {{SUCCESS = 0}}\n{example}\nreturn tostring(slurm_job_submit({{}}, {{}}, 0))"
+    assert run(lua, code) == "0"
+    assert str(_MODULE).endswith(example.split("holdfast/slurm-plugins/")[1].split('"')[0])

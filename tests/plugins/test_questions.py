@@ -1,0 +1,151 @@
+"""What may be asked of an agent: answered with the asker's rights and in time, and never mixed up with what jobs state."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.jobsocket import JobSocket
+from holdfast.agent.outbox import Item
+from holdfast.agent.processes import SlurmNode
+from holdfast.agent.questions import Answers, parse_question
+from holdfast.agent.standing import Standing
+from holdfast.agent.statements import Malformed
+from holdfast_checks.result import Remedy, Result, Severity, Verdict
+
+
+class NoSlurm(SlurmNode):
+    def __init__(self) -> None:
+        pass
+
+
+class Desk:
+    """A socket as the agent has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.items: list[Item] = []
+        self.socket = JobSocket(folder, NoSlurm(), self.items.append)
+        self.socket.start()
+
+    def ask(self, question: object) -> object:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(5)
+            connection.connect(str(self.socket.path))
+            connection.sendall(json.dumps(question).encode() + b"\n")
+            with connection.makefile("rb") as lines:
+                return json.loads(lines.readline())
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "run")
+    yield desk
+    desk.socket.stop()
+
+
+def bad(severity: Severity, check: str = "gpu.count", component: str = "GPU-1", code: str = "") -> Result:
+    return Result(check, Verdict.FAILED, component, code, severity, Remedy.REPLACE)
+
+
+def test_only_fatal_findings_that_stand_are_named() -> None:
+    standing = Standing()
+    assert not standing.fatal
+    standing.judge([bad(Severity.DEGRADED, "efa.counters", "efa0"), bad(Severity.WARNING, "host.disk")], 0.0)
+    assert not standing.fatal
+    standing.judge([bad(Severity.FATAL, code="lost")], 1.0)
+    assert standing.fatal == ("gpu.count GPU-1 lost",)
+    again = Standing()
+    again.load(standing.dump())
+    assert again.fatal == standing.fatal
+    again.judge([Result("gpu.count", Verdict.OK, "GPU-1")], 2.0)
+    assert not again.fatal
+
+
+def test_the_answer_follows_what_stands(desk: Desk) -> None:
+    assert desk.ask({"v": 1, "kind": "ask.standing"}) == {"v": 1, "kind": "standing", "fatal": ""}
+    desk.socket.answers.fatal = ("gpu.count GPU-1", "nvswitch.fatal node 20034")
+    answer = desk.ask({"v": 1, "kind": "ask.standing", "later": "field"})
+    assert answer == {"v": 1, "kind": "standing", "fatal": "gpu.count GPU-1; nvswitch.fatal node 20034"}
+    assert desk.items == []
+
+
+@pytest.mark.slow
+def test_the_newest_complete_checkpoint_is_found(desk: Desk, tmp_path: Path) -> None:
+    folder = tmp_path / "ckpt"
+    folder.mkdir()
+    question = {"v": 1, "kind": "ask.latest", "job_id": 7, "restarts": 1, "dir": str(folder), "within_ms": 4000}
+    assert desk.ask(question) == {"v": 1, "kind": "latest", "path": None}
+    code = (
+        "import sys; from holdfast_checkpoint import Checkpointer; c = Checkpointer(sys.argv[1]); c.resume()\n"
+        "for step in (5, 9):\n with c.save(step) as folder: (folder / 'x').write_bytes(b'1')\n"
+    )
+    environment = {"PATH": os.environ["PATH"], "HOLDFAST_AGENT_SOCKET": "/nowhere"}
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True, env=environment)
+    answer = desk.ask(question)
+    assert isinstance(answer, dict)
+    assert answer["kind"] == "latest"
+    assert Path(answer["path"]).parent == folder
+    assert "9-jlocal" in answer["path"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take another user's rights")
+def test_a_directory_is_looked_at_with_the_askers_rights(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = short_folder / "python"
+    program.write_text('#!/bin/sh\necho "/$(id -u)/$(id -g)/$(id -G)"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    answer = json.loads(Answers().latest("/x", 65534, 4.0))
+    assert answer["path"].startswith("/65534/65534/")
+    assert " 0" not in answer["path"]
+    assert json.loads(Answers().latest("/x", 4_000_000_000, 1.0)) == {"error": "it cannot be looked up"}
+
+
+@pytest.mark.parametrize(
+    ("program", "answer"),
+    [
+        ("sleep 30", "no answer from the file system in time"),
+        ("echo /somewhere; exit 3", "nothing can be said of the directory now"),
+        ("echo relative", "nothing can be said of the directory now"),
+        ("exit 0", "nothing can be said of the directory now"),
+        ("kill -9 $$", "nothing can be said of the directory now"),
+    ],
+)
+@pytest.mark.slow
+def test_what_goes_wrong_is_no_answer(
+    program: str, answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{program.replace('sleep', 'exec sleep')}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert json.loads(Answers().latest("/x", os.geteuid(), 0.3)) == {"error": answer}
+
+
+def test_too_many_questions_at_a_time_are_refused() -> None:
+    answers = Answers()
+    taken = [answers._free.acquire(blocking=False) for _ in range(5)]
+    assert taken == [True, True, True, True, False]
+    assert json.loads(answers.latest("/x", os.geteuid(), 1.0)) == {"error": "too many questions at a time"}
+
+
+def test_a_statement_is_no_question_and_a_question_needs_its_fields(desk: Desk) -> None:
+    assert parse_question(b'{"kind":"progress","job_id":7,"step":1}') is None
+    assert parse_question(b"\xff") is None
+    for wrong in ({}, {"dir": "relative"}, {"dir": "/a\nb"}, {"dir": 7}, {"dir": "/x", "within_ms": "1"}):
+        with pytest.raises(Malformed):
+            parse_question(json.dumps({"kind": "ask.latest", **wrong}).encode())
+    hasty = parse_question(b'{"kind":"ask.latest","dir":"/x","within_ms":1}')
+    endless = parse_question(b'{"kind":"ask.latest","dir":"/x","within_ms":99999999}')
+    assert hasty is not None
+    assert endless is not None
+    assert (hasty.within_s, endless.within_s) == (0.05, 5.0)
+    assert desk.ask({"kind": "ask.latest"}) == {"error": "malformed: dir is missing"}
+    assert desk.ask({"kind": "ask.else"}) == {"error": "malformed: unknown kind"}
