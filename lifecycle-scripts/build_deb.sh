@@ -74,8 +74,6 @@ set -e
 if [ "\$1" = remove ] && [ -d /run/systemd/system ]; then
 	systemctl disable --now $2 || true
 fi
-# what Python wrote beside the packages' own files
-if [ "\$1" = remove ]; then find /opt/holdfast/lib -name '*.pyc' -delete 2>/dev/null || true; fi
 PRERM
 	cat >"$1/DEBIAN/postrm" <<'POSTRM'
 #!/bin/sh
@@ -117,7 +115,7 @@ mkdir -p "$agent/usr/bin"
 for name in holdfast holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent/usr/bin/$name"; done
 
 control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
-control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target")" \
+control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target"), systemd" \
 	"Holdfast controller and actor, for the head node of a Slurm cluster"
 scripts "$agent" holdfast-agent.service 'mkdir -p /etc/holdfast'
 scripts "$controller" 'holdfast-controller.service holdfast-actor.service' \
