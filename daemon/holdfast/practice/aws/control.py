@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from holdfast.practice.aws.faults import fault_from_json
+from holdfast.practice.aws.hyperpod_control import HYPERPOD_VERBS
 
 if TYPE_CHECKING:
     from holdfast.practice.aws.emulator import Emulator
@@ -58,6 +59,7 @@ def _clear(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     emulator.world.impaired.clear()
     emulator.world.hidden.clear()
     emulator.world.hide_describes = 0
+    emulator.hyperpod.clear()
     return {}
 
 
@@ -89,4 +91,5 @@ _VERBS = {
     "POST hide": _hide,
     "POST impair": _impair,
     "POST delays": _delays,
+    **HYPERPOD_VERBS,
 }

@@ -20,6 +20,7 @@ from holdfast.practice.aws import REGION
 from holdfast.practice.aws.calls import Call, CallLog
 from holdfast.practice.aws.control import CONTROL_PREFIX, control
 from holdfast.practice.aws.faults import Fault, FaultBook
+from holdfast.practice.aws.hyperpod import Hyperpod
 from holdfast.practice.aws.journal import Entry, Journal
 from holdfast.practice.aws.moto_patches import install
 from holdfast.practice.aws.world import World
@@ -39,6 +40,7 @@ class Emulator:
         self.faults = FaultBook()
         self.calls = CallLog()
         self.lock = threading.Lock()
+        self.hyperpod = Hyperpod(state, self.lock, self.faults, self.calls)
         self._journal = Journal(state)
         install(self.world)
         mock_random.seed(FIRST_SEED)
@@ -52,6 +54,8 @@ class Emulator:
             with self.lock:
                 status, payload = control(self, environ, body)
             return _answer(start_response, status, payload, "application/json")
+        if self.hyperpod.takes(environ):
+            return self.hyperpod.answer(environ, body, start_response)
         return self._api(environ, body.decode(), start_response)
 
     def _api(self, environ: dict[str, Any], body: str, start_response: StartResponse) -> Iterable[bytes]:

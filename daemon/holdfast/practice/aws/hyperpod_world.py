@@ -1,0 +1,196 @@
+"""Emulated HyperPod clusters: slots that keep their place and address while the machines in them come and go.
+
+Every machine carries its whole future as dated steps, so that its state is a function of the time alone and a list may
+show an older moment than the batch calls see (HyperPod's list follows a change late)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+STATUSES = ("Running", "Failure", "Pending", "ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress", "NotFound")
+"""botocore's ClusterInstanceStatus."""
+STEADY = ("Running", "Failure")
+"""In these a node takes a replacement or a reboot; in the others the answer is InvalidInstanceStatus."""
+
+
+@dataclass(slots=True)
+class HyperpodDelays:
+    """How long each phase takes, in seconds. AWS's notes say 20 to 30 minutes for a replacement, 1 to 3 for a reboot."""
+
+    shutting_down_s: float = 0.5
+    pending_s: float = 1.0
+    deep_check_s: float = 0.0
+    """0: no deep health check on start."""
+    rebooting_s: float = 0.7
+    list_lag_s: float = 0.0
+    """By so much ListClusterNodes and DescribeClusterNode are behind."""
+
+
+@dataclass(slots=True)
+class Step:
+    at: float
+    status: str
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Machine:
+    instance_id: str
+    launched_at: float
+    path: list[Step]
+    gone_at: float | None = None
+    busy_until: float = 0.0
+    """An operation on it runs until then: InstanceIdInUse."""
+
+    def shown(self, now: float) -> Step | None:
+        """Its state at a moment; None: not there yet, or no more."""
+        if self.gone_at is not None and self.gone_at <= now:
+            return None
+        return next((step for step in reversed(self.path) if step.at <= now), None)
+
+    def go(self, now: float, *steps: Step) -> None:
+        """Take these steps instead of what was planned from now on."""
+        self.path = [step for step in self.path if step.at <= now] + list(steps)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One node of a group: logical id and address outlive the machines."""
+
+    group: str
+    index: int
+    address: str
+    machines: list[Machine]
+    doom: str = ""
+    """Message with which the next replacement ends in Failure."""
+
+    @property
+    def logical_id(self) -> str:
+        return f"{self.group}-{self.index}"
+
+    @property
+    def host(self) -> str:
+        return "ip-" + self.address.replace(".", "-")
+
+
+@dataclass(slots=True)
+class Group:
+    name: str
+    instance_type: str
+    node_type: str
+    """Controller, Login or Compute."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    name: str
+    id: str
+    groups: list[Group]
+    slots: list[Slot]
+    node_recovery: str = "None"
+    continuous: bool = False
+    slurm_config: bool = True
+    """False: an older cluster, whose groups do not say which one is the controller's."""
+    status: str = "InService"
+    created_at: float = 0.0
+    made: int = 0
+    """Machines made so far: the next id comes from it."""
+    refusals: list[tuple[str, str, int]] = field(default_factory=list)
+    """Armed entries for ``Failed``: instance id, error code, times left."""
+
+    def slot_of(self, instance_id: str) -> tuple[Slot, Machine] | None:
+        """The slot and machine of an id, also of a machine that is gone."""
+        for slot in self.slots:
+            for machine in slot.machines:
+                if machine.instance_id == instance_id:
+                    return slot, machine
+        return None
+
+    def shown(self, now: float) -> Iterator[tuple[Slot, Machine, Step]]:
+        """What a list shows, in order of group and index."""
+        for slot in self.slots:
+            for machine in slot.machines:
+                step = machine.shown(now)
+                if step is not None:
+                    yield slot, machine, step
+
+    def next_id(self) -> str:
+        self.made += 1
+        return "i-" + hashlib.sha256(f"{self.name}/{self.made}".encode()).hexdigest()[:17]
+
+    def refusal(self, instance_id: str) -> str:
+        """The armed error code for this id, counted down; empty: none."""
+        for index, (target, code, times) in enumerate(self.refusals):
+            if target == instance_id:
+                self.refusals[index : index + 1] = [(target, code, times - 1)] if times > 1 else []
+                return code
+        return ""
+
+
+def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) -> Cluster:
+    """A cluster in service with running nodes. ``data``: groups (name, count, type, node_type) and cluster settings."""
+    groups = [Group(g["name"], g.get("type", "ml.p5.48xlarge"), g.get("node_type", "Compute")) for g in data["groups"]]
+    cluster = Cluster(
+        name,
+        hashlib.sha256(name.encode()).hexdigest()[:12],
+        groups,
+        [],
+        node_recovery=data.get("node_recovery", "None"),
+        continuous=bool(data.get("continuous", False)),
+        slurm_config=bool(data.get("slurm_config", True)),
+        created_at=now,
+    )
+    for given in data["groups"]:
+        for index in range(1, int(given["count"]) + 1):
+            order = len(cluster.slots)
+            address = f"10.{number}.{order // 200}.{order % 200 + 4}"  # AWS keeps a subnet's first four addresses
+            machine = Machine(cluster.next_id(), now, [Step(now, "Running")])
+            cluster.slots.append(Slot(given["name"], index, address, [machine]))
+    return cluster
+
+
+def replace_machine(cluster: Cluster, slot: Slot, delays: HyperpodDelays, now: float) -> str:
+    """End the slot's machine and make the next one; its id."""
+    old = slot.machines[-1]
+    gone_at = now + delays.shutting_down_s
+    old.go(now, Step(now, "ShuttingDown"))
+    old.gone_at = old.busy_until = gone_at
+    ready_at = gone_at + delays.pending_s
+    path = [Step(gone_at, "Pending")]
+    if delays.deep_check_s:
+        path.append(Step(ready_at, "DeepHealthCheckInProgress"))
+        ready_at += delays.deep_check_s
+    path.append(Step(ready_at, "Failure", slot.doom) if slot.doom else Step(ready_at, "Running"))
+    slot.doom = ""
+    slot.machines.append(Machine(cluster.next_id(), gone_at, path, busy_until=ready_at))
+    return slot.machines[-1].instance_id
+
+
+def reboot_machine(machine: Machine, delays: HyperpodDelays, now: float) -> None:
+    """An operation for a while; its status stays as it is (what HyperPod shows meanwhile is not documented)."""
+    machine.busy_until = now + delays.rebooting_s
+
+
+def set_status(machine: Machine, status: str, message: str, for_s: float | None, now: float) -> None:
+    """Show this status from now on, or for a time and then ``Running`` (a software update, a deep health check)."""
+    steps = [Step(now, status, message)]
+    if for_s is not None:
+        steps.append(Step(now + for_s, "Running"))
+    machine.go(now, *steps)
+
+
+def cluster_from_json(data: Mapping[str, Any]) -> Cluster:
+    """The inverse of ``dataclasses.asdict``."""
+    slots = [
+        Slot(**{**slot, "machines": [_machine(machine) for machine in slot["machines"]]}) for slot in data["slots"]
+    ]
+    groups = [Group(**group) for group in data["groups"]]
+    refusals = [(str(i), str(code), int(times)) for i, code, times in data["refusals"]]
+    return Cluster(**{**data, "slots": slots, "groups": groups, "refusals": refusals})
+
+
+def _machine(data: Mapping[str, Any]) -> Machine:
+    return Machine(**{**data, "path": [Step(**step) for step in data["path"]]})

@@ -1,0 +1,251 @@
+"""SageMaker HyperPod on Slurm: machines that are rebooted or exchanged in place, behind a name that stays.
+
+HyperPod has no client token and repairs by itself where NodeRecovery is Automatic. So every action first reads
+NodeRecovery and the list again, and is keyed by the instance id, which ends with its machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import boto3
+
+from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.ports import Instance, ProviderCan
+from holdfast.providers.hyperpod_answers import (
+    GOING,
+    STEADY,
+    BatchResult,
+    PodCluster,
+    PodNode,
+    Verdict,
+    check_ready,
+    named,
+    read_summary,
+    serving,
+)
+from holdfast.providers.hyperpod_api import REBOOT, REPLACE, HyperpodApi
+from holdfast.providers.hyperpod_names import ResourceConfig, read_resource_config
+from holdfast.providers.hyperpod_settings import LEAD, HyperpodSettings
+
+log = logging.getLogger(__name__)
+
+
+class RepairsItself(Rejected):
+    """HyperPod repairs this cluster, or Holdfast is told to observe: watch, and do not act."""
+
+
+class HyperpodProvider:
+    """``Provider`` on HyperPod. Thread-safe; every call is bounded by calls × attempts × time-outs of the settings.
+
+    The port's ``launch``, ``assign`` and ``terminate`` do not exist here; :meth:`replace` does their work in one."""
+
+    def __init__(self, settings: HyperpodSettings, *, session: boto3.session.Session | None = None) -> None:
+        self._settings = settings
+        self._api = HyperpodApi(settings, session)
+        self._addresses: dict[str, str] = {}
+        """Instance id → address, as DescribeClusterNode said once: an id keeps its address."""
+
+    @property
+    def name(self) -> str:
+        return "hyperpod"
+
+    @property
+    def can(self) -> ProviderCan:
+        """``power_off_confirmed`` is false: an id that is no longer listed is no proof that a machine is off."""
+        lead = self._settings.mode == LEAD
+        return ProviderCan(reboot=lead, replace=False, launch_first=False, status=True, power_off_confirmed=False)
+
+    @property
+    def can_replace_in_place(self) -> bool:
+        """Whether :meth:`replace` may be called; whether HyperPod lets us is read at each call."""
+        return self._settings.mode == LEAD
+
+    def repairs_itself(self) -> bool:
+        """Whether HyperPod repairs now (NodeRecovery is anything but ``None``). Asked now; raises Unavailable, Throttled."""
+        return self._api.cluster().repairs_itself
+
+    def nodes(self) -> tuple[PodNode, ...]:
+        """All machines that ListClusterNodes shows now, with their Slurm names as far as list and file know them."""
+        return self._list()
+
+    def instance_of(self, node: str) -> Instance | None:
+        """The machine of this node name that is not on its way out; None while HyperPod shows none.
+
+        Raises Unavailable while several are listed under the name."""
+        found = serving(self._list(), node) or serving(self._list_in_detail(), node)
+        return found.as_instance() if found else None
+
+    def instance(self, instance_id: str) -> Instance:
+        """One machine, from the list. ``healthy`` is False for Failure, else None: HyperPod says nothing good of a node."""
+        return self._one(instance_id).as_instance()
+
+    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
+        """Make sure that this machine goes and another takes its place under the node's name. The caller has freed the node.
+
+        Repeat it freely with the same instance id: a machine that is going, or has gone, is under way and nothing is
+        sent; a later machine of the node has another id and cannot be hit. Returns the machine as HyperPod shows it: the
+        old id until it is gone, then the new one. ``token`` is for the log alone, HyperPod takes none.
+
+        Raises RepairsItself; Rejected for a head node, or a machine that is not the node's; Unavailable while HyperPod works
+        on the machine or on the cluster, and when nothing is known about what happened: ask again."""
+        cluster = self._may_act()
+        listed = self._known(node, instance_id)
+        old = next((n for n in listed if n.instance_id == instance_id), None)
+        if old is None:
+            return self._successor(listed, node, instance_id)
+        self._refuse_wrong(old, node, cluster)
+        if old.status in GOING:
+            log.info("replace_under_way node=%s incident=%s instance=%s", node, incident, instance_id)
+            return old.as_instance()
+        _refuse_busy(old)
+        result = self._api.batch(REPLACE, [instance_id])[instance_id]
+        log.info(
+            "replace_asked node=%s incident=%s token=%s instance=%s verdict=%s",
+            node, incident, token, instance_id, result.verdict,
+        )  # fmt: skip
+        return self._after_replace(node, instance_id, result)
+
+    def replace_all(self, ids: Sequence[str]) -> dict[str, BatchResult]:
+        """Ask for several machines at once, 25 ids a call; one verdict per id. Machines that are going are ``IN_USE`` and
+        absent ones ``GONE`` without being asked for. Raises as :meth:`replace`, before anything is sent."""
+        cluster = self._may_act()
+        listed = {node.instance_id: node for node in self._list()}
+        results = {i: BatchResult(Verdict.GONE, "not listed") for i in ids if i not in listed}
+        for node in (listed[i] for i in ids if i in listed):
+            self._refuse_head(node, cluster)
+            if node.status in GOING:
+                results[node.instance_id] = BatchResult(Verdict.IN_USE, f"it is {node.status}")
+        asked = [i for i in ids if i not in results]
+        return results | self._api.batch(REPLACE, asked)
+
+    def reboot(self, instance_id: str) -> None:
+        """Ask for a reboot. Success also when an operation is on the node already; completion is seen from the boot id.
+
+        Not idempotent once the first reboot is over: HyperPod shows no boot, so compare boot ids before a repetition."""
+        cluster = self._may_act()
+        node = self._one(instance_id)
+        self._refuse_head(node, cluster)
+        _refuse_busy(node)
+        result = self._api.batch(REBOOT, [instance_id])[instance_id]
+        log.info("reboot_asked instance=%s verdict=%s", instance_id, result.verdict)
+        if result.verdict is Verdict.GONE:
+            raise NotFound(f"HyperPod has no {instance_id} any more: {result.text}")
+        if result.verdict not in (Verdict.ACCEPTED, Verdict.IN_USE):
+            raise Unavailable(f"{REBOOT}: {instance_id}: {result.text}; ask again")
+
+    def launch(self, node: str, *, incident: str, token: str) -> Instance:
+        _refuse(f"launch a machine for {node} beside the old one")
+
+    def find_launched(self, token: str) -> Instance | None:
+        """Always None: HyperPod keeps no token. :meth:`replace` recognises an earlier order by the instance id."""
+        return None
+
+    def assign(self, instance_id: str, node: str) -> None:
+        _refuse(f"hand {node} over to {instance_id}: the name stays with the place")
+
+    def terminate(self, instance_id: str) -> None:
+        _refuse(f"terminate {instance_id} alone")
+
+    def _may_act(self) -> PodCluster:
+        """The last look before an action. Raises RepairsItself, Unavailable, Rejected."""
+        if self._settings.mode != LEAD:
+            raise RepairsItself("provider hyperpod is in mode observe: HyperPod repairs, Holdfast watches")
+        cluster = self._api.cluster()
+        if cluster.repairs_itself:
+            raise RepairsItself(
+                f"NodeRecovery of {self._settings.cluster} is {cluster.node_recovery}: HyperPod repairs, Holdfast watches "
+                "(UpdateCluster with NodeRecovery None hands repairs over)"
+            )
+        check_ready(cluster)
+        return cluster
+
+    def _list(self) -> tuple[PodNode, ...]:
+        config = self._resource_config()
+        style = self._settings.node_names
+        raws = [read_summary(raw) for raw in self._api.summaries()]
+        return tuple(named(node, config, self._addresses, style) for node in raws)
+
+    def _list_in_detail(self) -> tuple[PodNode, ...]:
+        """The list, after DescribeClusterNode for each machine that is up and has no address yet. Asked once per id."""
+        for node in self._list():
+            if not node.address and node.status in STEADY:
+                try:
+                    self._addresses[node.instance_id] = read_summary(self._api.details(node.instance_id)).address
+                except NotFound:
+                    log.info("node_without_details instance=%s", node.instance_id)
+        return self._list()
+
+    def _known(self, node: str, instance_id: str) -> tuple[PodNode, ...]:
+        """The list; in detail where it shows the machine without a name."""
+        listed = self._list()
+        nameless = any(n.instance_id == instance_id and not n.node for n in listed)
+        return self._list_in_detail() if nameless else listed
+
+    def _one(self, instance_id: str) -> PodNode:
+        for node in self._list():
+            if node.instance_id == instance_id:
+                return node
+        raise NotFound(f"HyperPod lists no {instance_id} in {self._settings.cluster}")
+
+    def _resource_config(self) -> ResourceConfig:
+        """The file, read now; an absent, torn or foreign one is none."""
+        if not self._settings.resource_config:
+            return ResourceConfig()
+        try:
+            config = read_resource_config(Path(self._settings.resource_config).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return ResourceConfig()
+        except (OSError, ValueError) as error:
+            log.warning('resource_config_unreadable file=%s text="%s"', self._settings.resource_config, error)
+            return ResourceConfig()
+        if not config.is_of(self._settings.cluster):
+            log.warning("resource_config_foreign file=%s cluster=%s", self._settings.resource_config, config.cluster)
+            return ResourceConfig()
+        return config
+
+    def _refuse_wrong(self, old: PodNode, node: str, cluster: PodCluster) -> None:
+        self._refuse_head(old, cluster)
+        if old.node != node:
+            raise Rejected(f"HyperPod shows {old.instance_id} as {old.node or 'no known node'}, not as {node}")
+
+    def _refuse_head(self, node: PodNode, cluster: PodCluster) -> None:
+        heads = cluster.head_groups | set(self._settings.controller_groups)
+        if node.group in heads or (node.address and node.address in self._resource_config().controllers):
+            raise Rejected(f"{node.instance_id} of group {node.group} is a head node: HyperPod replaces none by API")
+
+    def _successor(self, listed: Sequence[PodNode], node: str, instance_id: str) -> Instance:
+        found = serving(listed, node)
+        if found is None:
+            raise Unavailable(f"HyperPod lists neither {instance_id} nor another machine of {node} now: ask again")
+        log.info("replaced node=%s old=%s new=%s", node, instance_id, found.instance_id)
+        return found.as_instance()
+
+    def _after_replace(self, node: str, instance_id: str, result: BatchResult) -> Instance:
+        """What HyperPod lists now, whatever it answered. Its list may still show the old machine as it was."""
+        listed = self._list()
+        old = next((n for n in listed if n.instance_id == instance_id), None)
+        if old is None and result.verdict is not Verdict.GONE:
+            return _going(instance_id, node)
+        if old is None:
+            return self._successor(listed, node, instance_id)
+        if result.verdict in (Verdict.ACCEPTED, Verdict.IN_USE) or old.status in GOING:
+            return _going(instance_id, node, old) if result.verdict is Verdict.ACCEPTED else old.as_instance()
+        raise Unavailable(f"{REPLACE}: {instance_id} ({old.status}): {result.text}; ask again")
+
+
+def _going(instance_id: str, node: str, old: PodNode | None = None) -> Instance:
+    """An accepted order: the old machine is on its way out, whatever a late list shows."""
+    address = old.address if old is not None else ""
+    return Instance(instance_id=instance_id, node=node, state="shutting-down", address=address)
+
+
+def _refuse_busy(node: PodNode) -> None:
+    if node.status not in STEADY:
+        raise Unavailable(f"HyperPod shows {node.instance_id} as {node.status or 'nothing'}: it works on it, ask again")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise Rejected(f"provider hyperpod cannot {what}: HyperPod exchanges a machine in place, see replace")

@@ -1,0 +1,108 @@
+"""HyperPod's calls, bounded and in the core's errors. Reading is retried; a call that acts is sent once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from holdfast.model.errors import NotFound, OutsideError, Unavailable
+from holdfast.providers.aws_errors import error_code, translated
+from holdfast.providers.hyperpod_answers import BatchResult, PodCluster, Verdict, chunks, read_batch, read_cluster
+from holdfast.providers.hyperpod_settings import HyperpodSettings
+
+if TYPE_CHECKING:
+    Answer = Mapping[str, Any]
+
+REPLACE, REBOOT = "BatchReplaceClusterNodes", "BatchRebootClusterNodes"
+MAX_PAGES = 1000
+"""Of one list; a token that never ends is an error and not a loop."""
+
+
+class SageMaker(Protocol):
+    """The part of boto3's SageMaker client that is used here."""
+
+    def describe_cluster(self, *, ClusterName: str) -> Answer: ...  # noqa: N803 - boto3's own names
+    def list_cluster_nodes(self, **request: Any) -> Answer: ...
+    def describe_cluster_node(self, *, ClusterName: str, NodeId: str) -> Answer: ...  # noqa: N803
+    def batch_replace_cluster_nodes(self, *, ClusterName: str, NodeIds: Sequence[str]) -> Answer: ...  # noqa: N803
+    def batch_reboot_cluster_nodes(self, *, ClusterName: str, NodeIds: Sequence[str]) -> Answer: ...  # noqa: N803
+
+
+class HyperpodApi:
+    """One HyperPod cluster. Thread-safe."""
+
+    def __init__(self, settings: HyperpodSettings, session: boto3.session.Session | None = None) -> None:
+        self._settings = settings
+        opened = session or boto3.session.Session()
+        self._read = _open_client(settings, opened, settings.attempts)
+        self._act = _open_client(settings, opened, 1)
+
+    def cluster(self) -> PodCluster:
+        """DescribeCluster, asked now."""
+        with translated("DescribeCluster"):
+            return read_cluster(self._read.describe_cluster(ClusterName=self._settings.cluster))
+
+    def summaries(self) -> Iterator[Answer]:
+        """Every node that ListClusterNodes shows, page by page. Raises Unavailable when its pages do not end."""
+        request: dict[str, Any] = {"ClusterName": self._settings.cluster, "MaxResults": self._settings.page_size}
+        for _ in range(MAX_PAGES):
+            with translated("ListClusterNodes"):
+                page = self._read.list_cluster_nodes(**request)
+            yield from page["ClusterNodeSummaries"]
+            if not page.get("NextToken"):
+                return
+            request["NextToken"] = page["NextToken"]
+        raise Unavailable(f"ListClusterNodes: more than {MAX_PAGES} pages")
+
+    def details(self, instance_id: str) -> Answer:
+        """DescribeClusterNode. Raises NotFound when HyperPod has no such node (the list decides whether that is so)."""
+        with translated("DescribeClusterNode"):
+            try:
+                answer = self._read.describe_cluster_node(ClusterName=self._settings.cluster, NodeId=instance_id)
+            except ClientError as error:
+                if error_code(error) == "ResourceNotFound":
+                    raise NotFound(f"DescribeClusterNode: HyperPod has no {instance_id}") from error
+                raise
+        return cast("Answer", answer["NodeDetails"])
+
+    def batch(self, operation: str, ids: Sequence[str]) -> dict[str, BatchResult]:
+        """One verdict per id; an error of a chunk is the verdict of its ids, and what was accepted before stays known.
+
+        With a single chunk its error is raised instead. Instance ids alone are sent, never logical ids: an instance id
+        ends with its machine, so that a repeated replacement can never hit the new one."""
+        parts = list(chunks(ids))
+        results: dict[str, BatchResult] = {}
+        for index, part in enumerate(parts):
+            try:
+                results |= self._send(operation, part)
+            except OutsideError as error:
+                if len(parts) == 1:
+                    raise
+                results |= dict.fromkeys(part, BatchResult(Verdict.UNKNOWN, str(error)))
+                later = [i for rest in parts[index + 1 :] for i in rest]
+                return results | dict.fromkeys(later, BatchResult(Verdict.NOT_ASKED, str(error)))
+        return results
+
+    def _send(self, operation: str, part: list[str]) -> dict[str, BatchResult]:
+        call = self._act.batch_replace_cluster_nodes if operation == REPLACE else self._act.batch_reboot_cluster_nodes
+        with translated(operation):
+            return read_batch(part, call(ClusterName=self._settings.cluster, NodeIds=part))
+
+
+def _open_client(settings: HyperpodSettings, session: boto3.session.Session, attempts: int) -> SageMaker:
+    client = session.client(
+        "sagemaker",
+        region_name=settings.region,
+        endpoint_url=settings.endpoint_url,
+        config=Config(
+            connect_timeout=settings.connect_timeout_s,
+            read_timeout=settings.read_timeout_s,
+            retries={"mode": "standard", "total_max_attempts": attempts},
+            user_agent_extra="holdfast",
+        ),
+    )
+    return cast("SageMaker", client)
