@@ -22,13 +22,20 @@ open_log
 deadline_s=${HOLDFAST_DEADLINE_S:-300}
 case $deadline_s in '' | *[!0-9]*) deadline_s=300 ;; esac
 
-sh "$LIB/setup.sh" "$HERE" &
+# The child writes to the log alone: one that has to be let go must not hold whoever waits for our own output to end.
+if [ -n "$LOG" ]; then
+	shown=$(wc -c <"$LOG")
+	HOLDFAST_LOGGED=yes sh "$LIB/setup.sh" "$HERE" </dev/null >>"$LOG" 2>&1 &
+else
+	sh "$LIB/setup.sh" "$HERE" </dev/null >/dev/null 2>&1 &
+fi
 child=$!
 waited_s=0
 while kill -0 "$child" 2>/dev/null && [ "$waited_s" -lt "$deadline_s" ]; do
 	sleep 1
 	waited_s=$((waited_s + 1))
 done
+[ -z "$LOG" ] || tail -c +$((shown + 1)) "$LOG" >&2
 if kill -0 "$child" 2>/dev/null; then # not waited for: what hangs in a dead file system cannot even be killed
 	say "not done after ${deadline_s} s: let go"
 	kill -TERM "$child" 2>/dev/null

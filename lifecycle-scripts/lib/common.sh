@@ -14,6 +14,7 @@ say() { # one line to standard error and, once it is open, to the log
 have() { command -v "$1" >/dev/null 2>&1; }
 
 open_log() { # HyperPod ships /var/log/provision/ to CloudWatch (stream LifecycleConfig/GROUP/INSTANCE)
+	[ -z "${HOLDFAST_LOGGED:-}" ] || return 0 # standard error is the log already
 	if [ -d "$R/opt/ml/config" ] || [ -d "$R/var/log/provision" ]; then
 		_log=$R/var/log/provision/provisioning.log
 	else

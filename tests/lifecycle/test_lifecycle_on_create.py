@@ -1,0 +1,195 @@
+"""on_create.sh out of a real bundle: from nothing, twice, without a network, and never a failed node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.config.agent import load_agent_config
+from lifecycle.lifecycle_support import (
+    PROVISIONING,
+    SCRIPTS,
+    amazon_root,
+    fake_command,
+    hyperpod_root,
+    run_script,
+    state,
+    write,
+)
+
+pytestmark = pytest.mark.slow
+NO_NETWORK = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")
+CONF = "HOLDFAST_TOKEN_FROM=file:/fsx/holdfast/tokens/{node}\nHOLDFAST_CONTROLLERS=https://head:8460\n"
+
+
+def can_unshare() -> bool:
+    command = ["unshare", "-n", "ip", "link", "set", "lo", "up"]
+    return shutil.which("ip") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As build_bundle.sh makes it, without an interpreter of its own: that is the one of the tests."""
+    out = tmp_path_factory.mktemp("bundle")
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", out / "probe", "urllib3"]
+    if subprocess.run(pip, capture_output=True, timeout=120, check=False).returncode != 0:
+        pytest.skip("no package index can be reached from here")
+    site = tmp_path_factory.mktemp("site")
+    write(site / "holdfast.conf", CONF)
+    write(site / "agent.toml", "heartbeat_s = 7\n")
+    write(site / "provisioning_parameters.json", json.dumps(PROVISIONING))
+    command = ["sh", SCRIPTS / "build_bundle.sh", "--out", out, "--site", site, "--interpreter", "none"]
+    environ = os.environ | {"PYTHON": sys.executable}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    return out / "holdfast-bundle"
+
+
+def on_create(bundle: Path, root: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    prefix = NO_NETWORK if can_unshare() else ()
+    python = str(Path(sys.executable).resolve())
+    return run_script(bundle / "on_create.sh", root, prefix=prefix, HOLDFAST_PYTHON=python, **more)
+
+
+@pytest.fixture(scope="session")
+def installed(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = hyperpod_root(tmp_path_factory.mktemp("machine") / "root")
+    done = on_create(bundle, root)
+    assert done.returncode == 0
+    assert "ends: status=0" in done.stderr, done.stderr
+    return root
+
+
+@pytest.fixture
+def machine(installed: Path, tmp_path: Path) -> Path:
+    """A copy of the installed machine, to be broken."""
+    return shutil.copytree(installed, tmp_path / "root", symlinks=True)
+
+
+def test_from_nothing_to_a_configured_agent(installed: Path) -> None:
+    config = load_agent_config(installed / "etc/holdfast/agent.toml")
+    assert (config.node, config.heartbeat_s, config.controllers) == ("ip-127-0-77-2", 7.0, ("https://head:8460",))
+    assert (installed / "etc/holdfast/agent.token").read_text() == "token_of-gpu1\n"
+    unit = installed / "etc/systemd/system/holdfast-agent.service"
+    assert unit.read_bytes() == (SCRIPTS / "holdfast-agent.service").read_bytes()
+    python = installed / "opt/holdfast/bin/python"
+    done = subprocess.run(
+        [python, "-I", "-m", "holdfast.agent", "--example"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "heartbeat_s = 10" in done.stdout
+    assert "ends: status=0" in (installed / "var/log/provision/provisioning.log").read_text()
+
+
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="no systemctl here")
+def test_the_services_start_with_the_machine(installed: Path) -> None:
+    wants = installed / "etc/systemd/system/multi-user.target.wants"
+    assert {path.name for path in wants.iterdir()} == {"holdfast-agent.service", "holdfast-enrol.service"}
+
+
+def test_twice_is_the_same(bundle: Path, machine: Path) -> None:
+    before = state(machine)
+    done = on_create(bundle, machine)
+    assert "agent of ip-127-0-77-2: start" in done.stderr  # not restarted
+    assert state(machine) == before
+
+
+def test_amazon_linux_as_a_parallelcluster_node(bundle: Path, tmp_path: Path) -> None:
+    root = amazon_root(tmp_path / "root")
+    write(root / "fsx/holdfast/tokens/queue1-st-p5-1", "of_queue1")
+    assert on_create(bundle, root).returncode == 0
+    assert load_agent_config(root / "etc/holdfast/agent.toml").node == "queue1-st-p5-1"
+    assert (root / "etc/holdfast/agent.token").read_text() == "of_queue1\n"
+
+
+def changed(bundle: Path, tmp_path: Path, name: str, text: str) -> Path:
+    """A copy of the bundle with one file that its list does not know in this form."""
+    copy = shutil.copytree(bundle, tmp_path / "changed")
+    write(copy / name, text)
+    return copy
+
+
+def test_a_damaged_bundle_leaves_what_runs(bundle: Path, machine: Path, tmp_path: Path) -> None:
+    before = state(machine)
+    done = on_create(changed(bundle, tmp_path, "holdfast.conf.example", "x"), machine)
+    assert done.returncode == 0
+    assert "the bundle is damaged" in done.stderr
+    assert state(machine) == before
+
+
+def listed(bundle: Path) -> Path:
+    """The bundle with a list that fits it."""
+    skip = {"SHA256SUMS", "provisioning_parameters.json"}
+    names = [str(p.relative_to(bundle)) for p in sorted(bundle.rglob("*")) if p.is_file() and p.name not in skip]
+    done = subprocess.run(["sha256sum", *names], cwd=bundle, capture_output=True, text=True, check=True)
+    (bundle / "SHA256SUMS").write_text(done.stdout)
+    return bundle
+
+
+def test_a_new_release_that_does_not_install_leaves_the_old_one(bundle: Path, machine: Path, tmp_path: Path) -> None:
+    broken = changed(bundle, tmp_path, "wheels/urllib3-broken.txt", "")
+    for wheel in broken.glob("wheels/urllib3-*.whl"):
+        wheel.unlink()
+    link = os.readlink(machine / "opt/holdfast")
+    done = on_create(listed(broken), machine)
+    assert done.returncode == 0
+    assert "not installed (status 1)" in done.stderr
+    assert os.readlink(machine / "opt/holdfast") == link
+    assert [path.name for path in (machine / "opt/holdfast-releases").iterdir()] == [link.split("/")[1]]
+
+
+def test_a_new_release_takes_over_and_the_one_before_stays(bundle: Path, machine: Path, tmp_path: Path) -> None:
+    link = os.readlink(machine / "opt/holdfast")
+    newer = listed(changed(bundle, tmp_path, "agent.toml", "heartbeat_s = 8\n"))
+    done = on_create(newer, machine)
+    assert "agent of ip-127-0-77-2: restart" in done.stderr, done.stderr
+    assert os.readlink(machine / "opt/holdfast") != link
+    assert (machine / "opt" / link).is_dir()
+    assert load_agent_config(machine / "etc/holdfast/agent.toml").heartbeat_s == 8
+
+
+def test_a_login_node_gets_nothing(bundle: Path, tmp_path: Path) -> None:
+    root = amazon_root(tmp_path / "root")
+    write(root / "etc/parallelcluster/cfnconfig", "cfn_node_type=LoginNode\n")
+    done = on_create(bundle, root)
+    assert "nothing to do for role login" in done.stderr
+    assert not (root / "opt").exists()
+
+
+def test_what_hangs_is_let_go(bundle: Path, machine: Path, tmp_path: Path) -> None:
+    hanging = fake_command(tmp_path / "bin", "timeout", "exec sleep 12")
+    began_s = time.monotonic()
+    done = run_script(bundle / "on_create.sh", machine, path=hanging, HOLDFAST_DEADLINE_S="1")
+    assert done.returncode == 0
+    assert "not done after 1 s" in done.stderr
+    assert time.monotonic() - began_s < 10  # nor does it hold our output open
+
+
+def test_half_a_bundle_fails_no_node(bundle: Path, tmp_path: Path) -> None:
+    half = shutil.copytree(bundle, tmp_path / "half")
+    (half / "lib/setup.sh").unlink()
+    done = on_create(half, tmp_path / "root")
+    assert done.returncode == 0
+    assert "nothing installed" in done.stderr
+
+
+def test_bootstrap_fetches_checks_and_runs(bundle: Path, tmp_path: Path) -> None:
+    root = hyperpod_root(tmp_path / "root")
+    shutil.copy(f"{bundle}.tar.gz", root / "fsx/b.tar.gz")
+    sums = subprocess.run(["sha256sum", root / "fsx/b.tar.gz"], capture_output=True, text=True, check=True)
+    python = str(Path(sys.executable).resolve())
+    settings = {"HOLDFAST_PYTHON": python, "TMPDIR": str(tmp_path), "HOLDFAST_FETCH_TRIES": "1"}
+    for digest, fits in (("0" * 64, False), (sums.stdout.split()[0], True)):
+        done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/b.tar.gz", digest, **settings)
+        assert done.returncode == 0, done.stderr
+        assert (root / "opt/holdfast").is_symlink() is fits, done.stderr
+    done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/none.tar.gz", **settings)
+    assert done.returncode == 0
+    assert "could not fetch" in done.stderr
