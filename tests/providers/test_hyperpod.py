@@ -116,7 +116,20 @@ def test_node_and_machine_are_joined_by_the_list(pod: Pod) -> None:
         provider.instance(UNKNOWN_ID)
 
 
-def test_replacement_in_place_end_to_end(pod: Pod) -> None:
+def test_address_is_asked_once_where_the_list_has_no_host_name(make: Callable[..., Pod]) -> None:
+    pod = make(hostnames=False)
+    provider = pod.open()
+    for _ in range(2):
+        seen = provider.instance_of(pod.node)
+        assert seen is not None
+        assert seen.instance_id == pod.old
+    assert len(pod.control.calls("DescribeClusterNode", pod.since)) == len(pod.ids)
+    assert pod.replace(pod.open()).state == "shutting-down"  # a fresh process learns the name before it acts
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_replacement_in_place_end_to_end(make: Callable[..., Pod], continuous: bool) -> None:
+    pod = make(continuous=continuous)
     pod.control.phases(shutting_down_s=0.2, pending_s=0.3, deep_check_s=0.2)
     provider = pod.open()
     taken = pod.replace(provider)

@@ -4,6 +4,7 @@ A new provider is one line in ``WORLDS``."""
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,9 +17,11 @@ import pytest
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.ports import Instance, Provider
+from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
+from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.seed import seed
-from holdfast.providers import PROVIDERS, CommandSettings, open_provider
+from holdfast.providers import PROVIDERS, CommandSettings, HyperpodSettings, open_provider
 
 HERE = Path(__file__).parent
 UNKNOWN_ID = "i-0123456789abcdef0"
@@ -91,6 +94,25 @@ def open_ipmi(request: pytest.FixtureRequest) -> World:
     return World(make(), make, {"n1": "asset-1", "n10": "asset-10"}, rebooted=cycles)
 
 
+def open_hyperpod(request: pytest.FixtureRequest) -> World:
+    """Nodes by their instance names. Its replacement in place is keyed by the machine: see test_hyperpod.py."""
+    aws: EmulatorControl = request.getfixturevalue("aws")
+    cluster: str = request.getfixturevalue("cluster")
+    pod = HyperpodControl(aws.endpoint, cluster)
+    ids = dict(zip(("n1", "n10"), pod.make([{"name": "gpu", "count": 2}]).values(), strict=True))
+    instances = [{"InstanceName": node, "InstanceId": instance_id} for node, instance_id in ids.items()]
+    config = {"ClusterConfig": {"ClusterName": cluster}, "InstanceGroups": [{"Instances": instances}]}
+    file: Path = request.getfixturevalue("tmp_path") / "resource_config.json"
+    file.write_text(json.dumps(config))
+    settings = HyperpodSettings(cluster, REGION, mode="lead", resource_config=str(file), node_names="instance")
+
+    def make() -> Provider:
+        return open_provider("hyperpod", hyperpod=settings)
+
+    since = aws.last_call()
+    return World(make(), make, ids, rebooted=lambda: len(aws.effects("BatchRebootClusterNodes", since)))
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a world is opened, and what its provider must be able to do there."""
@@ -114,6 +136,7 @@ WORLDS = {
     "command, in place": Opening(
         lambda request: open_site(request, "in-place"), does("status", "reboot", "in place"), SLOW
     ),
+    "hyperpod": Opening(open_hyperpod, does("status", "reboot"), (pytest.mark.aws,)),
     "command, ipmi": Opening(open_ipmi, does("status", "reboot"), SLOW),
 }
 

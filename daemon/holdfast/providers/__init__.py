@@ -6,18 +6,25 @@ import difflib
 
 from holdfast.model.errors import ConfigError
 from holdfast.ports import Provider
+from holdfast.providers.hyperpod_settings import HyperpodSettings
 from holdfast.providers.settings import CommandSettings, Ec2Settings, Offer, TagKeys
 
-__all__ = ["PROVIDERS", "CommandSettings", "Ec2Settings", "Offer", "TagKeys", "open_provider"]
+__all__ = ["PROVIDERS", "CommandSettings", "Ec2Settings", "HyperpodSettings", "Offer", "TagKeys", "open_provider"]
 
-PROVIDERS = ("none", "ec2", "command")
+PROVIDERS = ("none", "ec2", "command", "hyperpod")
 """Names that ``open_provider`` knows."""
 
 
-def open_provider(name: str, *, ec2: Ec2Settings | None = None, command: CommandSettings | None = None) -> Provider:
+def open_provider(
+    name: str,
+    *,
+    ec2: Ec2Settings | None = None,
+    command: CommandSettings | None = None,
+    hyperpod: HyperpodSettings | None = None,
+) -> Provider:
     """The provider of this name. Opens no connection: wrong credentials show at the first call.
 
-    ``ec2`` is needed for ``ec2`` only, and boto3 is imported only then; ``command`` for ``command``. Raises ConfigError."""
+    Each provider needs its own settings alone, and boto3 is imported only where it is used. Raises ConfigError."""
     if name == "none":
         from holdfast.providers.none import NoProvider  # noqa: PLC0415 - late, like every adapter
 
@@ -34,6 +41,12 @@ def open_provider(name: str, *, ec2: Ec2Settings | None = None, command: Command
         from holdfast.providers.command import CommandProvider  # noqa: PLC0415 - late, like every adapter
 
         return CommandProvider(command)
+    if name == "hyperpod":
+        if hyperpod is None:
+            raise ConfigError("provider hyperpod needs its settings: cluster and region at least")
+        from holdfast.providers.hyperpod import HyperpodProvider  # noqa: PLC0415 - boto3 only where it is used
+
+        return HyperpodProvider(hyperpod)
     near = difflib.get_close_matches(name, PROVIDERS, n=1)
     hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(PROVIDERS)}"
     raise ConfigError(f"no provider is called {name!r}{hint}")

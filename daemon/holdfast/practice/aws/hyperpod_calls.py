@@ -105,7 +105,7 @@ def _summary(cluster: Cluster, slot: Slot, machine: Machine, step: Step, with_lo
         "LaunchTime": machine.launched_at,
         "InstanceStatus": {"Status": step.status, "Message": step.message},
     }
-    if step.status != "Pending":
+    if step.status != "Pending" and cluster.hostnames:
         answer["PrivateDnsHostname"] = f"{slot.host}.{REGION}.compute.internal"
     if with_logical:
         answer["NodeLogicalId"] = slot.logical_id

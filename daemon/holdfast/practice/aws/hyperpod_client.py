@@ -18,7 +18,7 @@ class HyperpodControl(EmulatorControl):
     def make(self, groups: list[dict[str, Any]], **settings: Any) -> dict[str, str]:
         """A cluster of running nodes (``groups``: name, count, type, node_type); Slurm node name → instance id.
 
-        Settings: ``node_recovery`` (``None``), ``continuous`` (false), ``slurm_config`` (true)."""
+        Settings: ``node_recovery`` (``None``), ``continuous`` (false), ``slurm_config`` (true), ``hostnames`` (true)."""
         return cast("dict[str, str]", self._hyperpod("cluster", groups=groups, **settings))
 
     def settings(self, **changes: Any) -> None:

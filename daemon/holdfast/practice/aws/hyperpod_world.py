@@ -94,6 +94,8 @@ class Cluster:
     continuous: bool = False
     slurm_config: bool = True
     """False: an older cluster, whose groups do not say which one is the controller's."""
+    hostnames: bool = True
+    """False: no PrivateDnsHostname anywhere; the address is in DescribeClusterNode alone."""
     status: str = "InService"
     created_at: float = 0.0
     made: int = 0
@@ -141,6 +143,7 @@ def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) ->
         node_recovery=data.get("node_recovery", "None"),
         continuous=bool(data.get("continuous", False)),
         slurm_config=bool(data.get("slurm_config", True)),
+        hostnames=bool(data.get("hostnames", True)),
         created_at=now,
     )
     for given in data["groups"]:
