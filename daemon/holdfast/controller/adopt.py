@@ -29,8 +29,9 @@ def adopt(world: World) -> Change:
     incidents: list[Incident] = []
     marks: list[NodeMark] = []
     events: list[Event] = []
-    for name, node in sorted(view.nodes.items()):
-        incident_id = incident_of_reason(node.reason) if node.out_of_service else None
+    out = {name: node for name, node in view.nodes.items() if node.reason and node.out_of_service}
+    for name, node in sorted(out.items()):
+        incident_id = incident_of_reason(node.reason)
         if incident_id is None or name in world.book.marks:
             continue
         if incident_id in world.book.incidents:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.book import CheckpointRecord, World
@@ -54,8 +54,12 @@ def suspect_nodes(world: World) -> frozenset[str]:
 
 def is_silent(world: World, agent: AgentView) -> bool:
     """Not heard for ``silent_after_heartbeats`` of its own intervals."""
-    limit_s = agent.heartbeat_interval_s * world.policy.death.silent_after_heartbeats
-    return world.now - agent.last_heard > timedelta(seconds=limit_s)
+    return agent.last_heard < silent_before(world, agent.heartbeat_interval_s)
+
+
+def silent_before(world: World, heartbeat_interval_s: float) -> datetime:
+    """An agent with this interval that was last heard before this is silent."""
+    return world.now - timedelta(seconds=heartbeat_interval_s * world.policy.death.silent_after_heartbeats)
 
 
 def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentView | None:

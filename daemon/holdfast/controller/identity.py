@@ -13,6 +13,8 @@ def follow_identity(world: World) -> Change:
     records: dict[str, NodeRecord] = {}
     for node, agents in world.agents.items():
         record = world.book.nodes.get(node)
+        if record is not None and all(a.boot_id == record.boot_id for a in agents):
+            continue  # nearly all of thousands
         heard = facts.agent_of(world, node)
         if heard is None or (record is not None and record.boot_id == heard.boot_id):
             continue

@@ -29,7 +29,15 @@ DEAD_CHECK = "node.dead"
 
 def silent_nodes(world: World) -> tuple[str, ...]:
     """Nodes known to have had an agent, of which none was heard for long."""
-    silent = [n for n, agents in world.agents.items() if agents and all(facts.is_silent(world, a) for a in agents)]
+    intervals = {a.heartbeat_interval_s for agents in world.agents.values() for a in agents}
+    before = {
+        interval_s: facts.silent_before(world, interval_s) for interval_s in intervals
+    }  # few, for thousands of agents
+    silent = [
+        node
+        for node, agents in world.agents.items()
+        if agents and all(a.last_heard < before[a.heartbeat_interval_s] for a in agents)
+    ]
     since = world.listening_since
     if since is not None and world.now - since > timedelta(seconds=30):
         silent += [n for n, r in world.book.nodes.items() if r.boot_id and not world.agents.get(n)]

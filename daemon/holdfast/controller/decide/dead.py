@@ -24,7 +24,7 @@ def ask_witnesses(world: World) -> Part:
     if view is None:
         return Part()
     proposals: list[Proposal] = []
-    silent = silence.silent_nodes(world)
+    silent = silence.silent_nodes(world) if world.book.open_incidents() else ()
     questions = silence.in_question(world, view, silent)
     if questions and silence.freeze_reason(world, silent) is None:
         for incident in questions:
