@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -235,6 +236,9 @@ def test_a_requeued_job_asks_again_and_its_output_is_appended(bench: Bench) -> N
         job = int(bench.practice.command(*argv, input_text=script))
         bench.lines(job)
         bench.practice.command("scontrol", "requeue", str(job))
+        time.sleep(
+            2.0
+        )  # Slurm tells runs apart by whole seconds: docs/decisions/0002-release-waits-for-the-next-second.md
 
         def begins() -> bool:
             with suppress(
@@ -243,7 +247,12 @@ def test_a_requeued_job_asks_again_and_its_output_is_appended(bench: Bench) -> N
                 bench.practice.command("scontrol", "update", f"JobId={job}", "StartTime=now")
             return "run 1" in (bench.practice.folder / "jobs" / f"{job}.out").read_text()
 
-        eventually(begins, within_s=30, every_s=0.3, why=bench.said)
+        eventually(
+            begins,
+            within_s=30,
+            every_s=0.3,
+            why=lambda: (bench.practice.folder / "jobs" / f"{job}.out").read_text() + bench.said(),
+        )
         told = bench.lines(job, ends=2)
     finally:
         agent.stop()
