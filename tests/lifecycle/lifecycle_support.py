@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 SCRIPTS = Path(__file__).parents[2] / "lifecycle-scripts"
@@ -75,11 +76,16 @@ def own_python(root: Path) -> Path:
 
 
 def run_script(
-    name: Path, root: Path, *arguments: str, path: Path | None = None, prefix: tuple[str, ...] = (), **settings: str
+    name: Path,
+    root: Path,
+    *arguments: str,
+    path: Path | None = None,
+    prefix: tuple[str, ...] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """A script by ``sh`` with a root of its own and, unless named, no metadata service; ``path`` goes before PATH."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-    environ |= {"HOLDFAST_ROOT": str(root), "HOLDFAST_IMDS_URL": ""} | settings
+    environ |= {"HOLDFAST_ROOT": str(root), "HOLDFAST_IMDS_URL": ""} | dict(settings or {})
     if path is not None:
         environ["PATH"] = f"{path}:{environ['PATH']}"
     command = [*prefix, "sh", str(name), *arguments]

@@ -26,10 +26,8 @@ FROM_FILE = "file:/fsx/holdfast/tokens/{node}"
 pytestmark = pytest.mark.slow
 
 
-def enrol(
-    root: Path, *, path: Path | None = None, now: bool = True, **settings: str
-) -> subprocess.CompletedProcess[str]:
-    return run_script(ENROL, root, *(["--now"] if now else []), path=path, **settings)
+def enrol(root: Path, *, path: Path | None = None, now: bool = True) -> subprocess.CompletedProcess[str]:
+    return run_script(ENROL, root, *(["--now"] if now else []), path=path)
 
 
 def hyperpod(tmp_path: Path, tokens: str = FROM_FILE) -> Path:

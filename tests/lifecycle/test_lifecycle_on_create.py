@@ -38,24 +38,24 @@ def can_unshare() -> bool:
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As build_bundle.sh makes it, without an interpreter of its own: that is the one of the tests."""
     out = tmp_path_factory.mktemp("bundle")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", out / "probe", "urllib3"]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(out / "probe"), "urllib3"]
     if subprocess.run(pip, capture_output=True, timeout=120, check=False).returncode != 0:
         pytest.skip("no package index can be reached from here")
     site = tmp_path_factory.mktemp("site")
     write(site / "holdfast.conf", CONF)
     write(site / "agent.toml", "heartbeat_s = 7\n")
     write(site / "provisioning_parameters.json", json.dumps(PROVISIONING))
-    command = ["sh", SCRIPTS / "build_bundle.sh", "--out", out, "--site", site, "--interpreter", "none"]
+    command = ["sh", str(SCRIPTS / "build_bundle.sh"), "--out", str(out), "--site", str(site), "--interpreter", "none"]
     environ = os.environ | {"PYTHON": sys.executable}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     return out / "holdfast-bundle"
 
 
-def on_create(bundle: Path, root: Path, **more: str) -> subprocess.CompletedProcess[str]:
+def on_create(bundle: Path, root: Path) -> subprocess.CompletedProcess[str]:
     prefix = NO_NETWORK if can_unshare() else ()
     python = str(Path(sys.executable).resolve())
-    return run_script(bundle / "on_create.sh", root, prefix=prefix, HOLDFAST_PYTHON=python, **more)
+    return run_script(bundle / "on_create.sh", root, prefix=prefix, settings={"HOLDFAST_PYTHON": python})
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +166,7 @@ def test_a_login_node_gets_nothing(bundle: Path, tmp_path: Path) -> None:
 def test_what_hangs_is_let_go(bundle: Path, machine: Path, tmp_path: Path) -> None:
     hanging = fake_command(tmp_path / "bin", "timeout", "exec sleep 12")
     began_s = time.monotonic()
-    done = run_script(bundle / "on_create.sh", machine, path=hanging, HOLDFAST_DEADLINE_S="1")
+    done = run_script(bundle / "on_create.sh", machine, path=hanging, settings={"HOLDFAST_DEADLINE_S": "1"})
     assert done.returncode == 0
     assert "not done after 1 s" in done.stderr
     assert time.monotonic() - began_s < 10  # nor does it hold our output open
@@ -187,9 +187,33 @@ def test_bootstrap_fetches_checks_and_runs(bundle: Path, tmp_path: Path) -> None
     python = str(Path(sys.executable).resolve())
     settings = {"HOLDFAST_PYTHON": python, "TMPDIR": str(tmp_path), "HOLDFAST_FETCH_TRIES": "1"}
     for digest, fits in (("0" * 64, False), (sums.stdout.split()[0], True)):
-        done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/b.tar.gz", digest, **settings)
+        done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/b.tar.gz", digest, settings=settings)
         assert done.returncode == 0, done.stderr
         assert (root / "opt/holdfast").is_symlink() is fits, done.stderr
-    done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/none.tar.gz", **settings)
+    done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/none.tar.gz", settings=settings)
     assert done.returncode == 0
     assert "could not fetch" in done.stderr
+
+
+def test_install_on_a_plain_machine_and_again(bundle: Path, tmp_path: Path) -> None:
+    (wheel,) = bundle.glob("wheels/holdfast-*.whl")
+    arguments = ("agent", "--source", str(wheel), "--python", str(Path(sys.executable).resolve()))
+    for _ in range(2):
+        done = run_script(SCRIPTS / "install.sh", tmp_path, *arguments)
+        assert done.returncode == 0, done.stderr
+    python = tmp_path / "opt/holdfast/bin/python"
+    assert (
+        subprocess.run([python, "-I", "-m", "holdfast.agent", "--example"], capture_output=True, check=False).returncode
+        == 0
+    )
+    assert (tmp_path / "etc/systemd/system/holdfast-agent.service").exists()
+    assert os.readlink(tmp_path / "usr/local/bin/holdfast") == "/opt/holdfast/bin/holdfast"
+    assert not (tmp_path / "etc/systemd/system/multi-user.target.wants").exists()  # nothing starts unconfigured
+
+
+def test_install_keeps_off_what_a_bundle_made(bundle: Path, machine: Path) -> None:
+    done = run_script(
+        SCRIPTS / "install.sh", machine, "agent", "--source", str(next(bundle.glob("wheels/holdfast-*.whl")))
+    )
+    assert done.returncode == 1
+    assert "was made by on_create.sh" in done.stderr

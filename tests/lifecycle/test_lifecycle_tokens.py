@@ -30,7 +30,9 @@ def commands(tmp_path: Path, aws: str = "exit 255") -> Path:
 def test_all_nodes_of_slurm_into_a_folder_once(tmp_path: Path) -> None:
     path, place = commands(tmp_path), tmp_path / "fsx/tokens"
     for _ in range(2):
-        done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", path=path, HOLDFAST=str(path / "holdfast"))
+        done = run_script(
+            TOKENS, tmp_path, "--to", f"file:{place}", path=path, settings={"HOLDFAST": str(path / "holdfast")}
+        )
         assert done.returncode == 0, done.stderr
     assert made(tmp_path) == ["token create agent n1", "token create agent n2"]
     assert (place / "n2").read_text() == "secret-of_n2\n"
@@ -46,7 +48,9 @@ esac"""
 
 def test_parameter_store_gets_it_on_standard_input(tmp_path: Path) -> None:
     path = commands(tmp_path, PARAMETERS)
-    done = run_script(TOKENS, tmp_path, "--to", "ssm:/holdfast/c1", "n7", path=path, HOLDFAST=str(path / "holdfast"))
+    done = run_script(
+        TOKENS, tmp_path, "--to", "ssm:/holdfast/c1", "n7", path=path, settings={"HOLDFAST": str(path / "holdfast")}
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads((path / "aws.document").read_text())
     assert document == {"Name": "/holdfast/c1/n7", "Value": "secret-of_n7", "Type": "SecureString"}
@@ -55,7 +59,9 @@ def test_parameter_store_gets_it_on_standard_input(tmp_path: Path) -> None:
 
 def test_no_answer_is_not_no_token(tmp_path: Path) -> None:
     path = commands(tmp_path, "echo 'Unable to locate credentials' >&2; exit 253")
-    done = run_script(TOKENS, tmp_path, "--to", "secretsmanager:h", "n7", path=path, HOLDFAST=str(path / "holdfast"))
+    done = run_script(
+        TOKENS, tmp_path, "--to", "secretsmanager:h", "n7", path=path, settings={"HOLDFAST": str(path / "holdfast")}
+    )
     assert done.returncode == 1
     assert made(tmp_path) == []
 
@@ -63,6 +69,6 @@ def test_no_answer_is_not_no_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [(), ("--to", "n1"), ("--to", "file:/x", "../n1"), ("--to", "file:/x", "a b")])
 def test_wrong_words_make_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     path = commands(tmp_path)
-    done = run_script(TOKENS, tmp_path, *arguments, path=path, HOLDFAST=str(path / "holdfast"))
+    done = run_script(TOKENS, tmp_path, *arguments, path=path, settings={"HOLDFAST": str(path / "holdfast")})
     assert done.returncode == 2
     assert made(tmp_path) == []

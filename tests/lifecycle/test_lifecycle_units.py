@@ -23,7 +23,7 @@ MOST = {"holdfast-controller": 1.5, "holdfast-actor": 1.5, "holdfast-enrol": 3.0
 
 @pytest.mark.parametrize("name", sorted(MOST))
 def test_exposure_does_not_grow(name: str) -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", SCRIPTS / f"{name}.service"]
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SCRIPTS / f"{name}.service")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     if "unrecognized option" in done.stderr:
         pytest.skip("systemd before 250 judges only what runs")
