@@ -116,7 +116,7 @@ def test_each_id_of_a_batch_is_judged_by_itself(pod: HyperpodControl) -> None:
 
 
 def test_replacement_takes_its_time_through_the_states(pod: HyperpodControl) -> None:
-    pod.phases(shutting_down_s=0.3, pending_s=0.3, deep_check_s=0.3)
+    pod.phases(shutting_down_s=0.6, pending_s=0.6, deep_check_s=0.6)
     [old] = pod.make([{"name": "gpu", "count": 1}]).values()
     client = sagemaker(pod.endpoint)
     client.batch_replace_cluster_nodes(ClusterName=pod.cluster, NodeIds=[old])

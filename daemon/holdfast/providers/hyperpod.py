@@ -208,8 +208,12 @@ class HyperpodProvider:
 
     def _refuse_wrong(self, old: PodNode, node: str, cluster: PodCluster) -> None:
         self._refuse_head(old, cluster)
+        if not old.node:
+            raise Unavailable(
+                f"whether {old.instance_id} ({old.status}) is {node}'s machine is not known now: ask again"
+            )
         if old.node != node:
-            raise Rejected(f"HyperPod shows {old.instance_id} as {old.node or 'no known node'}, not as {node}")
+            raise Rejected(f"HyperPod shows {old.instance_id} as {old.node}, not as {node}")
 
     def _refuse_head(self, node: PodNode, cluster: PodCluster) -> None:
         heads = cluster.head_groups | set(self._settings.controller_groups)

@@ -12,6 +12,8 @@ from typing import Any
 
 STATUSES = ("Running", "Failure", "Pending", "ShuttingDown", "SystemUpdating", "DeepHealthCheckInProgress", "NotFound")
 """botocore's ClusterInstanceStatus."""
+AGE_S = 3600.0
+"""Of the machines of a new cluster: it stood for a while, so that a late list shows them too."""
 STEADY = ("Running", "Failure")
 """In these a node takes a replacement or a reboot; in the others the answer is InvalidInstanceStatus."""
 
@@ -150,7 +152,7 @@ def make_cluster(name: str, data: Mapping[str, Any], number: int, now: float) ->
         for index in range(1, int(given["count"]) + 1):
             order = len(cluster.slots)
             address = f"10.{number}.{order // 200}.{order % 200 + 4}"  # AWS keeps a subnet's first four addresses
-            machine = Machine(cluster.next_id(), now, [Step(now, "Running")])
+            machine = Machine(cluster.next_id(), now - AGE_S, [Step(now - AGE_S, "Running")])
             cluster.slots.append(Slot(given["name"], index, address, [machine]))
     return cluster
 
