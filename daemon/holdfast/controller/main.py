@@ -19,6 +19,11 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 
+HAND_OVER_S = 0.0005
+"""A thread that reads Slurm's answer for thousands of nodes lets the event loop go on after this long. The loop gives the interpreter
+away at every system call; with Python's default of 5 ms each request then waits three times as long as that."""
+
+
 def run(config: Path) -> int:
     """Run the controller until SIGTERM. Exit status: 0 stopped in good order, 2 wrong configuration, 1 anything else expected."""
     try:
@@ -30,6 +35,7 @@ def run(config: Path) -> int:
         return 2
     announce(settings)
     quiet_gc()
+    sys.setswitchinterval(HAND_OVER_S)
     try:
         asyncio.run(_serve(controller))
     finally:
