@@ -129,7 +129,7 @@ def _join(incident: Incident, finding: Finding, world: World) -> Incident:
     if incident.state not in _STILL_ITS_FAULT:
         return incident  # the fault is being repaired: what else shows meanwhile is evidence
     raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
-    leads = raises or (incident.state is IncidentState.WATCHING and _would(finding) > _would_of(incident, world))
+    leads = raises or _leads_what_is_watched(incident, finding, world)
     remedy = max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__)
     severity = finding.severity if raises else incident.severity
     state, since = incident.state, incident.state_since
@@ -154,9 +154,13 @@ def _would(finding: Finding) -> int:
     return {s.value: rank for s, rank in _SEVERITY_RANK.items()}.get(said, _SEVERITY_RANK[finding.severity])
 
 
-def _would_of(incident: Incident, world: World) -> int:
+def _leads_what_is_watched(incident: Incident, finding: Finding, world: World) -> bool:
+    """Whether it would be worse than anything else in a watched incident: the headline should say so."""
+    would = _would(finding)
+    if incident.state is not IncidentState.WATCHING or would <= _SEVERITY_RANK[incident.severity]:
+        return False  # the usual case, without a look at the others
     mine = (f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence)
-    return max((_would(f) for f in mine), default=_SEVERITY_RANK[incident.severity])
+    return all(would > _would(f) for f in mine)
 
 
 def as_found(world: World, incident: Incident) -> Incident | None:
