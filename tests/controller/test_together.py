@@ -124,6 +124,14 @@ def test_a_component_may_speak_for_the_whole() -> None:
     assert (recovery.consent, recovery.checkpoint_step) == ("registered checkpoint", 70)
 
 
+def test_a_component_that_starts_a_moment_before_its_leader_is_no_straggler() -> None:
+    site = Site(3)
+    parts = _training(site, 1, 1)
+    parts[0].state, parts[0].restarts, parts[1].restarts = "PENDING", 1, 1
+    whole = whole_jobs(site.slurm.view()).jobs[parts[0].job_id]
+    assert (whole.state, stragglers(whole)) == ("PENDING", ())
+
+
 @pytest.mark.parametrize(
     ("leader", "other", "seen", "left"),
     [
@@ -143,6 +151,7 @@ def test_the_state_of_the_whole(leader: str, other: str, seen: str, left: int) -
     site = Site(3)
     parts = _training(site, 1, 1)
     parts[0].state, parts[1].state = leader, other
+    parts[0].restarts = 1 if leader == "PENDING" else 0  # it was requeued, whatever became of the other
     whole = whole_jobs(site.slurm.view()).jobs[parts[0].job_id]
     assert (whole.state, len(stragglers(whole))) == (seen, left)
     assert parts[1].job_id not in whole_jobs(site.slurm.view()).jobs

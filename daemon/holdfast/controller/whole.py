@@ -58,14 +58,19 @@ def stragglers(job: Job) -> tuple[Job, ...]:
     A DOWN of the leader's only node requeues the leader alone (tried on 22.05): the others run on, or fail."""
     if not job.parts or job.parts[0].state != "PENDING":
         return ()
-    return tuple(p for p in job.parts if p.state in _OLD_RUN)
+    return tuple(p for p in job.parts if _in_the_old_run(p, job.parts[0]))
+
+
+def _in_the_old_run(part: Job, leader: Job) -> bool:
+    """Restarts tell the runs apart: when all start anew, Slurm may show a component running a moment before its leader."""
+    return part.state in _OLD_RUN and part.restarts < leader.restarts
 
 
 def _state(leader: Job, parts: tuple[Job, ...]) -> str:
     """The leader's, but COMPLETING as long as a component is still in the run that is over for the leader."""
     over = leader.state not in HOLDING_STATES
     behind = any(p.state in HOLDING_STATES for p in parts) if over else False
-    failed = leader.state == "PENDING" and any(p.state in _OLD_RUN for p in parts)
+    failed = leader.state == "PENDING" and any(_in_the_old_run(p, leader) for p in parts)
     return "COMPLETING" if behind or failed or any(p.state == "COMPLETING" for p in parts) else leader.state
 
 
