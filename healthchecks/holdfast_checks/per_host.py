@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from holdfast_checks.registry import Threshold
 from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
 
 
@@ -48,3 +49,26 @@ def _clean(evidence: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def _line(text: str) -> str:
     """Names of processes and mounts are anybody's choice: one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:300]
+
+
+LIMIT_WARNING_PERCENT = 80.0
+LIMIT_DEGRADED_PERCENT = 95.0
+
+
+def near_limit(check: str, used: int, limit: int, summary: str, /, **evidence: Scalar) -> tuple[Result, ...]:
+    """Something that everything on the node needs and of which the kernel gives out so many."""
+    percent = 100 * used / limit
+    summary = f"{summary} ({percent:.0f} %)"
+    if percent >= LIMIT_DEGRADED_PERCENT:
+        return (bad(check, "exhausted", Severity.DEGRADED, Remedy.REBOOT, summary, NODE_COMPONENT, **evidence),)
+    if percent >= LIMIT_WARNING_PERCENT:
+        return (warning(check, "high", summary, NODE_COMPONENT, **evidence),)
+    return (good(check, summary),)
+
+
+def limit_thresholds(what: str) -> tuple[Threshold, ...]:
+    """The thresholds of :func:`near_limit`."""
+    return (
+        Threshold(f"{what}, warning", LIMIT_WARNING_PERCENT, "percent", "gpud: degraded at 80 %"),
+        Threshold(f"{what}, degraded", LIMIT_DEGRADED_PERCENT, "percent", "gpud: unhealthy at 95 %"),
+    )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.per_host import bad, good, warning
+from holdfast_checks.per_host import limit_thresholds, near_limit
 from holdfast_checks.probes.procfs import text, whole
-from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "host.fds"
-WARNING_PERCENT = 80.0
-DEGRADED_PERCENT = 95.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +32,8 @@ def gather(context: Context) -> Facts:
 
 def judge(facts: Facts) -> tuple[Result, ...]:
     """At the limit, nothing on the node can open a file or a socket, root excepted."""
-    percent = 100 * facts.used / facts.limit
-    summary = f"{facts.used} of {facts.limit} file handles are open ({percent:.0f} %)"
-    if percent >= DEGRADED_PERCENT:
-        return (bad(CHECK_ID, "exhausted", Severity.DEGRADED, Remedy.REBOOT, summary, used=facts.used),)
-    if percent >= WARNING_PERCENT:
-        return (warning(CHECK_ID, "high", summary, used=facts.used),)
-    return (good(CHECK_ID, summary),)
+    summary = f"{facts.used} of {facts.limit} file handles are open"
+    return near_limit(CHECK_ID, facts.used, facts.limit, summary, used=facts.used)
 
 
 CHECK = Check(
@@ -54,8 +47,5 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     hysteresis=(2, 3),
-    thresholds=(
-        Threshold("open, warning", WARNING_PERCENT, "percent", "gpud: degraded at 80 %"),
-        Threshold("open, degraded", DEGRADED_PERCENT, "percent", "gpud: unhealthy at 95 %"),
-    ),
+    thresholds=limit_thresholds("open"),
 )

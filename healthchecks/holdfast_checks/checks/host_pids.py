@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.per_host import bad, good, warning
+from holdfast_checks.per_host import limit_thresholds, near_limit
 from holdfast_checks.probes.procfs import number, text, whole
-from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
+from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered
 from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "host.pids"
-WARNING_PERCENT = 80.0
-DEGRADED_PERCENT = 95.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +37,8 @@ def gather(context: Context) -> Facts:
 
 def judge(facts: Facts) -> tuple[Result, ...]:
     """By the lower of the two limits."""
-    percent = 100 * facts.threads / facts.limit
-    summary = f"{facts.threads} threads, {facts.limit_name} is {facts.limit} ({percent:.0f} %)"
-    if percent >= DEGRADED_PERCENT:
-        return (bad(CHECK_ID, "exhausted", Severity.DEGRADED, Remedy.REBOOT, summary, threads=facts.threads),)
-    if percent >= WARNING_PERCENT:
-        return (warning(CHECK_ID, "high", summary, threads=facts.threads),)
-    return (good(CHECK_ID, summary),)
+    summary = f"{facts.threads} threads, {facts.limit_name} is {facts.limit}"
+    return near_limit(CHECK_ID, facts.threads, facts.limit, summary, threads=facts.threads)
 
 
 CHECK = Check(
@@ -59,8 +52,5 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     hysteresis=(2, 3),
-    thresholds=(
-        Threshold("threads, warning", WARNING_PERCENT, "percent", "gpud: degraded at 80 %"),
-        Threshold("threads, degraded", DEGRADED_PERCENT, "percent", "gpud: unhealthy at 95 %"),
-    ),
+    thresholds=limit_thresholds("threads"),
 )

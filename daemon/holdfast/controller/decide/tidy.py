@@ -69,7 +69,7 @@ def _failing(world: World) -> list[Proposal]:
     """A human is told of a step that fails for good, or again and again."""
     proposals = []
     for incident in world.book.open_incidents():
-        newest = {i.key.rsplit("/", 1)[0]: i for i in world.book.intents_of(incident.id)}
+        newest = {i.step: i for i in world.book.intents_of(incident.id)}
         for intent in newest.values():
             attempts = int(intent.key.rsplit("/", 1)[1])
             kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
@@ -77,7 +77,7 @@ def _failing(world: World) -> list[Proposal]:
                 continue
             if intent.retryable and attempts < world.policy.action_attempts:
                 continue
-            target = intent.key.split("/", 1)[1].rsplit("/", 1)[0]
+            target = intent.step
             step = f"Notify/failing.{target}"
             if facts.may_try(world, world.book.attempts(incident.id, step)):
                 body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
