@@ -18,6 +18,7 @@ from holdfast.model.book import Book, Change, NodeMark, NodeRecord
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.report import Report
 from holdfast.model.suppression import Suppression
 
@@ -128,44 +129,30 @@ class Scheduler(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A machine as its provider shows it."""
-
-    instance_id: str
-    node: str
-    """Slurm node name that it serves or will serve, empty when unknown."""
-    state: str
-    """pending, running, stopping, stopped, shutting-down, terminated: EC2's words, which the others map to."""
-    healthy: bool | None = None
-    """The provider's own status checks; None: not known (yet)."""
-    launched_at: datetime | None = None
-    address: str = ""
-    incident: str = ""
-    """Incident whose replacement it is, from the provider's tags."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderCan:
-    """What a provider is able to do; the ladder uses what there is."""
-
-    reboot: bool
-    replace: bool
-    launch_first: bool
-    """A new machine can be launched and validated before the old one is terminated."""
-    status: bool
-    power_off_confirmed: bool
-    """``instance().state`` is proof that a machine is off (a fence)."""
-
-
 class Provider(Protocol):
-    """What can reboot or replace a machine. Idempotent by token: the same token twice is one machine."""
+    """What can reboot or replace a machine. What changes something is idempotent by its token: the same token twice happens once."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def can(self) -> ProviderCan: ...
+    def can(self) -> ProviderCan:
+        """Read again before each round of decisions: it may change while the process runs."""
+        ...
+
+    def repairs_itself(self) -> bool:
+        """The provider replaces broken machines by itself now (HyperPod's NodeRecovery). Raises Unavailable."""
+        ...
+
+    def notices(self) -> tuple[Notice, ...]:
+        """What the provider says by itself of live machines of this cluster: failed status checks, planned interruptions.
+
+        Raises Unavailable, NotPermitted; a provider that says nothing of the kind gives none."""
+        ...
+
+    def on_trial(self) -> tuple[Instance, ...]:
+        """Live machines launched for a replacement (``launch``) that serve no node yet, by the provider's own record (tags)."""
+        ...
 
     def instance_of(self, node: str) -> Instance | None:
         """The live machine that serves the node now (not one being launched for a replacement); None: not known."""
@@ -178,7 +165,7 @@ class Provider(Protocol):
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
         """Launch a machine that will take over the node name. The same token gives the same machine.
 
-        Raises InsufficientCapacity, NotPermitted, Throttled, Unavailable."""
+        Raises InsufficientCapacity, NotPermitted, Throttled, Unavailable; Rejected without ``can.launch_first``."""
         ...
 
     def find_launched(self, token: str) -> Instance | None:
@@ -193,8 +180,30 @@ class Provider(Protocol):
         """Terminate for good. One that is gone already is a success."""
         ...
 
-    def reboot(self, instance_id: str) -> None:
-        """Ask for a reboot; completion is seen from the node's boot id."""
+    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
+        """Make sure that this machine goes and another takes its place under the node's name. The caller has freed the node.
+
+        Safe to repeat with the same instance id and token, also when the first order is long done: a machine that is going or
+        gone is under way. Returns the machine as shown now: often the old id until it is gone, then the new one; on bare
+        metal the id may stay. Completion is seen from the node's agent: another instance id, or another boot id.
+        Raises RepairsItself, InsufficientCapacity, NotPermitted, Unavailable; Rejected without ``can.replace_in_place``."""
+        ...
+
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
+        """Ask for a reboot; completion is seen from the node's boot id. Where the provider keeps no token the caller compares
+        boot ids before it repeats the call. Raises RepairsItself; Rejected without ``can.reboot``."""
+        ...
+
+    def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
+        """Stop the machine and start it again, on another host where the provider can. Done when it returns (pending or running).
+
+        Bounded: raises Unavailable while the machine is on its way; call it again with the same token.
+        Rejected without ``can.stop_start``."""
+        ...
+
+    def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
+        """Tell the provider, as a courtesy, that a confirmed hardware fault was seen. Changes nothing; one that takes no such
+        word does nothing. Errors are the caller's to ignore."""
         ...
 
 
@@ -301,6 +310,10 @@ class Store(Protocol):
         ...
 
     def set_note(self, key: str, value: str) -> None: ...
+
+    def see_provider(self, view: ProviderView) -> None:
+        """What the actor sees of the provider now: it is in the next book."""
+        ...
 
     def ping(self) -> None:
         """Raises Unavailable when the database does not answer."""

@@ -12,7 +12,7 @@ from holdfast.model.book import Change
 from holdfast.model.event import EventKind
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast.ports import ProviderCan
+from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.provider import FULL, NOTHING
@@ -148,7 +148,7 @@ def test_a_node_that_an_operator_took_over_is_theirs_dead_or_not(dead_first: boo
     site.run(60)
     if dead_first:
         site.slurm.operator_drains("n1")
-        site.loop.observer.can = BLIND
+        site.provider.can = BLIND
         site.run(60)
     assert site.incident("n1").dead is dead_first
     assert site.incident("n1").state is IncidentState.AWAITING_HUMAN

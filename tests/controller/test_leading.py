@@ -22,6 +22,9 @@ CHANGES = {
         "terminate",
         "assign",
         "reboot",
+        "replace",
+        "report_fault",
+        "stop_start",
     ),
 }
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.ports import ProviderCan
+from holdfast.model.machine import ProviderCan
 from holdfast.providers import CommandSettings
 from holdfast.providers.command import CommandProvider
 
@@ -157,7 +157,7 @@ def test_while_the_script_fails_it_can_do_nothing_and_is_asked_again(
     with pytest.raises(Unavailable, match="not mounted yet"):
         provider.reboot("asset-1")
     (tmp_path / "ready").touch()
-    assert (provider.can.reboot, provider.can.status, provider.can.replace, provider.can_replace_in_place) == (
+    assert (provider.can.reboot, provider.can.status, provider.can.launch_first, provider.can.replace_in_place) == (
         True, True, False, True,
     )  # fmt: skip
     (tmp_path / "ready").unlink()

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.model.errors import OutsideError
 from holdfast.model.incident import IncidentState
-from holdfast.ports import Instance
+from holdfast.model.machine import Instance
 from holdfast.providers.command import CommandProvider
 from holdfast.providers.command_contract import EXITS
 from holdfast.providers.settings import CommandSettings

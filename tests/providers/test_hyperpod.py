@@ -13,13 +13,14 @@ from typing import Any
 import boto3
 import pytest
 
-from holdfast.model.errors import NotFound, NotPermitted, Rejected, Throttled, Unavailable
-from holdfast.ports import Instance, Provider
+from holdfast.model.errors import NotFound, NotPermitted, Rejected, RepairsItself, Throttled, Unavailable
+from holdfast.model.machine import Instance
+from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.providers.hyperpod import HyperpodProvider, RepairsItself
+from holdfast.providers.hyperpod import HyperpodProvider
 from holdfast.providers.hyperpod_answers import Verdict
 from holdfast.providers.hyperpod_settings import LEAD, OBSERVE, HyperpodSettings
 from holdfast.providers.hyperpod_watch import Seen, sightings
@@ -234,7 +235,7 @@ def test_where_hyperpod_repairs_holdfast_only_watches(pod: Pod, word: str) -> No
 
 def test_observe_acts_never_and_sees_what_hyperpod_does(pod: Pod) -> None:
     provider = pod.open(mode=OBSERVE)
-    assert (provider.can.reboot, provider.can_replace_in_place, provider.can.status) == (False, False, True)
+    assert (provider.can.reboot, provider.can.replace_in_place, provider.can.status) == (False, False, True)
     with pytest.raises(RepairsItself, match="mode observe"):
         pod.replace(provider)
     before = provider.nodes()
@@ -385,7 +386,7 @@ def test_torn_or_foreign_resource_config_is_passed_over(pod: Pod, text: str, cap
 
 def test_what_hyperpod_cannot_is_rejected(pod: Pod) -> None:
     provider = pod.open()
-    assert (provider.can.replace, provider.can.launch_first, provider.can.power_off_confirmed) == (False, False, False)
+    assert (provider.can.replace, provider.can.launch_first, provider.can.power_off_confirmed) == (True, False, False)
     assert provider.find_launched("t") is None
     calls: list[Callable[[], object]] = [
         lambda: provider.launch(pod.node, incident="inc", token="t"),

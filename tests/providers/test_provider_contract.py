@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 import pytest
 
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.ports import Instance, Provider
+from holdfast.model.machine import Instance
+from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
@@ -25,12 +26,6 @@ from holdfast.providers import PROVIDERS, CommandSettings, HyperpodSettings, ope
 
 HERE = Path(__file__).parent
 UNKNOWN_ID = "i-0123456789abcdef0"
-
-
-class ReplacesInPlace(Provider, Protocol):
-    """A provider that exchanges the machine behind a node's name without a second one beside it."""
-
-    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +129,9 @@ WORLDS = {
         lambda request: open_site(request, "launch"), does("status", "reboot", "launch first"), SLOW
     ),
     "command, in place": Opening(
-        lambda request: open_site(request, "in-place"), does("status", "reboot", "in place"), SLOW
+        lambda request: open_site(request, "in-place"), does("status", "reboot", "in place", "in place by token"), SLOW
     ),
-    "hyperpod": Opening(open_hyperpod, does("status", "reboot"), (pytest.mark.aws,)),
+    "hyperpod": Opening(open_hyperpod, does("status", "reboot", "in place"), (pytest.mark.aws,)),
     "command, ipmi": Opening(open_ipmi, does("status", "reboot"), SLOW),
 }
 
@@ -167,7 +162,8 @@ serving = pytest.fixture(_opened, params=that_do("status"), name="serving")
 """The providers that show the machines of nodes."""
 rebooting = pytest.fixture(_opened, params=that_do("reboot"), name="rebooting")
 replacing = pytest.fixture(_opened, params=that_do("launch first"), name="replacing")
-in_place = pytest.fixture(_opened, params=that_do("in place"), name="in_place")
+in_place = pytest.fixture(_opened, params=that_do("in place by token"), name="in_place")
+"""Providers that remember a token; the others know an order by the machine that it was for."""
 helpless = pytest.fixture(_opened, params=that_lack("launch first"), name="helpless")
 rebootless = pytest.fixture(_opened, params=that_lack("reboot"), name="rebootless")
 
@@ -186,9 +182,14 @@ def await_state(provider: Provider, instance_id: str, state: str) -> Instance:
 
 def test_what_it_can_is_what_is_tested_here(opening: Opening, world: World) -> None:
     can = world.provider.can
-    said = {"status": can.status, "reboot": can.reboot, "launch first": can.replace and can.launch_first}
-    assert {what for what, true in said.items() if true} == opening.does - {"in place"}
-    assert can.replace is can.launch_first
+    said = {
+        "status": can.status,
+        "reboot": can.reboot,
+        "launch first": can.launch_first,
+        "in place": can.replace_in_place,
+    }
+    assert {what for what, true in said.items() if true} == opening.does - {"in place by token"}
+    assert can.replace is (can.launch_first or can.replace_in_place)
 
 
 def test_verbs_it_cannot_do_are_rejected(helpless: World) -> None:
@@ -329,20 +330,20 @@ def test_unknown_machine_cannot_be_rebooted(rebooting: World) -> None:
 
 def test_replacement_in_place_happens_once_a_token(in_place: World) -> None:
     old = in_place.serving["n1"]
-    first = cast("ReplacesInPlace", in_place.provider).replace("n1", old, incident="inc", token="inc-1")
+    first = in_place.provider.replace("n1", old, incident="inc", token="inc-1")
     assert (first.node, first.incident) == ("n1", "inc")
-    again = cast("ReplacesInPlace", in_place.restart()).replace("n1", old, incident="inc", token="inc-1")
+    again = in_place.restart().replace("n1", old, incident="inc", token="inc-1")
     assert again.instance_id == first.instance_id
     found = in_place.restart().find_launched("inc-1")
     assert found is not None
     assert found.instance_id == first.instance_id
     assert in_place.launched() == 1
-    cast("ReplacesInPlace", in_place.provider).replace("n1", first.instance_id, incident="inc", token="inc-2")
+    in_place.provider.replace("n1", first.instance_id, incident="inc", token="inc-2")
     assert in_place.launched() == 2
 
 
 def test_replacement_in_place_serves_the_node_once_it_runs(in_place: World) -> None:
-    provider = cast("ReplacesInPlace", in_place.provider)
+    provider = in_place.provider
     new = provider.replace("n1", in_place.serving["n1"], incident="inc", token="inc-1")
     await_state(provider, new.instance_id, "running")
     found = provider.instance_of("n1")
@@ -355,5 +356,5 @@ def test_replacement_in_place_serves_the_node_once_it_runs(in_place: World) -> N
 
 def test_unknown_machine_cannot_be_replaced_in_place(in_place: World) -> None:
     with pytest.raises(NotFound):
-        cast("ReplacesInPlace", in_place.provider).replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
+        in_place.provider.replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
     assert in_place.launched() == 0

@@ -113,6 +113,6 @@ def test_a_state_folder_that_cannot_be_written_reboots_nothing(
 
 
 def test_it_replaces_nothing(provider: CommandProvider) -> None:
-    assert not provider.can_replace_in_place
+    assert not provider.can.replace_in_place
     with pytest.raises(Rejected):
         provider.replace("n1", "asset-1", incident="inc", token="inc-1")

@@ -19,15 +19,14 @@ from typing import Any
 
 from holdfast.config.controller import Settings, load
 from holdfast.controller import actor_main, main, wiring
-from holdfast.controller.actor import Actor
-from holdfast.controller.poke import Alone, Bell
+from holdfast.controller.wiring import ActorParts
 from holdfast.model.action import Intent
 from holdfast.model.book import Change
 from holdfast.model.report import Report
 from holdfast.ports import Accepted
 
 _ASKING = frozenset({"view", "node", "job", "version", "config", "reservation", "name", "can"})
-_ASKING |= {"instance_of", "instance", "find_launched"}
+_ASKING |= {"instance_of", "instance", "find_launched", "repairs_itself", "notices", "on_trial"}
 
 
 class Boundaries:
@@ -80,8 +79,9 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
     """The shipped entry point, around an actor whose boundaries kill."""
     build = wiring.build_actor
 
-    def build_mortal(settings: Settings) -> tuple[Actor, Bell, Alone]:
-        actor, bell, alone = build(settings)
+    def build_mortal(settings: Settings) -> ActorParts:
+        parts = build(settings)
+        actor = parts.actor
         scheduler: Any = Calls(actor.outside.scheduler, boundaries)
         provider: Any = Calls(actor.outside.provider, boundaries)
         outside = replace(actor.outside, scheduler=scheduler, provider=provider)
@@ -90,7 +90,7 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
             boundaries.cross(f"{intent.key} {moment}")
 
         # One step at a time: another step's death must not hide a boundary of this one.
-        return replace(actor, outside=outside, before_step=cross, workers=1), bell, alone
+        return replace(parts, actor=replace(actor, outside=outside, before_step=cross, workers=1))
 
     vars(actor_main)["build_actor"] = build_mortal
     return actor_main.run(config)

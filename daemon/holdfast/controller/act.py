@@ -5,15 +5,12 @@ Every step is written so that it may be repeated after a crash: what has happene
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Lock
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from holdfast.controller import facts
+from holdfast.controller import facts, machines
+from holdfast.controller.outside import Outside, Refused, done, foreign
 from holdfast.controller.whole import stragglers, whole_jobs
 from holdfast.model.action import (
     Action,
@@ -30,47 +27,28 @@ from holdfast.model.action import (
     Launch,
     Notify,
     PromoteSpare,
+    Reboot,
     Release,
+    Replace,
+    ReportFault,
     Requeue,
     SendOrder,
     SetDown,
+    StopStart,
     TellOwner,
     Terminate,
     Undrain,
 )
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
-from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
+from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
-from holdfast.ports import Clock, Instance, Notifier, Outcome, Provider, Scheduler
+from holdfast.ports import Outcome
 
 log = logging.getLogger(__name__)
 
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
-GONE = frozenset({"shutting-down", "terminated"})
-POWER_OFF_PATIENCE_S = 30.0
-"""How long one attempt waits for a terminated machine to be off."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Everything that the actor may touch."""
-
-    scheduler: Scheduler
-    provider: Provider
-    notifier: Notifier
-    clock: Clock
-    sleep: Callable[[float], None]
-    marks: Callable[[], dict[str, NodeMark]]
-    """The drains that are ours, from the store."""
-    spare_reservation: str = "holdfast-spares"
-    pool: AbstractContextManager[object] = field(default_factory=Lock)
-    """Held while the spare pool is read and written: incidents do not wait for each other, and Slurm only replaces a whole list."""
-
-
-class Refused(HoldfastError):
-    """The facts have changed since the decision: the step is rightly not done."""
 
 
 def carry_out(intent: Intent, outside: Outside) -> Outcome:
@@ -105,32 +83,36 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
             return _allow_nodes(action, outside)
         case DropHold():
             outside.scheduler.delete_reservation(action.reservation)
-            return _done(f"reservation {action.reservation} is gone")
+            return done(f"reservation {action.reservation} is gone")
         case HoldJob():
             return _hold_job(action, outside)
         case TellOwner():
             outside.scheduler.tell_owner(_job(action.job, outside).key.job_id, action.text)
-            return _done("told")
+            return done("told")
         case Launch():
-            return _launch(action, incident, outside)
+            return machines.launch(action, incident, outside)
         case Terminate():
-            return _terminate(action, incident, outside)
+            return machines.terminate(action, incident, outside)
         case Assign():
             outside.provider.assign(action.instance_id, action.node)
-            return _done(f"{action.instance_id} serves {action.node}")
+            return done(f"{action.instance_id} serves {action.node}")
+        case Replace():
+            return machines.replace(action, incident, outside)
+        case Reboot():
+            return machines.reboot(action, incident, outside)
+        case StopStart():
+            return machines.stop_start(action, incident, outside)
+        case ReportFault():
+            return machines.report_fault(action, outside)
         case CheckInstance():
-            return _check(action, outside)
+            return machines.check(action, outside)
         case AdoptSpare():
             return _adopt(action, outside)
         case Notify():
             outside.notifier.notify(action.subject, action.body)
-            return _done("told")
+            return done("told")
         case SendOrder():
             raise Rejected("orders are handed out by the API, not by the actor")
-
-
-def _done(text: str, **result: object) -> Outcome:
-    return Outcome(IntentState.DONE, text, result=result)
 
 
 def _mark(node: Node, fallback: str = "") -> NodeMark:
@@ -138,13 +120,9 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
     return NodeMark(node.name, incident, node.reason, node.reason_user, node.reason_time)
 
 
-def _foreign(node: Node) -> bool:
-    return facts.drained_by(node) == "foreign"
-
-
 def _drain(action: Drain, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    if _foreign(node):
+    if foreign(node):
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out already: {node.reason!r} stays")
     if not node.draining:
         outside.scheduler.drain(action.node, action.reason)
@@ -156,7 +134,7 @@ def _drain(action: Drain, outside: Outside) -> Outcome:
 
 def _set_down(action: SetDown, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    if _foreign(node):
+    if foreign(node):
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out: {node.reason!r} stays")
     if not (node.down and node.draining):
         outside.scheduler.set_down(action.node, action.reason)
@@ -181,7 +159,7 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
     outside.scheduler.create_reservation(
         action.reservation, action.nodes, users=(action.user,), duration_s=action.duration_s, hold_for_job=True
     )
-    return _done(f"{len(action.nodes)} nodes kept for job {action.job}")
+    return done(f"{len(action.nodes)} nodes kept for job {action.job}")
 
 
 def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
@@ -190,11 +168,11 @@ def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
         try:
             pool = outside.scheduler.reservation(outside.spare_reservation).nodes
         except NotFound:  # the last one takes the reservation with it
-            return _done(f"{action.node} left the spare pool, no spare is left")
+            return done(f"{action.node} left the spare pool, no spare is left")
         left = tuple(n for n in pool if n != action.node)
         if left != pool:
             outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
-    return _done(f"{action.node} left the spare pool, {len(left)} spares left")
+    return done(f"{action.node} left the spare pool, {len(left)} spares left")
 
 
 def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
@@ -204,10 +182,10 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
             pool = scheduler.reservation(name).nodes
         except NotFound:
             scheduler.create_reservation(name, (action.node,), users=("root",), duration_s=None)
-            return _done(f"{action.node} is the first of the spare pool")
+            return done(f"{action.node} is the first of the spare pool")
         if action.node not in pool:
             scheduler.set_reservation_nodes(name, tuple(sorted({*pool, action.node})))
-    return _done(f"{action.node} is in the spare pool")
+    return done(f"{action.node} is in the spare pool")
 
 
 def _job(key: JobKey, outside: Outside) -> Job:
@@ -230,20 +208,20 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
         # Slurm would requeue it all the same, also one that its user has just cancelled.
         raise Unavailable("the job is ending: how, Slurm will show")
     if job.state in ("PENDING", "REQUEUED"):
-        return _done(f"it is {job.state} already")
+        return done(f"it is {job.state} already")
     try:
         outside.scheduler.requeue(action.job.job_id)
     except Rejected:
         if _job(action.job, outside).state in ("COMPLETING", "PENDING", "REQUEUED"):
-            return _done("it is on its way back to the queue already")
+            return done("it is on its way back to the queue already")
         raise
-    return _done("requeued")
+    return done("requeued")
 
 
 def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
     """The job is in the queue again; components of a heterogeneous one that are not yet follow their leader."""
     if not stragglers(job):
-        return _done("it was requeued already", restarts=job.restarts)
+        return done("it was requeued already", restarts=job.restarts)
     try:
         outside.scheduler.requeue(action.job.job_id)
     except Rejected as refusal:  # Slurm refuses it for the leader, which is pending, and requeues the others
@@ -251,7 +229,7 @@ def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
     left = stragglers(_job(action.job, outside))
     if left:
         raise Unavailable(f"component {left[0].key} is still {left[0].state}")
-    return _done("its other components are requeued, too")
+    return done("its other components are requeued, too")
 
 
 def _release(action: Release, outside: Outside) -> Outcome:
@@ -259,7 +237,7 @@ def _release(action: Release, outside: Outside) -> Outcome:
     if job.restarts > action.restarts or (
         job.restarts == action.restarts and job.state in HOLDING_STATES - {"COMPLETING"}
     ):
-        return _done(f"it is {job.state} already")
+        return done(f"it is {job.state} already")
     if job.restarts < action.restarts:
         raise Unavailable("the run that was stopped is not over yet")
     for part in job.components:
@@ -280,7 +258,7 @@ def _release(action: Release, outside: Outside) -> Outcome:
         raise Unavailable(
             f"Slurm took the release, but the job may not start before {after.eligible_time:%H:%M:%S} UTC"
         )
-    return _done("released")
+    return done("released")
 
 
 def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
@@ -298,78 +276,20 @@ def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
 def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if not set(job.excluded_nodes) & set(action.nodes):
-        return _done("it is not kept off them")
+        return done("it is not kept off them")
     if job.state != "PENDING":
         raise Refused(f"the job is {job.state}: its exclusions cannot be changed")
     for part in job.components:
         _exclude(part, tuple(n for n in part.excluded_nodes if n not in action.nodes), outside)
-    return _done(f"{','.join(action.nodes)} may serve it again")
+    return done(f"{','.join(action.nodes)} may serve it again")
 
 
 def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.key != action.job:
         if job.state == "PENDING" and job.reason in facts.HELD:
-            return _done("it is held already")
+            return done("it is held already")
         raise Refused(f"another run of the job is {job.state}: this one is over")
     outside.scheduler.hold(action.job.job_id, action.reason)
     outside.scheduler.tell_owner(action.job.job_id, action.reason)
-    return _done("held")
-
-
-def _launch(action: Launch, incident: str, outside: Outside) -> Outcome:
-    found = outside.provider.find_launched(action.token)
-    made = found or outside.provider.launch(action.node, incident=incident, token=action.token)
-    return _done(f"{'found' if found else 'launched'} {made.instance_id}", instance_id=made.instance_id)
-
-
-def _terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
-    node = outside.scheduler.node(action.node)
-    serving = outside.provider.instance_of(action.node)
-    shown = _prove_its_machine(action, outside)
-    ours = serving is None and shown is not None and shown.incident == incident  # launched on trial, never served
-    if not action.fence and not ours and (serving is None or serving.instance_id == action.instance_id):
-        if not node.out_of_service:
-            raise Refused(f"{action.node} is in service in Slurm")
-        if _foreign(node):
-            raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
-        if node.completing or outside.scheduler.view().jobs_on(action.node):
-            raise Unavailable(f"{action.node} still holds a job")
-    outside.provider.terminate(action.instance_id)
-    state = _wait_until_off(action.instance_id, outside)
-    if action.fence and state != "terminated":
-        raise Unavailable(f"{action.instance_id} is {state}, not confirmed off")
-    return _done(f"{action.instance_id} is {state}", state=state)
-
-
-def _prove_its_machine(action: Terminate, outside: Outside) -> Instance | None:
-    """Which machine a node has, its own agent says; before one is ended, the provider must say the same. None: it is gone."""
-    try:
-        shown = outside.provider.instance(action.instance_id)
-    except NotFound:
-        return None
-    if shown.node != action.node and shown.state not in GONE:
-        whose = f"{shown.node}'s" if shown.node else "nobody's"
-        raise Refused(f"{action.instance_id} is {whose} machine, not {action.node}'s: left alone")
-    return shown
-
-
-def _wait_until_off(instance_id: str, outside: Outside) -> str:
-    until_s = outside.clock.monotonic_s() + POWER_OFF_PATIENCE_S
-    while True:
-        state = _state(instance_id, outside)
-        if state == "terminated" or outside.clock.monotonic_s() >= until_s:
-            return state
-        outside.sleep(0.25)
-
-
-def _state(instance_id: str, outside: Outside) -> str:
-    try:
-        return outside.provider.instance(instance_id).state
-    except NotFound:
-        return "terminated"
-
-
-def _check(action: CheckInstance, outside: Outside) -> Outcome:
-    instance: Instance = outside.provider.instance(action.instance_id)
-    return _done(f"{instance.instance_id} is {instance.state}", state=instance.state, healthy=instance.healthy)
+    return done("held")

@@ -14,8 +14,9 @@ from enum import Enum
 from threading import Event as Stop
 from typing import cast
 
-from holdfast.controller.act import Outside, carry_out
+from holdfast.controller.act import carry_out
 from holdfast.controller.leading import WhileLeading
+from holdfast.controller.outside import Outside
 from holdfast.controller.silence import DEAD_CHECK
 from holdfast.model.action import (
     Action,
@@ -30,8 +31,12 @@ from holdfast.model.action import (
     Launch,
     Notify,
     PromoteSpare,
+    Reboot,
+    Replace,
+    ReportFault,
     Requeue,
     SetDown,
+    StopStart,
     Terminate,
     Undrain,
 )
@@ -45,9 +50,21 @@ STALE_S = 600.0
 """A planned step that was not begun for so long is decided anew instead of done late."""
 LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
-_PROVIDER = (Launch, Terminate, Assign, CheckInstance)
+_PROVIDER = (Launch, Terminate, Assign, Replace, Reboot, StopStart, ReportFault, CheckInstance)
 _BRAKED = (Drain, Requeue, HoldJob)
-_NOT_AFTER_THE_END = (*_BRAKED, SetDown, Undrain, HoldNodes, PromoteSpare, Launch, Assign, AdoptSpare)
+_NOT_AFTER_THE_END = (
+    *_BRAKED,
+    SetDown,
+    Undrain,
+    HoldNodes,
+    PromoteSpare,
+    Launch,
+    Assign,
+    AdoptSpare,
+    Replace,
+    Reboot,
+    StopStart,
+)
 
 
 def lane(action: Action) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 from holdfast.config.controller import load
 from holdfast.controller import logs
@@ -19,7 +19,7 @@ def run(config: Path) -> int:
     try:
         settings = load(config)
         logs.set_up(settings.log.format, settings.log.level)
-        actor, bell, _alone = build_actor(settings)
+        parts = build_actor(settings)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast actor: {error}\n")
         return 2
@@ -27,8 +27,10 @@ def run(config: Path) -> int:
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
+    watch = Thread(target=parts.watch.run, args=(stop,), name="provider", daemon=True)
+    watch.start()
     try:
-        actor.run(stop)
+        parts.actor.run(stop)
     finally:
-        bell.close()
+        parts.bell.close()
     return 0

@@ -56,10 +56,10 @@ def _repair(world: World, incident: Incident) -> Choice:
         )
     if incident.repair_attempt >= world.policy.repair.attempts:
         return Choice(Rung.HUMAN, f"{incident.repair_attempt} attempts to repair it failed: {incident.note}")
-    if not world.provider_can_replace:
+    if not world.can.replace:
         return Choice(
             Rung.HUMAN,
-            f"{incident.remedy.value} is called for, and provider {world.provider!r} cannot replace a machine",
+            f"{incident.remedy.value} is called for, and provider {world.provider_name!r} cannot replace a machine",
         )
     return Choice(Rung.REPLACE, f"{incident.remedy.value} is called for; a new machine takes its place")
 

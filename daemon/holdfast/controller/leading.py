@@ -16,6 +16,9 @@ READS = frozenset(
         "instance",
         "instance_of",
         "find_launched",
+        "repairs_itself",
+        "notices",
+        "on_trial",
         "name",
         "can",
     }

@@ -208,7 +208,7 @@ _VALIDATED = "validated; waits out the quiet time and the hand-over"
 
 def _next_attempt(world: World, incident: Incident, why: str) -> Step:
     attempt = incident.repair_attempt + 1
-    replaces = world.provider_can_replace and attempt < world.policy.repair.attempts
+    replaces = world.can.replace and attempt < world.policy.repair.attempts
     state = _S.REPAIRING if replaces else _S.AWAITING_HUMAN
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"attempt {attempt} failed: {why}"

@@ -13,7 +13,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
-from holdfast.ports import Clock, ProviderCan, Scheduler, Store
+from holdfast.ports import Clock, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,6 @@ class Observer:
     agents: AgentRegistry
     clock: Clock
     policy: Policy
-    provider: str
-    can: ProviderCan
     cold_start_s: float = COLD_START_S
     listening_since: datetime | None = field(default=None)
 
@@ -100,11 +98,6 @@ class Observer:
             book=self.store.load_book(now),
             view=whole_jobs(self.slurm.view) if self.slurm.view is not None else None,
             agents=self.agents.views(),
-            provider=self.provider,
-            provider_can_replace=self.can.replace,
-            provider_launch_first=self.can.launch_first,
-            provider_can_status=self.can.status,
-            provider_can_power_off=self.can.replace and self.can.power_off_confirmed,
             listening_since=self.listening_since,
             frozen="the controller has just started and still waits for its agents" if cold else None,
         )

@@ -19,15 +19,16 @@ from holdfast.api.hub import OrderHub
 from holdfast.api.server import build_server
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
-from holdfast.controller.act import Outside
 from holdfast.controller.actor import Actor
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.notify import AppriseNotifier, LogNotifier
 from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.outside import Outside
 from holdfast.controller.poke import Alone, Bell, Ringer
+from holdfast.controller.provider_watch import ProviderWatch
 from holdfast.model.ids import incident_id
-from holdfast.ports import Clock, Notifier, Scheduler
+from holdfast.ports import Clock, Notifier, Provider, Scheduler
 from holdfast.providers import open_provider
 from holdfast.slurm import open_scheduler
 from holdfast.store import SqlStore, open_store
@@ -70,6 +71,10 @@ def scheduler_of(settings: Settings) -> Scheduler:
     return open_scheduler(settings.cluster.slurm_client, env=env)
 
 
+def provider_of(settings: Settings) -> Provider:
+    return open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
+
+
 def notifier_of(settings: Settings) -> Notifier:
     return AppriseNotifier(settings.notify.urls) if settings.notify.urls else LogNotifier()
 
@@ -86,15 +91,12 @@ def build_controller(settings: Settings) -> Controller:
     store = open_store(settings.store.url)
     agents = AgentRegistry()
     hub = OrderHub(clock.monotonic_s)
-    provider = open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
     observer = Observer(
         store=store,
         slurm=SlurmWatch(scheduler_of(settings)),
         agents=agents,
         clock=clock,
         policy=settings.policy,
-        provider=provider.name,
-        can=provider.can,
         cold_start_s=settings.run.cold_start_s,
     )
     ringer = Ringer(actor_socket(settings))
@@ -113,14 +115,25 @@ def build_controller(settings: Settings) -> Controller:
     return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)
 
 
-def build_actor(settings: Settings) -> tuple[Actor, Bell, Alone]:
+@dataclass
+class ActorParts:
+    """The parts of one actor process, ready to run."""
+
+    actor: Actor
+    watch: ProviderWatch
+    bell: Bell
+    alone: Alone
+    """Held for the life of the process."""
+
+
+def build_actor(settings: Settings) -> ActorParts:
     """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
     alone = Alone(settings.run.dir / "actor.lock")
     clock: Clock = SystemClock()
     store = open_store(settings.store.url)
     outside = Outside(
         scheduler=scheduler_of(settings),
-        provider=open_provider(settings.provider, ec2=settings.ec2, command=settings.command),
+        provider=provider_of(settings),
         notifier=notifier_of(settings),
         clock=clock,
         sleep=time.sleep,
@@ -134,7 +147,8 @@ def build_actor(settings: Settings) -> tuple[Actor, Bell, Alone]:
         controller.ring()
         own.ring()
 
-    return Actor(store, outside, holder_of(settings), bell.wait, ring), bell, alone
+    actor = Actor(store, outside, holder_of(settings), bell.wait, ring)
+    return ActorParts(actor, ProviderWatch(store, outside.provider, clock, controller.ring), bell, alone)
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -139,6 +139,51 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """Exchange the machine behind the node's name in place; only once the node is drained by us and free of jobs (or dead)."""
+
+    node: str
+    instance_id: str
+    """The machine that goes."""
+    boot_id: str
+    """Its boot as last heard: bare metal may come back under the same id."""
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """Reboot the node; only once it is drained by us and free of jobs (or dead). Done when the order was taken."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    """The boot that is to end: another one shows that it is done."""
+    token: str
+    via_slurm: bool
+    """``scontrol reboot``, so that Slurm expects it; else the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopStart:
+    """Stop the machine and start it on another host, under the same instance id; only as a reboot."""
+
+    node: str
+    instance_id: str
+    boot_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFault:
+    """Tell the provider of a confirmed hardware fault, as a courtesy. Changes nothing."""
+
+    node: str
+    instance_id: str
+    since: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckInstance:
     """Ask the provider how it sees the machine: a witness that does not share a path with the agents. Changes nothing."""
 
@@ -163,6 +208,10 @@ class Verb(StrEnum):
     PROBE_PEER = "probe_peer"
     SAVE = "ask_job_to_save"
     RESET_GPU = "reset_gpu"
+    PROBE_PAIR = "probe_pair"
+    """One side of a bandwidth and correctness test between two nodes."""
+    CHECK = "run_checks"
+    """Run named checks now (also active ones) on a node that no job holds; the outcome names what is bad."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +251,10 @@ Action = (
     | Launch
     | Terminate
     | Assign
+    | Replace
+    | Reboot
+    | StopStart
+    | ReportFault
     | CheckInstance
     | AdoptSpare
     | SendOrder
@@ -225,6 +278,10 @@ ACTION_TYPES: Mapping[str, type[Action]] = {
         Launch,
         Terminate,
         Assign,
+        Replace,
+        Reboot,
+        StopStart,
+        ReportFault,
         CheckInstance,
         AdoptSpare,
         SendOrder,

@@ -13,6 +13,7 @@ from holdfast.model.action import Intent, IntentState
 from holdfast.model.cluster import ClusterView, JobKey
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView, Finding
 from holdfast.model.suppression import Suppression
@@ -132,6 +133,8 @@ class Book:
     """By id, those that hold."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
+    provider: ProviderView | None = None
+    """What the actor last saw of the provider; None: it has not looked yet, so nothing is known of what can be repaired."""
 
     def open_incidents(self) -> tuple[Incident, ...]:
         return tuple(i for _, i in sorted(self.incidents.items()) if i.open)
@@ -207,13 +210,16 @@ class World:
     """None: Slurm does not answer (or too long ago): decisions that depend on it freeze."""
     agents: Mapping[str, tuple[AgentView, ...]] = field(default_factory=dict)
     """Node → its agents: one per machine while a replacement is validated beside the old one."""
-    provider: str = "none"
-    provider_can_replace: bool = False
-    provider_launch_first: bool = False
-    provider_can_status: bool = False
-    provider_can_power_off: bool = False
-    """It can terminate a machine and confirm that it is off: a fence."""
     listening_since: datetime | None = None
     """Since when this controller has listened to agents: silence before that means nothing."""
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
+
+    @property
+    def can(self) -> ProviderCan:
+        """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
+        return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
+
+    @property
+    def provider_name(self) -> str:
+        return self.book.provider.name if self.book.provider is not None else self.policy.repair.provider

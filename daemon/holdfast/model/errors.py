@@ -27,6 +27,10 @@ class NotFound(Rejected):
     """The node, job, reservation or instance does not exist there."""
 
 
+class RepairsItself(Rejected):
+    """The provider repairs its machines by itself: Holdfast watches, and does not act."""
+
+
 class Stale(Unavailable):
     """An operator changed what the book showed since it was loaded: nothing was written; load the book again."""
 

@@ -88,6 +88,12 @@ class Incident:
     """An operator took it over: recorded, never acted upon."""
     dead: bool = False
     """Two independent witnesses agreed that the node is dead."""
+    rung: str = ""
+    """Rung of the ladder that this attempt is on (:class:`holdfast.controller.ladder.Rung`); empty: none was begun."""
+    machine: str = ""
+    """Machine that has taken the node's name over in the course of this incident, in place; empty: ``instance_id`` still has it."""
+    goes_at: datetime | None = None
+    """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None
@@ -105,6 +111,8 @@ class Incident:
 class RecoveryPhase(StrEnum):
     """Where the recovery of one job run stands."""
 
+    SAVING = "saving"
+    """Its machine goes at a known time: the job was asked to save; it is stopped as soon as it has, or when the time is short."""
     AWAITING_CONSENT = "awaiting_consent"
     """The job did not opt in: it runs on, its owner was told; recovered when it fails by itself."""
     WAITING = "waiting"

@@ -74,6 +74,14 @@ class RepairPolicy:
     launch_timeout_s: float = 1800.0
     """From launch to the new agent's first word (HyperPod: 20–30 min with lifecycle scripts)."""
     validate_timeout_s: float = 600.0
+    reset_timeout_s: float = 180.0
+    """From the order to reset a GPU to its outcome."""
+    reboot_timeout_s: float = 1200.0
+    """From the reboot to the agent's first word in the new boot (EC2 1–3 min; servers with many DIMMs and NICs 10–15 min)."""
+    stop_start_timeout_s: float = 1800.0
+    watch_timeout_s: float = 5400.0
+    """How long a provider that repairs by itself is watched before a human is told (AWS's own runbook: a chain of attempts
+    over 90 min is escalated)."""
     quiet_s: float = 60.0
     """Minutes without a finding before a validated node serves."""
     attempts: int = 3
@@ -82,6 +90,16 @@ class RepairPolicy:
     backoff_max_s: float = 900.0
     terminations_per_hour: int = 4
     terminations_per_day: int = 12
+    replacements_per_group: int = 5
+    """Machines replaced in one group (a node's first partition) within ``group_window_s`` (AWS's own runbook: 5 in 7 days)."""
+    group_share: float = 0.05
+    """The same as a share of the group's nodes; the greater of the two holds."""
+    group_window_s: int = 7 * 24 * 3600
+    climb_window_s: int = 24 * 3600
+    """A second hardware fault of a node within this begins one rung above the one that was tried before."""
+    fresh_s: float = 1800.0
+    """A node that came back less than this ago has not proved its repair: a fault then counts as its failure, and the
+    provider's status checks of a machine this young are not acted upon (HyperPod: "resolved" is 30 min clean)."""
     third_fault_window_s: int = 7 * 24 * 3600
     """A third hardware fault of a node in this window calls a human (Aurora, NVSentinel)."""
     return_as_spare: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from holdfast.model.errors import NotFound, OutsideError, Rejected
-from holdfast.ports import Instance, ProviderCan
+from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.command_contract import (
     GONE,
     LAUNCH_FIRST,
@@ -20,6 +20,7 @@ from holdfast.providers.command_contract import (
     words_only,
 )
 from holdfast.providers.command_script import Script
+from holdfast.providers.limits import Limited
 from holdfast.providers.settings import CommandSettings
 from holdfast_checks.probes.child import Children
 
@@ -29,11 +30,11 @@ CAPABILITIES_DEADLINE_S = 10.0
 """It is asked while the controller starts, and needs nothing from outside."""
 
 
-class CommandProvider:
+class CommandProvider(Limited):
     """``Provider`` by a script. Thread-safe; every process is bounded by ``deadline_s`` of the settings.
 
-    Calls about one machine, node or token go one after the other. Besides the port it has :meth:`replace`, for sites where
-    the machine behind a node's name is exchanged or installed anew in place."""
+    Calls about one machine, node or token go one after the other.
+    :meth:`replace` is for sites where the machine behind a node's name is exchanged or installed anew in place."""
 
     def __init__(self, settings: CommandSettings, children: Children | None = None) -> None:
         self._settings = settings
@@ -55,16 +56,12 @@ class CommandProvider:
         first = known.verbs >= LAUNCH_FIRST
         return ProviderCan(
             reboot=Verb.REBOOT in known.verbs,
-            replace=first,
+            replace=first or Verb.REPLACE in known.verbs,
             launch_first=first,
             status=Verb.STATUS in known.verbs,
             power_off_confirmed=known.power_off_confirmed,
+            replace_in_place=Verb.REPLACE in known.verbs,
         )
-
-    @property
-    def can_replace_in_place(self) -> bool:
-        """Whether :meth:`replace` may be called. Raises Unavailable, Rejected when the script does not answer."""
-        return Verb.REPLACE in self._capabilities().verbs
 
     def instance_of(self, node: str) -> Instance | None:
         """The live machine that the script shows for the node."""

@@ -21,7 +21,7 @@ from holdfast.model.errors import (
     Throttled,
     Unavailable,
 )
-from holdfast.ports import Instance
+from holdfast.model.machine import Instance
 
 CONTRACT = 1
 """Its version, in every request; ``capabilities`` answers with the one that the script was written for."""

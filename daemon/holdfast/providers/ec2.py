@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 
 from holdfast.model.errors import InsufficientCapacity, NotFound, OutsideError, Rejected, Unavailable
-from holdfast.ports import Instance, ProviderCan
+from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.aws_errors import translated
 from holdfast.providers.ec2_permissions import dry_runs
 from holdfast.providers.ec2_requests import (
@@ -27,6 +27,7 @@ from holdfast.providers.ec2_requests import (
     state_of,
     tags_of,
 )
+from holdfast.providers.limits import Limited
 from holdfast.providers.settings import Ec2Settings, Offer
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ ASG_TAG = "aws:autoscaling:groupName"
 _FIRST_WAIT_S = 0.1
 
 
-class Ec2Provider:
+class Ec2Provider(Limited):
     """``Provider`` on EC2. Thread-safe; every call is bounded by attempts × time-outs of the settings."""
 
     def __init__(
@@ -148,7 +149,7 @@ class Ec2Provider:
             raise Unavailable(f"EC2 shows {instance_id} and does not know it: ask again") from error
         log.info("terminated instance=%s node=%s", instance_id, tags_of(raw).get(self._settings.tags.node, "-"))
 
-    def reboot(self, instance_id: str) -> None:
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
         """Ask EC2 to reboot a running machine of this cluster (EC2 forces it after some minutes)."""
         state = state_of(self._ours(instance_id))
         if state != "running":

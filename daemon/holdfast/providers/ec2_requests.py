@@ -10,7 +10,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import Rejected
-from holdfast.ports import Instance
+from holdfast.model.machine import Instance
 from holdfast.providers.settings import Ec2Settings, Offer, TagKeys, is_template_id
 
 if TYPE_CHECKING:

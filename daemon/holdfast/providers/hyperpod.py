@@ -12,8 +12,8 @@ from typing import NoReturn
 
 import boto3
 
-from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.ports import Instance, ProviderCan
+from holdfast.model.errors import NotFound, Rejected, RepairsItself, Unavailable
+from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.hyperpod_answers import (
     GOING,
     STEADY,
@@ -29,15 +29,12 @@ from holdfast.providers.hyperpod_answers import (
 from holdfast.providers.hyperpod_api import REBOOT, REPLACE, HyperpodApi
 from holdfast.providers.hyperpod_names import ResourceConfig, read_resource_config
 from holdfast.providers.hyperpod_settings import LEAD, HyperpodSettings
+from holdfast.providers.limits import Limited
 
 log = logging.getLogger(__name__)
 
 
-class RepairsItself(Rejected):
-    """HyperPod repairs this cluster, or Holdfast is told to observe: watch, and do not act."""
-
-
-class HyperpodProvider:
+class HyperpodProvider(Limited):
     """``Provider`` on HyperPod. Thread-safe; every call is bounded by calls × attempts × time-outs of the settings.
 
     The port's ``launch``, ``assign`` and ``terminate`` do not exist here; :meth:`replace` does their work in one."""
@@ -56,16 +53,18 @@ class HyperpodProvider:
     def can(self) -> ProviderCan:
         """``power_off_confirmed`` is false: an id that is no longer listed is no proof that a machine is off."""
         lead = self._settings.mode == LEAD
-        return ProviderCan(reboot=lead, replace=False, launch_first=False, status=True, power_off_confirmed=False)
-
-    @property
-    def can_replace_in_place(self) -> bool:
-        """Whether :meth:`replace` may be called; whether HyperPod lets us is read at each call."""
-        return self._settings.mode == LEAD
+        return ProviderCan(
+            reboot=lead,
+            replace=lead,
+            launch_first=False,
+            status=True,
+            power_off_confirmed=False,
+            replace_in_place=lead,
+        )
 
     def repairs_itself(self) -> bool:
-        """Whether HyperPod repairs now (NodeRecovery is anything but ``None``). Asked now; raises Unavailable, Throttled."""
-        return self._api.cluster().repairs_itself
+        """Mode ``observe``, or NodeRecovery is anything but ``None``. Asked now; raises Unavailable, Throttled."""
+        return self._settings.mode != LEAD or self._api.cluster().repairs_itself
 
     def nodes(self) -> tuple[PodNode, ...]:
         """All machines that ListClusterNodes shows now, with their Slurm names as far as list and file know them."""
@@ -121,7 +120,7 @@ class HyperpodProvider:
         asked = [i for i in ids if i not in results]
         return results | self._api.batch(REPLACE, asked)
 
-    def reboot(self, instance_id: str) -> None:
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
         """Ask for a reboot. Success also when an operation is on the node already; completion is seen from the boot id.
 
         Not idempotent once the first reboot is over: HyperPod shows no boot, so compare boot ids before a repetition."""
@@ -136,18 +135,8 @@ class HyperpodProvider:
         if result.verdict not in (Verdict.ACCEPTED, Verdict.IN_USE):
             raise Unavailable(f"{REBOOT}: {instance_id}: {result.text}; ask again")
 
-    def launch(self, node: str, *, incident: str, token: str) -> Instance:
-        _refuse(f"launch a machine for {node} beside the old one")
-
-    def find_launched(self, token: str) -> Instance | None:
-        """Always None: HyperPod keeps no token. :meth:`replace` recognises an earlier order by the instance id."""
-        return None
-
-    def assign(self, instance_id: str, node: str) -> None:
-        _refuse(f"hand {node} over to {instance_id}: the name stays with the place")
-
-    def terminate(self, instance_id: str) -> None:
-        _refuse(f"terminate {instance_id} alone")
+    def _refuse(self, what: str) -> NoReturn:
+        raise Rejected(f"provider hyperpod cannot {what}: HyperPod exchanges a machine in place, see replace")
 
     def _may_act(self) -> PodCluster:
         """The last look before an action. Raises RepairsItself, Unavailable, Rejected."""
@@ -249,7 +238,3 @@ def _going(instance_id: str, node: str, old: PodNode | None = None) -> Instance:
 def _refuse_busy(node: PodNode) -> None:
     if node.status not in STEADY:
         raise Unavailable(f"HyperPod shows {node.instance_id} as {node.status or 'nothing'}: it works on it, ask again")
-
-
-def _refuse(what: str) -> NoReturn:
-    raise Rejected(f"provider hyperpod cannot {what}: HyperPod exchanges a machine in place, see replace")

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.ports import Instance
+from holdfast.model.machine import Instance
 from holdfast.providers.hyperpod_names import ResourceConfig, address_of_host, node_name
 
 BATCH_MAX = 25

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from sqlalchemy import Connection, RowMapping, Table, or_, select
 
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.incident import Incident
+from holdfast.model.machine import ProviderView
 from holdfast.model.suppression import Suppression
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.codec import decode
+from holdfast.store.codec import decode, encode
 
 T = TypeVar("T")
 
@@ -33,6 +35,8 @@ CHECKPOINT_MEMORY = timedelta(days=7)
 """A job that said nothing for longer counts as forgotten."""
 PAUSED = "paused"
 """Note that says who paused and why."""
+PROVIDER = "provider"
+"""Note with what the actor last saw of the provider."""
 
 
 @dataclass(slots=True)
@@ -65,8 +69,22 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
             for name, each in _documents(connection, t.suppressions, "id", Suppression).items()
             if each.holds(now)
         },
-        paused=connection.execute(select(t.notes.c.value).where(t.notes.c.key == PAUSED)).scalar(),
+        paused=_note(connection, PAUSED),
+        provider=read_provider(_note(connection, PROVIDER)),
     )
+
+
+def _note(connection: Connection, key: str) -> str | None:
+    return connection.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar()
+
+
+def write_provider(view: ProviderView) -> str:
+    """What goes into the note."""
+    return json.dumps(encode(view))
+
+
+def read_provider(note: str | None) -> ProviderView | None:
+    return decode(ProviderView, json.loads(note)) if note is not None else None
 
 
 def _incidents(connection: Connection, now: datetime) -> dict[str, Incident]:

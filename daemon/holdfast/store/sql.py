@@ -15,6 +15,7 @@ from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import books, changes, evidence, intents, leases, operations, queries, reports, rows, tokens, upkeep
@@ -152,6 +153,9 @@ class SqlStore:
 
     def set_note(self, key: str, value: str) -> None:
         self._writer.run(lambda c: rows.upsert(c, t.notes, [{"key": key, "value": value}]))
+
+    def see_provider(self, view: ProviderView) -> None:
+        self.set_note(books.PROVIDER, books.write_provider(view))
 
     # Tokens
 

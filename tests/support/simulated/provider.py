@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 
-from holdfast.model.errors import InsufficientCapacity, NotFound, Unavailable
-from holdfast.ports import Instance, ProviderCan
+from holdfast.model.errors import InsufficientCapacity, NotFound, RepairsItself, Unavailable
+from holdfast.model.machine import CAN_NOTHING, Instance, Notice, ProviderCan
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 
-FULL = ProviderCan(reboot=True, replace=True, launch_first=True, status=True, power_off_confirmed=True)
-NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)
+FULL = ProviderCan(reboot=True, replace=True, launch_first=True, status=True, power_off_confirmed=True, stop_start=True)
+IN_PLACE = replace(FULL, launch_first=False, replace_in_place=True, power_off_confirmed=False)
+"""As HyperPod or bare metal."""
+NOTHING = CAN_NOTHING
 
 
 class SimProvider:
@@ -29,6 +32,16 @@ class SimProvider:
         """How often a machine went from alive to terminated."""
         self.on_terminate: Callable[[str], None] = lambda _instance_id: None
         self.away = False
+        self.itself = False
+        """The provider repairs by itself."""
+        self.announced: list[Notice] = []
+        self.replaced: dict[str, str] = {}
+        """Machine that was replaced in place → the one that took its place."""
+        self.cycled: dict[str, str] = {}
+        """Token of a reboot or of a stop and start → machine."""
+        self.reported: list[str] = []
+        self.reboots_help = True
+        """A reboot makes a broken machine whole."""
         self.capacity = True
         self.boot_s = 40.0
         self.launches_broken = False
@@ -46,6 +59,22 @@ class SimProvider:
     @property
     def can(self) -> ProviderCan:
         return self._can
+
+    @can.setter
+    def can(self, can: ProviderCan) -> None:
+        self._can = can
+
+    def repairs_itself(self) -> bool:
+        self._answer()
+        return self.itself
+
+    def notices(self) -> tuple[Notice, ...]:
+        self._answer()
+        return tuple(self.announced)
+
+    def on_trial(self) -> tuple[Instance, ...]:
+        self._answer()
+        return tuple(self._shown[i] for i in sorted(self.candidates()))
 
     def _answer(self) -> None:
         if self.away:
@@ -115,6 +144,43 @@ class SimProvider:
         self._shown[instance_id] = replace(shown, state="terminated")
         self._machines[instance_id].powered = False
 
-    def reboot(self, instance_id: str) -> None:
+    def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
         self._answer()
-        self._machines[instance_id].boot += 1
+        if self.itself:
+            raise RepairsItself("it repairs by itself")
+        if instance_id in self.replaced:
+            return self._shown[self.replaced[instance_id]]
+        if not self.capacity:
+            raise InsufficientCapacity("no machine of this kind now")
+        self.terminate(instance_id)
+        made = self.launch(node, incident=incident, token=f"in-place-{token}")
+        self._serving[node] = made.instance_id
+        self.replaced[instance_id] = made.instance_id
+        return made
+
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
+        self._answer()
+        name = token or f"untold-{len(self.cycled)}"
+        if name not in self.cycled:
+            self.cycled[name] = instance_id
+            self._boot(instance_id)
+
+    def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
+        self._answer()
+        if token not in self.cycled:
+            self.cycled[token] = instance_id
+            machine = self._boot(instance_id)
+            machine.gpu_prefix = machine.gpu_prefix if self.same_hardware else f"{instance_id}-{token}"
+        return self._shown[instance_id]
+
+    def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
+        self._answer()
+        self.reported.append(instance_id)
+
+    def _boot(self, instance_id: str) -> Machine:
+        machine = self._machines[instance_id]
+        machine.boot += 1
+        machine.boots_at_s = self._clock.elapsed_s + self.boot_s
+        machine.powered = True
+        machine.healthy = self.reboots_help
+        return machine

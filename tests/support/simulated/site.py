@@ -9,19 +9,21 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.api.hub import OrderHub
-from holdfast.controller.act import Outside
 from holdfast.controller.actor import Actor
 from holdfast.controller.cycle import turn
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.outside import Outside
+from holdfast.controller.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.ids import incident_id
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import Mode, Policy
-from holdfast.ports import Operation, ProviderCan, Store
+from holdfast.ports import Operation, Store
 from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
@@ -86,6 +88,7 @@ class Site:
         self.killed = 0
         self.at_boundary: Callable[[Intent, str], None] = lambda _intent, _moment: None
         self._entropy = 0
+        self._looks_at_s = 0.0
         self._slurmd_of: dict[str, str] = {}
         """Node → boot whose slurmd registered last."""
         if spares:
@@ -106,8 +109,6 @@ class Site:
             agents=self.agents.registry,
             clock=self.clock,
             policy=self.policy,
-            provider=self.provider.name,
-            can=self.provider.can,
         )
         hub = OrderHub(self.clock.monotonic_s)
         self.loop = ControlLoop(observer, self.store, hub, "head", lambda: None, self._new_id)
@@ -122,6 +123,7 @@ class Site:
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
             spare_reservation=self.policy.spare_reservation,
         )
+        self.watch = ProviderWatch(self.store, self.provider, self.clock)
         self.actor = Actor(self.store, outside, "head", lambda _s: None, lambda: None, self._boundary)
 
     def _boundary(self, intent: Intent, moment: str) -> None:
@@ -158,6 +160,9 @@ class Site:
                 node.slurmd_started = self.clock.now().replace(microsecond=0)
         self.slurm.step(lambda name: self.provider.serving(name).slurmd(self.clock.elapsed_s))
         self.agents.step()
+        if self.clock.elapsed_s >= self._looks_at_s:
+            self._looks_at_s = self.clock.elapsed_s + LOOK_EVERY_S
+            self.watch.look()
 
     def react(self) -> None:
         """Turn and act until nothing is left to do at this moment."""

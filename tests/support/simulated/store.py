@@ -11,6 +11,7 @@ from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark,
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, legal
+from holdfast.model.machine import ProviderView
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, Lease, Operation, Outcome
@@ -63,6 +64,10 @@ class MemoryStore:
 
     def ping(self) -> None:
         self._answer()
+
+    def see_provider(self, view: ProviderView) -> None:
+        self._answer()
+        self._notes[books.PROVIDER] = books.write_provider(view)
 
     # The lease
 
@@ -180,6 +185,7 @@ class MemoryStore:
             brakes=dict(self._brakes),
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             paused=self._notes.get("paused"),
+            provider=books.read_provider(self._notes.get(books.PROVIDER)),
         )
 
     def _remembered(self, recovery: Recovery, opened: set[str], now: datetime) -> bool:

@@ -48,7 +48,7 @@ def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         args = {"address": node.address, "port": node.port, "timeout_s": world.policy.death.probe_timeout_s}
         action = SendOrder(peer, agent.instance_id, agent.boot_id, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
         proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
-    if world.provider_can_status and incident.instance_id:
+    if world.can.status and incident.instance_id:
         step = f"CheckInstance/{incident.instance_id}"
         if _may_ask(world, world.book.attempts(incident.id, step)):
             question = CheckInstance(incident.instance_id, incident.node)

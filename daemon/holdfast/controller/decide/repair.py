@@ -78,7 +78,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
     if not jobs:
         return []
     names = ",".join(map(str, jobs))
-    if world.provider_can_power_off and incident.instance_id:
+    if world.can.launch_first and world.can.power_off_confirmed and incident.instance_id:
         reason = f"fence job {names}: nothing else keeps the old run on {incident.node} from writing"
         return _step(
             world,

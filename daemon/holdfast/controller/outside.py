@@ -1,0 +1,54 @@
+"""Everything that the actor may touch, and the looks that every step begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from threading import Lock
+
+from holdfast.controller import facts
+from holdfast.model.action import IntentState
+from holdfast.model.book import NodeMark
+from holdfast.model.cluster import Node
+from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Everything that the actor may touch."""
+
+    scheduler: Scheduler
+    provider: Provider
+    notifier: Notifier
+    clock: Clock
+    sleep: Callable[[float], None]
+    marks: Callable[[], dict[str, NodeMark]]
+    """The drains that are ours, from the store."""
+    spare_reservation: str = "holdfast-spares"
+    pool: AbstractContextManager[object] = field(default_factory=Lock)
+    """Held while the spare pool is read and written: incidents do not wait for each other, and Slurm only replaces a whole list."""
+
+
+class Refused(HoldfastError):
+    """The facts have changed since the decision: the step is rightly not done."""
+
+
+def done(text: str, **result: object) -> Outcome:
+    return Outcome(IntentState.DONE, text, result=result)
+
+
+def foreign(node: Node) -> bool:
+    return facts.drained_by(node) == "foreign"
+
+
+def prove_free(name: str, outside: Outside) -> None:
+    """The last look before a machine is let go: out of service by us, and no job on it. Raises Refused, Unavailable."""
+    node = outside.scheduler.node(name)
+    if not node.out_of_service:
+        raise Refused(f"{name} is in service in Slurm")
+    if foreign(node):
+        raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
+    if node.completing or outside.scheduler.view().jobs_on(name):
+        raise Unavailable(f"{name} still holds a job")

@@ -1,0 +1,66 @@
+"""The actor looks at the provider by and by and puts down what it sees: the controller decides on it and has no rights there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from threading import Event as Stop
+
+from holdfast.model.errors import OutsideError
+from holdfast.model.machine import ProviderView
+from holdfast.ports import Clock, Provider, Store
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 20.0
+"""EC2 refreshes its status checks every minute and HyperPod's view lags for longer; NodeRecovery is read again before each action."""
+
+
+@dataclass
+class ProviderWatch:
+    """One look after the other, in a thread of its own: a provider that hangs delays no step."""
+
+    store: Store
+    provider: Provider
+    clock: Clock
+    ring: Callable[[], None] = field(default=lambda: None)
+    """Wakes the controller when there is something new."""
+    _seen: ProviderView | None = None
+
+    def run(self, stop: Stop) -> None:
+        """Until stopped."""
+        while not stop.is_set():
+            self.look()
+            stop.wait(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Ask once and put it down. A part that cannot be asked stays as it was before, with the reason beside it."""
+        view = self._ask(self.clock.now())
+        try:
+            self.store.see_provider(view)
+        except OutsideError as error:
+            log.warning("event=store_unavailable error=%r", str(error))
+            return
+        before, self._seen = self._seen, view
+        if before is None or replace(before, seen_at=view.seen_at) != view:
+            self.ring()
+
+    def _ask(self, now: datetime) -> ProviderView:
+        before = self._seen
+        can = self.provider.can
+        view = ProviderView(self.provider.name, can, now)
+        try:
+            return replace(
+                view,
+                repairs_itself=self.provider.repairs_itself(),
+                notices=self.provider.notices(),
+                on_trial=self.provider.on_trial(),
+            )
+        except OutsideError as error:
+            if before is None or not before.error:
+                log.warning("event=provider_unavailable provider=%s error=%r", self.provider.name, str(error))
+            if before is None:
+                return replace(view, error=str(error))
+            return replace(before, can=can, error=str(error))

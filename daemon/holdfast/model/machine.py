@@ -1,0 +1,92 @@
+"""Machines as their provider shows them, and what the provider is able to do. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A machine as its provider shows it."""
+
+    instance_id: str
+    node: str
+    """Slurm node name that it serves or will serve, empty when unknown."""
+    state: str
+    """pending, running, stopping, stopped, shutting-down, terminated: EC2's words, which the others map to."""
+    healthy: bool | None = None
+    """The provider's own status checks; None: not known (yet)."""
+    launched_at: datetime | None = None
+    address: str = ""
+    incident: str = ""
+    """Incident whose replacement it is, from the provider's tags."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCan:
+    """What a provider is able to do; the ladder uses what there is."""
+
+    reboot: bool
+    replace: bool
+    """In one way or the other: see ``launch_first`` and ``replace_in_place``."""
+    launch_first: bool
+    """A new machine can be launched and validated before the old one is terminated (launch, assign, terminate)."""
+    status: bool
+    power_off_confirmed: bool
+    """``instance().state`` is proof that a machine is off (a fence)."""
+    replace_in_place: bool = False
+    """``replace`` exchanges the machine behind a node's name; there is never a second one beside it."""
+    stop_start: bool = False
+    """``stop_start`` gives the same instance another host."""
+
+
+class NoticeKind(StrEnum):
+    """What a provider says, by itself, about a machine."""
+
+    IMPAIRED = "impaired"
+    """Its own status checks fail."""
+    REBOOT = "reboot"
+    STOP = "stop"
+    """Stop, retirement or maintenance that takes the machine away."""
+    INTERRUPTION = "interruption"
+    """Spot capacity is taken back."""
+    REBALANCE = "rebalance"
+    """An interruption is likely; nothing is set."""
+    CAPACITY_END = "capacity_end"
+    """A capacity block or reservation ends: a new machine there would end with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A provider's word about a live machine. Only what is active: completed and cancelled events are left out."""
+
+    instance_id: str
+    node: str
+    kind: NoticeKind
+    code: str
+    """The provider's own word: ``instance-retirement``, ``system-status`` …"""
+    text: str
+    """One line."""
+    at: datetime | None = None
+    """When it happens (``NotBefore``); for IMPAIRED since when. None: not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderView:
+    """What the actor saw of the provider when it last looked; the controller itself has no rights there."""
+
+    name: str
+    can: ProviderCan
+    seen_at: datetime
+    repairs_itself: bool = False
+    """The provider replaces broken machines by itself now (HyperPod's NodeRecovery): Holdfast watches."""
+    notices: tuple[Notice, ...] = ()
+    on_trial: tuple[Instance, ...] = ()
+    """Live machines that were launched for a replacement and have taken over no name yet."""
+    error: str = ""
+    """Why the newest look failed in part; what stands here is then from before."""
+
+
+CAN_NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)
