@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from holdfast.config.example import Required, example, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
+from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
+HYPERPOD = '[provider]\nkind = "hyperpod"\ncluster = "pod"\nregion = "us-west-2"\n'
 COMMAND = '[provider]\nkind = "command"\ncommand = ["/opt/site/machines", "--site", "a"]\n'
 
 
@@ -28,7 +31,7 @@ def test_an_empty_file_is_the_shipped_policy_in_observe_mode(tmp_path: Path) -> 
     settings = load(write(tmp_path, ""))
     assert settings.policy == Policy()
     assert settings.policy.mode is Mode.OBSERVE
-    assert (settings.provider, settings.ec2, settings.profile) == ("none", None, None)
+    assert (settings.provider, settings.provider_settings, settings.profile) == ("none", None, None)
 
 
 def test_the_example_loads_and_changes_nothing(tmp_path: Path) -> None:
@@ -93,16 +96,34 @@ def test_ec2(tmp_path: Path) -> None:
         + 'endpoint_url = "http://127.0.0.1:1"\n[[provider.offers]]\ninstance_type = "p5.48xlarge"\nmarket = "spot"\n'
     )
     settings = load(write(tmp_path, text))
-    assert settings.ec2 is not None
-    assert (settings.ec2.cluster, settings.ec2.region, settings.ec2.offers[0].market) == ("c", "us-west-2", "spot")
+    ec2 = settings.provider_settings
+    assert isinstance(ec2, Ec2Settings)
+    assert (ec2.cluster, ec2.region, ec2.offers[0].market) == ("c", "us-west-2", "spot")
     assert settings.policy.repair.provider == "ec2"
 
 
 def test_command(tmp_path: Path) -> None:
     settings = load(write(tmp_path, COMMAND + "deadline_s = 90\n[cluster]\nname = 'c'\n"))
-    assert settings.command is not None
-    assert dataclasses.astuple(settings.command) == ("c", ("/opt/site/machines", "--site", "a"), 90.0)
-    assert (settings.ec2, settings.policy.repair.provider) == (None, "command")
+    assert settings.provider_settings == CommandSettings("c", ("/opt/site/machines", "--site", "a"), 90.0)
+    assert settings.policy.repair.provider == "command"
+
+
+def test_hyperpod_has_a_cluster_name_of_its_own(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, "[cluster]\nname = 'slurm'\n" + HYPERPOD + "mode = 'lead'\n"))
+    assert settings.cluster.name == "slurm"
+    assert settings.provider_settings == HyperpodSettings("pod", "us-west-2", mode="lead")
+    assert settings.policy.repair.provider == "hyperpod"
+
+
+@pytest.mark.parametrize("kind", PROVIDERS)
+def test_every_kind_can_be_configured_and_opened(kind: str) -> None:
+    """The table's class is there, and its settings are a dataclass with the cluster first where it has one."""
+    module, _, name = KINDS[kind].at.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    settings = KINDS[kind].settings
+    if settings is not None:
+        assert "cluster" in {f.name for f in dataclasses.fields(settings)}
+        assert ("cluster" in KINDS[kind].options) is KINDS[kind].own_cluster
 
 
 class TestProfile:
@@ -146,7 +167,7 @@ BAD: list[tuple[str, str, str]] = [
     (
         "provider",
         "[provider]\nkind = 'ecs'\n",
-        "provider.kind: 'ecs' is none of none, ec2, command; did you mean 'ec2'?",
+        "provider.kind: 'ecs' is none of none, ec2, command, hyperpod; did you mean 'ec2'?",
     ),
     ("settings of no provider", "[provider]\nregion = 'x'\n", "provider.region has no meaning with kind = 'none'"),
     (
@@ -159,6 +180,10 @@ BAD: list[tuple[str, str, str]] = [
         "[provider]\nregoin = 'x'\n",
         "provider: unknown key 'regoin'; did you mean 'region'?",
     ),
+    ("a cluster of another kind", EC2 + "cluster = 'x'\n", "with kind = 'ec2'; it needs kind = 'hyperpod'"),
+    ("a key of two kinds", COMMAND + "region = 'x'\n", "with kind = 'command'; it needs kind = 'ec2' or 'hyperpod'"),
+    ("hyperpod without a cluster", HYPERPOD.replace('cluster = "pod"', ""), "provider: missing key 'cluster'"),
+    ("hyperpod mode", HYPERPOD + "mode = 'led'\n", "provider hyperpod: mode 'led' is none of: observe, lead"),
     ("no command", "[provider]\nkind = 'command'\n", "provider: missing key 'command'"),
     ("empty command", "[provider]\nkind = 'command'\ncommand = []\n", "provider command: command is empty"),
     ("a command by name", "[provider]\nkind = 'command'\ncommand = ['site.sh']\n", "'site.sh' is not an absolute path"),

@@ -68,7 +68,7 @@ def open_site(request: pytest.FixtureRequest, mode: str) -> World:
     command = (sys.executable, "-I", "-S", str(HERE / "site_script.py"), str(file), mode)
 
     def make() -> Provider:
-        return open_provider("command", command=CommandSettings("c", command))
+        return open_provider("command", CommandSettings("c", command))
 
     def count(*verbs: str) -> Callable[[], int]:
         return lambda: sum(len(site.effects(file, verb)) for verb in verbs)
@@ -81,7 +81,7 @@ def open_ipmi(request: pytest.FixtureRequest) -> World:
     bmcs = request.getfixturevalue("bmcs")
 
     def make() -> Provider:
-        return open_provider("command", command=bmcs.settings)
+        return open_provider("command", bmcs.settings)
 
     def cycles() -> int:
         return sum(call.endswith("power cycle") for call in bmcs.calls())
@@ -102,7 +102,7 @@ def open_hyperpod(request: pytest.FixtureRequest) -> World:
     settings = HyperpodSettings(cluster, REGION, mode="lead", resource_config=str(file), node_names="instance")
 
     def make() -> Provider:
-        return open_provider("hyperpod", hyperpod=settings)
+        return open_provider("hyperpod", settings)
 
     since = aws.last_call()
     return World(make(), make, ids, rebooted=lambda: len(aws.effects("BatchRebootClusterNodes", since)))

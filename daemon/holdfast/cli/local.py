@@ -153,11 +153,10 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
 
 
 def _diagnosis(settings: Settings) -> list[Advice]:
-    from holdfast.controller.wiring import scheduler_of  # noqa: PLC0415
+    from holdfast.controller.wiring import provider_of, scheduler_of  # noqa: PLC0415
     from holdfast.doctor import run, site_of  # noqa: PLC0415
-    from holdfast.providers import open_provider  # noqa: PLC0415
 
-    provider = open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
+    provider = provider_of(settings)
     ask = (lambda: provider.instance_of("holdfast-doctor")) if settings.provider != "none" else None
     return run(scheduler_of(settings), site_of(settings, ask), _agents())
 

@@ -27,14 +27,20 @@ from holdfast.config.sections import (
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import BrakePolicy, DeathPolicy, JobPolicy, Mode, Policy, RepairPolicy
-from holdfast.providers.settings import CommandSettings, Ec2Settings
+from holdfast.providers.registry import KINDS, PROVIDERS
 
 T = TypeVar("T")
 DEFAULT_PATH = Path("/etc/holdfast/controller.toml")
-PROVIDER_SETTINGS: Mapping[str, type[Any]] = {"ec2": Ec2Settings, "command": CommandSettings}
-"""Kind of provider → the class that the other keys of ``[provider]`` fill; ``cluster`` of it is the cluster's name."""
-PROVIDER_KINDS = ("none", *PROVIDER_SETTINGS)
 LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSection:
+    """``[provider]``: the kind; every other key is one of the kind's own settings."""
+
+    kind: str = "none"
+    """What can reboot or replace a machine: one of ``holdfast.providers.PROVIDERS``."""
+
 
 SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "cluster": (ClusterSection, frozenset()),
@@ -46,7 +52,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "death": (DeathPolicy, frozenset()),
     "jobs": (JobPolicy, frozenset()),
     "repair": (RepairPolicy, frozenset({"provider"})),
-    "provider": (Ec2Settings, frozenset({"cluster"})),
+    "provider": (ProviderSection, frozenset()),
     "spares": (SparesSection, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
@@ -54,7 +60,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
 }
 """Section → the class that it fills, and fields of it that are set elsewhere.
 
-``provider`` has ``kind`` besides, and the class of :data:`PROVIDER_SETTINGS` instead."""
+``provider`` has the keys of its kind besides (``holdfast.providers.registry.KINDS``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +73,9 @@ class Settings:
     store: StoreSection = field(default_factory=StoreSection)
     policy: Policy = field(default_factory=Policy)
     provider: str = "none"
-    """One of ``PROVIDER_KINDS``."""
-    ec2: Ec2Settings | None = None
-    """Set when the provider is ``ec2``."""
-    command: CommandSettings | None = None
-    """Set when the provider is ``command``."""
+    """Its kind, one of ``holdfast.providers.PROVIDERS``."""
+    provider_settings: object | None = None
+    """What ``open_provider`` wants of this kind; None for a kind that needs nothing."""
     notify: NotifySection = field(default_factory=NotifySection)
     run: RunSection = field(default_factory=RunSection)
     log: LogSection = field(default_factory=LogSection)
@@ -122,8 +126,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         store=section("store", StoreSection),
         policy=policy,
         provider=kind,
-        ec2=provider if isinstance(provider, Ec2Settings) else None,
-        command=provider if isinstance(provider, CommandSettings) else None,
+        provider_settings=provider,
         notify=section("notify", NotifySection),
         run=section("run", RunSection),
         log=section("log", LogSection),
@@ -186,34 +189,26 @@ def _in_range(key: str, value: object, where: str) -> None:
         raise ConfigError(f"{where}: {value} is not between 0 and 1: a share, not percent")
 
 
-def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, Ec2Settings | CommandSettings | None]:
+def _provider(table: Mapping[str, Any], cluster: str, where: str) -> tuple[str, object | None]:
     rest = dict(table)
-    kind = _one_of(rest.pop("kind", "none"), PROVIDER_KINDS, f"{where}: provider.kind")
-    if kind == "none":
-        _known(rest, ["kind", *_keys_of_any_provider()], f"{where}: provider")
+    kind = _one_of(rest.pop("kind", "none"), PROVIDERS, f"{where}: provider.kind")
+    found = KINDS[kind]
     for key in rest:
-        others = [other for other in PROVIDER_SETTINGS if key in _keys_of(other)]
+        others = [other for other, one in KINDS.items() if key in one.options]
         if others and kind not in others:
-            raise ConfigError(
-                f"{where}: provider.{key} has no meaning with kind = {kind!r}; it needs kind = {others[0]!r}"
-            )
-    if kind == "none":
+            needs = " or ".join(repr(other) for other in others)
+            raise ConfigError(f"{where}: provider.{key} has no meaning with kind = {kind!r}; it needs kind = {needs}")
+    valid = found.options or sorted({key for one in KINDS.values() for key in one.options})
+    _known(rest, ["kind", *valid], f"{where}: provider")
+    if found.settings is None:
         return kind, None
-    _known(rest, ["kind", *_keys_of(kind)], f"{where}: provider")
-    if kind == "ec2" and not cluster:
-        raise ConfigError(f"{where}: provider ec2 needs cluster.name: machines are known by a tag with it")
+    if found.needs_cluster_name and not cluster:
+        raise ConfigError(f"{where}: provider {kind} needs cluster.name: machines are known by it")
+    given = rest if found.own_cluster else {**rest, "cluster": cluster}
     try:
-        return kind, build({**rest, "cluster": cluster}, PROVIDER_SETTINGS[kind], f"{where}: provider")
+        return kind, build(given, found.settings, f"{where}: provider")
     except ConfigError as error:
         raise ConfigError(str(error) if str(error).startswith(where) else f"{where}: {error}") from error
-
-
-def _keys_of(kind: str) -> list[str]:
-    return [f.name for f in dataclasses.fields(PROVIDER_SETTINGS[kind]) if f.name != "cluster"]
-
-
-def _keys_of_any_provider() -> list[str]:
-    return [key for kind in PROVIDER_SETTINGS for key in _keys_of(kind)]
 
 
 def _one_of(value: object, valid: tuple[str, ...], where: str) -> str:

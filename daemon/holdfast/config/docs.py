@@ -22,6 +22,8 @@ _MORE: Mapping[str, str] = {
     "JobPolicy.suspect_window_s": "Window of that count.",
     "JobPolicy.consent_qos": "QOS whose jobs may be stopped ahead of their own failure.",
     "RepairPolicy.validate_timeout_s": "Time for a machine to prove itself before the attempt counts as failed.",
+    "RepairPolicy.stop_start_timeout_s": "From the order to stop and start a machine to its agent's first word.",
+    "RepairPolicy.group_window_s": "Window of that count and share.",
     "RepairPolicy.quiet_s": "Time without a finding before a validated node serves.",
     "RepairPolicy.attempts": "Attempts of the ladder before a human is told.",
     "RepairPolicy.backoff_max_s": "Longest pause between two attempts.",
@@ -35,14 +37,21 @@ _MORE: Mapping[str, str] = {
     "Ec2Settings.offers": "Ways to get a machine, tried in order; none: the launch template as it is.",
     "Ec2Settings.tags": "Keys of the tags by which Holdfast knows its machines.",
     "Ec2Settings.connect_timeout_s": "Time for a connection to AWS.",
+    "Ec2Settings.read_timeout_s": "Time for an answer of AWS; RunInstances may take more than 10 s.",
+    "HyperpodSettings.region": "AWS region.",
+    "HyperpodSettings.endpoint_url": "Another endpoint than AWS's own, or that of AWS_ENDPOINT_URL in the environment.",
+    "HyperpodSettings.connect_timeout_s": "Time for a connection to AWS.",
+    "HyperpodSettings.read_timeout_s": "Time for an answer of AWS.",
+    "HyperpodSettings.page_size": "ListClusterNodes' MaxResults, 1 to 100.",
 }
 """Goes before the docstring: where there is none, or it explains a pair."""
 
 
 def doc_of(kind: type[Any], field: dataclasses.Field[Any]) -> str:
     """One line on a setting; empty when nobody has written one (a test refuses that)."""
-    text = field.metadata.get("doc") or _MORE.get(f"{kind.__name__}.{field.name}")
-    text = text or docstrings(kind).get(field.name, "")
+    text = field.metadata.get("doc") or ""
+    for base in kind.__mro__[:-1]:  # without object
+        text = text or _MORE.get(f"{base.__name__}.{field.name}") or docstrings(base).get(field.name, "")
     return " ".join(str(text).replace("``", "").split())
 
 

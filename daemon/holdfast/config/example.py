@@ -9,9 +9,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.controller import PROVIDER_KINDS, PROVIDER_SETTINGS, SECTIONS
+from holdfast.config.controller import SECTIONS
 from holdfast.config.docs import doc_of
 from holdfast.config.profiles import PROFILES
+from holdfast.providers.registry import KINDS, PROVIDERS
 
 HEAD = """\
 # Holdfast's controller: /etc/holdfast/controller.toml
@@ -67,16 +68,21 @@ def rows() -> Iterator[Row]:
 
 
 def _provider_rows() -> Iterator[Row]:
-    yield Row(
-        "provider",
-        "kind",
-        "none",
-        f"{', '.join(PROVIDER_KINDS)}. Each other key is for the kind that its text begins with.",
-    )
-    for kind, settings in PROVIDER_SETTINGS.items():
-        for field in dataclasses.fields(settings):
-            if field.name != "cluster":
-                yield Row("provider", field.name, _default(field), f"{kind}: {doc_of(settings, field)}")
+    """Keys of several kinds with the same meaning and default are one row."""
+    about = f"{', '.join(PROVIDERS)}. Each other key is for the kinds that its text begins with."
+    yield Row("provider", "kind", "none", about)
+    kinds: dict[tuple[str, str, str], list[str]] = {}
+    defaults: dict[tuple[str, str, str], Any] = {}
+    for kind, one in KINDS.items():
+        if one.settings is None:
+            continue
+        for field in dataclasses.fields(one.settings):
+            if field.name in one.options:
+                same = (field.name, toml(_default(field)), doc_of(one.settings, field))
+                kinds.setdefault(same, []).append(kind)
+                defaults[same] = _default(field)
+    for same, of in kinds.items():
+        yield Row("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
 
 
 def example() -> str:

@@ -72,7 +72,7 @@ def scheduler_of(settings: Settings) -> Scheduler:
 
 
 def provider_of(settings: Settings) -> Provider:
-    return open_provider(settings.provider, ec2=settings.ec2, command=settings.command)
+    return open_provider(settings.provider, settings.provider_settings, scheduler=scheduler_of(settings))
 
 
 def notifier_of(settings: Settings) -> Notifier:
