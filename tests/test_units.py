@@ -86,3 +86,18 @@ def test_systemd_understands_every_line(name: str, tmp_path: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, timeout=30, check=False)
     about_ours = [line for line in done.stderr.splitlines() if copy.name in line]
     assert about_ours == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stuck_process_is_started_again(name: str) -> None:
+    """Each is told apart from a living one by the watchdog, and its stacks go to the journal (SIGABRT)."""
+    assert unit(name)["Type"] == ["notify"]
+    assert unit(name)["WatchdogSec"] == ["60"]
+    assert unit(name)["Restart"] == ["always"]
+    assert "PYTHONFAULTHANDLER=1" in unit(name)["Environment"]
+    assert unit(name)["StartLimitIntervalSec"] == ["0"], "it goes on trying, however long what it needs is away"
+
+
+def test_the_agent_may_become_a_jobs_user() -> None:
+    """It looks for a job's newest checkpoint with that user's rights, never with root's."""
+    assert {"CAP_SETUID", "CAP_SETGID"} <= set(unit("holdfast-agent")["CapabilityBoundingSet"][0].split())

@@ -29,9 +29,10 @@ from holdfast.agent.processes import SlurmNode
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
 from holdfast.agent.stuckjob import end_stuck_job
-from holdfast.agent.system import read_id, sd_notify, utc_ms, watchdog_interval_s
+from holdfast.agent.system import read_id, utc_ms
 from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
+from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.checks.xid import from_event
 from holdfast_checks.probes.nvml import NvmlEvent
 from holdfast_checks.registry import Check, Context, all_checks

@@ -1,11 +1,9 @@
-"""Small dealings with the system: log lines, systemd's notices, ids of boot and machine."""
+"""Small dealings with the system: log lines, ids of boot and machine."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,26 +40,6 @@ def set_up_logging(node: str, shape: str) -> None:
     handler.setFormatter(_Line(node, shape))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("urllib3").setLevel(logging.ERROR)
-
-
-def sd_notify(message: str) -> None:
-    """Tell systemd (``READY=1``, ``WATCHDOG=1``, ``STOPPING=1``) where it started us; nothing otherwise."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notice:
-        try:
-            notice.sendto(message.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
-        except OSError as error:
-            logging.getLogger(__name__).warning("event=sd_notify_failed error=%r", str(error))
-
-
-def watchdog_interval_s() -> float | None:
-    """Half of systemd's WatchdogSec; None: no watchdog."""
-    usec = os.environ.get("WATCHDOG_USEC", "")
-    if not usec.isdigit() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return None
-    return max(0.5, int(usec) / 2e6)
 
 
 def read_id(path: Path | None, what: str) -> str:

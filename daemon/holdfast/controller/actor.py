@@ -144,6 +144,8 @@ class Actor:
     """Wakes the controller, and the actor itself: an outcome is in, the next step of the lane may begin."""
     before_step: Callable[[Intent, str], None] = lambda _intent, _moment: None
     """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
+    turned: Callable[[], None] = lambda: None
+    """Called after each complete look: what tells systemd that this process is alive."""
     workers: int = 8
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
 
@@ -155,6 +157,7 @@ class Actor:
                     self._hand_out(pool)
                 except OutsideError as error:
                     log.warning("event=store_unavailable error=%r", str(error))
+                self.turned()
                 self.wait(LOOK_S)
 
     def _hand_out(self, pool: ThreadPoolExecutor) -> None:

@@ -12,6 +12,7 @@ from holdfast.controller import logs
 from holdfast.controller.main import announce
 from holdfast.controller.wiring import build_actor
 from holdfast.model.errors import HoldfastError
+from holdfast.systemd import Pulse, sd_notify
 
 
 def run(config: Path) -> int:
@@ -29,8 +30,11 @@ def run(config: Path) -> int:
         signal.signal(number, lambda _number, _frame: stop.set())
     watch = Thread(target=parts.watch.run, args=(stop,), name="provider", daemon=True)
     watch.start()
+    pulse = Pulse()
+    parts.actor.turned = lambda: pulse.beat() if watch.is_alive() else None
     try:
         parts.actor.run(stop)
     finally:
+        sd_notify("STOPPING=1")
         parts.bell.close()
     return 0

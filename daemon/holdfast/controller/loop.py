@@ -55,6 +55,8 @@ class ControlLoop:
     stopping: bool = False
     keep: timedelta = timedelta(days=400)
     """Events and closed incidents older than this are removed."""
+    beat: Callable[[], None] = lambda: None
+    """Called after each complete cycle: what tells systemd that this process is alive."""
     prune: Callable[[datetime], object] | None = None
     """Removes what is older than the given time; None: nothing is removed."""
 
@@ -73,6 +75,9 @@ class ControlLoop:
                 except OutsideError as error:
                     log.warning("event=cycle_failed error=%r", str(error))
                 self.turned_at_s = self.observer.clock.monotonic_s()
+                if watcher.done():
+                    watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
+                self.beat()
                 await _wait_for(self.wake, TICK_S)
         finally:
             watcher.cancel()

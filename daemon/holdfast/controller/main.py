@@ -15,6 +15,7 @@ from holdfast.config.controller import Settings, load
 from holdfast.controller import logs
 from holdfast.controller.wiring import Controller, build_controller
 from holdfast.model.errors import HoldfastError
+from holdfast.systemd import Pulse, sd_notify
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ async def _serve(controller: Controller) -> None:
     loop = asyncio.get_running_loop()
     server = controller.server()
     loop.add_reader(controller.bell.fileno(), _rung, controller)
+    pulse = Pulse()
+    controller.loop.beat = lambda: pulse.beat() if server.started else None
     control = asyncio.create_task(controller.loop.run())
     control.add_done_callback(lambda _task: setattr(server, "should_exit", True))
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,6 +65,7 @@ async def _serve(controller: Controller) -> None:
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
     await with_signals_ours
+    sd_notify("STOPPING=1")
     closer.cancel()
     controller.loop.stopping = True
     controller.loop.wake.set()
