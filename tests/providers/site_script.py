@@ -10,7 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-VERBS = {"launch": ["status", "reboot", "launch", "assign", "terminate"], "in-place": ["status", "reboot", "replace"]}
+VERBS = {
+    "launch": ["status", "reboot", "launch", "assign", "terminate"],
+    "in-place": ["status", "reboot", "stop_start", "replace"],
+}
 LAUNCHED_AT = "2026-02-03T05:05:06+01:00"
 
 
@@ -73,6 +76,17 @@ class Site:
         if not token or all(e["token"] != token for e in self.data["effects"] if e["verb"] == "reboot"):
             self.done()
         return {}
+
+    def stop_start(self) -> dict[str, Any]:
+        """Takes two calls: off, then on."""
+        machine, token = self.one(), self.asked["token"]
+        if all(e["token"] != token for e in self.data["effects"] if e["verb"] == "stop_start"):
+            machine.update(state="stopped")
+            self.done()
+        elif machine["state"] == "stopped":
+            machine.update(state="pending", healthy=None)
+            return {"machine": {**answer(machine)["machine"], "state": "stopping"}}
+        return answer(machine)
 
     def launch(self) -> dict[str, Any]:
         made = next((m for m in self.machines.values() if m["token"] == self.asked["token"]), None)

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, RepairsItself, Throttled, Unavailable
-from holdfast.model.machine import Instance
+from holdfast.model.machine import Instance, NoticeKind
 from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
@@ -396,3 +396,19 @@ def test_what_hyperpod_cannot_is_rejected(pod: Pod) -> None:
     for call in calls:
         with pytest.raises(Rejected, match="in place"):
             call()
+
+
+@pytest.mark.parametrize("mode", [OBSERVE, LEAD])
+def test_a_failure_is_what_hyperpod_says_by_itself(make: Callable[..., Pod], mode: str) -> None:
+    """Told in both modes, once it is over no more; nothing is said of a machine that is being worked on."""
+    pod = make(continuous=mode == LEAD)
+    provider = pod.open(mode=mode)
+    other = list(pod.ids.values())[2]
+    pod.control.set_status(other, "SystemUpdating", "an update")
+    assert provider.notices() == ()
+    pod.control.set_status(pod.old, "Failure", "EFA health check\nfailed")
+    (notice,) = provider.notices()
+    assert (notice.instance_id, notice.node, notice.kind) == (pod.old, pod.node, NoticeKind.IMPAIRED)
+    assert (notice.code, notice.text, notice.at) == ("Failure", "EFA health check failed", None)
+    pod.control.set_status(pod.old, "Running", "EFA health check failed")  # the message stays: evidence, no news
+    assert provider.notices() == ()

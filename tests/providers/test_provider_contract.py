@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
@@ -41,6 +41,9 @@ class World:
     """Machines really launched or replaced since the test began, counted outside the provider."""
     terminated: Callable[[], int] = lambda: 0
     rebooted: Callable[[], int] = lambda: 0
+    stopped: Callable[[], int] = lambda: 0
+    settle: Callable[[], None] = lambda: None
+    """What the world does by itself while one waits."""
 
 
 def open_none(_: pytest.FixtureRequest) -> World:
@@ -73,7 +76,8 @@ def open_site(request: pytest.FixtureRequest, mode: str) -> World:
     def count(*verbs: str) -> Callable[[], int]:
         return lambda: sum(len(site.effects(file, verb)) for verb in verbs)
 
-    return World(make(), make, ids, count("launch", "replace"), count("terminate"), count("reboot"))
+    replaced, stopped = count("launch", "replace"), count("stop_start")
+    return World(make(), make, ids, replaced, count("terminate"), count("reboot"), stopped)
 
 
 def open_ipmi(request: pytest.FixtureRequest) -> World:
@@ -90,22 +94,31 @@ def open_ipmi(request: pytest.FixtureRequest) -> World:
 
 
 def open_hyperpod(request: pytest.FixtureRequest) -> World:
-    """Nodes by their instance names. Its replacement in place is keyed by the machine: see test_hyperpod.py."""
+    """Nodes by their instance names, which the file of the node that Holdfast runs on says. More is in test_hyperpod.py."""
     aws: EmulatorControl = request.getfixturevalue("aws")
     cluster: str = request.getfixturevalue("cluster")
     pod = HyperpodControl(aws.endpoint, cluster)
+    pod.phases(shutting_down_s=0.2, pending_s=0.2, deep_check_s=0.0, rebooting_s=0.2, list_lag_s=0.0)
     ids = dict(zip(("n1", "n10"), pod.make([{"name": "gpu", "count": 2}]).values(), strict=True))
-    instances = [{"InstanceName": node, "InstanceId": instance_id} for node, instance_id in ids.items()]
-    config = {"ClusterConfig": {"ClusterName": cluster}, "InstanceGroups": [{"Instances": instances}]}
     file: Path = request.getfixturevalue("tmp_path") / "resource_config.json"
-    file.write_text(json.dumps(config))
+
+    def write_config() -> None:
+        text = json.dumps(pod.resource_config())
+        file.write_text(text.replace('"gpu-1"', '"n1"').replace('"gpu-2"', '"n10"'))
+
+    write_config()
     settings = HyperpodSettings(cluster, REGION, mode="lead", resource_config=str(file), node_names="instance")
 
     def make() -> Provider:
         return open_provider("hyperpod", settings)
 
     since = aws.last_call()
-    return World(make(), make, ids, rebooted=lambda: len(aws.effects("BatchRebootClusterNodes", since)))
+
+    def count(action: str) -> Callable[[], int]:
+        return lambda: len(aws.effects(action, since))
+
+    replaced, rebooted = count("BatchReplaceClusterNodes"), count("BatchRebootClusterNodes")
+    return World(make(), make, ids, launched=replaced, rebooted=rebooted, settle=write_config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +135,21 @@ def does(*what: str) -> frozenset[str]:
 
 
 SLOW = (pytest.mark.slow,)
+MEMORY = frozenset({"reboot by token", "in place by token", "on trial"})
+"""What a provider remembers, beside what it says in ``can``: a token, and which machines are on trial."""
 WORLDS = {
     "none": Opening(open_none, does()),
     "ec2": Opening(open_ec2, does("status", "reboot", "launch first"), (pytest.mark.aws,)),
     "command, launch first": Opening(
-        lambda request: open_site(request, "launch"), does("status", "reboot", "launch first"), SLOW
+        lambda request: open_site(request, "launch"), does("status", "reboot", "reboot by token", "launch first"), SLOW
     ),
     "command, in place": Opening(
-        lambda request: open_site(request, "in-place"), does("status", "reboot", "in place", "in place by token"), SLOW
+        lambda request: open_site(request, "in-place"),
+        does("status", "reboot", "reboot by token", "stop and start", "in place", "in place by token"),
+        SLOW,
     ),
     "hyperpod": Opening(open_hyperpod, does("status", "reboot", "in place"), (pytest.mark.aws,)),
-    "command, ipmi": Opening(open_ipmi, does("status", "reboot"), SLOW),
+    "command, ipmi": Opening(open_ipmi, does("status", "reboot", "reboot by token"), SLOW),
 }
 
 
@@ -162,8 +179,14 @@ serving = pytest.fixture(_opened, params=that_do("status"), name="serving")
 """The providers that show the machines of nodes."""
 rebooting = pytest.fixture(_opened, params=that_do("reboot"), name="rebooting")
 replacing = pytest.fixture(_opened, params=that_do("launch first"), name="replacing")
-in_place = pytest.fixture(_opened, params=that_do("in place by token"), name="in_place")
+rebooting_once = pytest.fixture(_opened, params=that_do("reboot by token"), name="rebooting_once")
+stopping = pytest.fixture(_opened, params=that_do("stop and start"), name="stopping")
+in_place = pytest.fixture(_opened, params=that_do("in place"), name="in_place")
+in_place_by_token = pytest.fixture(_opened, params=that_do("in place by token"), name="in_place_by_token")
 """Providers that remember a token; the others know an order by the machine that it was for."""
+on_trial = pytest.fixture(_opened, params=that_do("on trial"), name="on_trial")
+stopless = pytest.fixture(_opened, params=that_lack("stop and start"), name="stopless")
+placeless = pytest.fixture(_opened, params=that_lack("in place"), name="placeless")
 helpless = pytest.fixture(_opened, params=that_lack("launch first"), name="helpless")
 rebootless = pytest.fixture(_opened, params=that_lack("reboot"), name="rebootless")
 
@@ -187,8 +210,9 @@ def test_what_it_can_is_what_is_tested_here(opening: Opening, world: World) -> N
         "reboot": can.reboot,
         "launch first": can.launch_first,
         "in place": can.replace_in_place,
+        "stop and start": can.stop_start,
     }
-    assert {what for what, true in said.items() if true} == opening.does - {"in place by token"}
+    assert {what for what, true in said.items() if true} == opening.does - MEMORY
     assert can.replace is (can.launch_first or can.replace_in_place)
 
 
@@ -204,6 +228,30 @@ def test_verbs_it_cannot_do_are_rejected(helpless: World) -> None:
 def test_a_reboot_it_cannot_do_is_rejected(rebootless: World) -> None:
     with pytest.raises(Rejected):
         rebootless.provider.reboot(UNKNOWN_ID)
+
+
+def test_a_stop_and_start_it_cannot_do_is_rejected(stopless: World) -> None:
+    with pytest.raises(Rejected):
+        stopless.provider.stop_start(UNKNOWN_ID, incident="inc", token="inc-1")
+
+
+def test_an_exchange_it_cannot_do_is_rejected(placeless: World) -> None:
+    with pytest.raises(Rejected):
+        placeless.provider.replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
+    assert placeless.launched() == 0
+
+
+def test_a_quiet_site_has_nothing_to_say_by_itself(world: World) -> None:
+    assert world.provider.repairs_itself() is False
+    assert world.provider.notices() == ()
+    assert world.provider.on_trial() == ()
+
+
+def test_a_word_about_a_fault_changes_nothing(world: World) -> None:
+    """A courtesy, whoever takes it."""
+    told = next(iter(world.serving.values()), UNKNOWN_ID)
+    world.provider.report_fault(told, since=datetime.now(UTC), text="GPU 3 fell off the bus (Xid 79)")
+    assert (world.launched(), world.terminated(), world.rebooted(), world.stopped()) == (0, 0, 0, 0)
 
 
 def test_unknown_machine_is_not_found(world: World) -> None:
@@ -328,33 +376,93 @@ def test_unknown_machine_cannot_be_rebooted(rebooting: World) -> None:
     assert rebooting.rebooted() == 0
 
 
-def test_replacement_in_place_happens_once_a_token(in_place: World) -> None:
+def test_one_token_is_one_reboot(rebooting_once: World) -> None:
+    for provider in (rebooting_once.provider, rebooting_once.provider, rebooting_once.restart()):
+        provider.reboot(rebooting_once.serving["n1"], incident="inc", token="inc-1")
+    assert rebooting_once.rebooted() == 1
+    rebooting_once.provider.reboot(rebooting_once.serving["n1"], incident="inc", token="inc-2")
+    assert rebooting_once.rebooted() == 2
+
+
+def stop_start(provider: Provider, instance_id: str, token: str) -> Instance:
+    """Asked until it is done, as the ladder does."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return provider.stop_start(instance_id, incident="inc", token=token)
+        except Unavailable:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_stop_and_start_keeps_the_machine_and_is_done_once_a_token(stopping: World) -> None:
+    machine = stopping.serving["n1"]
+    for provider in (stopping.provider, stopping.restart()):
+        shown = stop_start(provider, machine, "inc-1")
+        assert shown.instance_id == machine
+        assert shown.state in ("pending", "running")
+    await_state(stopping.provider, machine, "running")
+    assert stopping.stopped() == 1
+    stop_start(stopping.provider, machine, "inc-2")
+    assert stopping.stopped() == 2
+    with pytest.raises(NotFound):
+        stopping.provider.stop_start(UNKNOWN_ID, incident="inc", token="inc-3")
+
+
+def await_exchange(world: World, node: str) -> Instance:
+    """Until the node is served again after an order to exchange its machine."""
+    deadline = time.monotonic() + 10
+    while True:
+        world.settle()
+        found = world.provider.instance_of(node)
+        if found is not None and found.state == "running":
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def test_one_order_in_place_is_one_exchange_however_often_it_is_given(in_place: World) -> None:
     old = in_place.serving["n1"]
-    first = in_place.provider.replace("n1", old, incident="inc", token="inc-1")
-    assert (first.node, first.incident) == ("n1", "inc")
-    again = in_place.restart().replace("n1", old, incident="inc", token="inc-1")
-    assert again.instance_id == first.instance_id
-    found = in_place.restart().find_launched("inc-1")
-    assert found is not None
-    assert found.instance_id == first.instance_id
+    for provider in (in_place.provider, in_place.provider, in_place.restart()):
+        shown = provider.replace("n1", old, incident="inc", token="inc-1")
+        assert shown.node == "n1"
     assert in_place.launched() == 1
-    in_place.provider.replace("n1", first.instance_id, incident="inc", token="inc-2")
+    new = await_exchange(in_place, "n1")
+    assert in_place.restart().replace("n1", old, incident="inc", token="inc-1").instance_id == new.instance_id
+    assert in_place.launched() == 1
+    other = in_place.provider.instance_of("n10")
+    assert other is not None
+    assert (other.instance_id, other.state) == (in_place.serving["n10"], "running")
+
+
+def test_another_order_in_place_is_another_exchange(in_place: World) -> None:
+    in_place.provider.replace("n1", in_place.serving["n1"], incident="inc", token="inc-1")
+    new = await_exchange(in_place, "n1")
+    in_place.provider.replace("n1", new.instance_id, incident="inc", token="inc-2")
     assert in_place.launched() == 2
 
 
-def test_replacement_in_place_serves_the_node_once_it_runs(in_place: World) -> None:
-    provider = in_place.provider
-    new = provider.replace("n1", in_place.serving["n1"], incident="inc", token="inc-1")
-    await_state(provider, new.instance_id, "running")
-    found = provider.instance_of("n1")
+def test_an_order_in_place_is_found_by_its_token(in_place_by_token: World) -> None:
+    old = in_place_by_token.serving["n1"]
+    first = in_place_by_token.provider.replace("n1", old, incident="inc", token="inc-1")
+    assert first.incident == "inc"
+    found = in_place_by_token.restart().find_launched("inc-1")
     assert found is not None
-    assert found.instance_id == new.instance_id
-    other = provider.instance_of("n10")
-    assert other is not None
-    assert other.instance_id == in_place.serving["n10"]
+    assert found.instance_id == first.instance_id
 
 
-def test_unknown_machine_cannot_be_replaced_in_place(in_place: World) -> None:
+def test_unknown_machine_cannot_be_replaced_in_place(in_place_by_token: World) -> None:
     with pytest.raises(NotFound):
-        in_place.provider.replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
-    assert in_place.launched() == 0
+        in_place_by_token.provider.replace("n1", UNKNOWN_ID, incident="inc", token="inc-1")
+    assert in_place_by_token.launched() == 0
+
+
+def test_what_was_launched_is_on_trial_until_it_serves(on_trial: World) -> None:
+    fresh = on_trial.provider.launch("n1", incident="inc", token="inc-1")
+    tried = on_trial.restart().on_trial()
+    assert [(one.instance_id, one.node, one.incident) for one in tried] == [(fresh.instance_id, "n1", "inc")]
+    on_trial.provider.assign(fresh.instance_id, "n1")
+    assert on_trial.provider.on_trial() == ()
+    gone = on_trial.provider.launch("n10", incident="inc2", token="inc2-1")
+    on_trial.provider.terminate(gone.instance_id)
+    assert on_trial.provider.on_trial() == ()

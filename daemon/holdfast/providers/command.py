@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.model.errors import NotFound, OutsideError, Rejected
+from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.command_contract import (
     GONE,
@@ -61,6 +61,7 @@ class CommandProvider(Limited):
             status=Verb.STATUS in known.verbs,
             power_off_confirmed=known.power_off_confirmed,
             replace_in_place=Verb.REPLACE in known.verbs,
+            stop_start=Verb.STOP_START in known.verbs,
         )
 
     def instance_of(self, node: str) -> Instance | None:
@@ -139,6 +140,15 @@ class CommandProvider(Limited):
         self._need(Verb.REBOOT)
         self._script.ask(self._question(Verb.REBOOT, instance_id=instance_id, incident=incident, token=token))
 
+    def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
+        """Ask for it, with the same token until the machine starts again. Raises Unavailable while it stops or is off."""
+        words_only(instance_id=instance_id, token=token)
+        self._need(Verb.STOP_START)
+        made = self._made(Verb.STOP_START, instance_id=instance_id, incident=incident, token=token)
+        if made.state not in ("pending", "running"):
+            raise Unavailable(f"provider command: {instance_id} is {made.state}, on its way: ask again")
+        return made
+
     def _capabilities(self) -> Capabilities:
         if self._known is None:
             question = self._question(Verb.CAPABILITIES)
@@ -171,7 +181,7 @@ class CommandProvider(Limited):
         log.info("launch_found node=%s instance=%s token=%s", node, shown.instance_id, token)
         return shown
 
-    def _made(self, verb: Verb, *, node: str, token: str, incident: str, instance_id: str = "") -> Instance:
+    def _made(self, verb: Verb, *, token: str, incident: str, node: str = "", instance_id: str = "") -> Instance:
         question = self._question(verb, node=node, instance_id=instance_id, token=token, incident=incident)
         made = self._machine(question)
         if made is None:

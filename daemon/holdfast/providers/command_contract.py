@@ -33,6 +33,7 @@ class Verb(StrEnum):
     CAPABILITIES = "capabilities"
     STATUS = "status"
     REBOOT = "reboot"
+    STOP_START = "stop_start"
     REPLACE = "replace"
     LAUNCH = "launch"
     ASSIGN = "assign"
@@ -162,11 +163,12 @@ def read_machine(answer: Mapping[str, Any], question: Question) -> Machine | Non
     machine = _machine(raw)
     shown = machine.instance
     replaces = question.verb is Verb.REPLACE  # the id that was asked about may be the old one
+    keeps = question.verb is Verb.STOP_START  # the machine stays what an earlier token made of it
     pairs = (
         ("instance_id", "" if replaces else question.instance_id, shown.instance_id),
         ("node", question.node, shown.node),
-        ("token", question.token, machine.token),
-        ("incident", question.incident, shown.incident),
+        ("token", "" if keeps else question.token, machine.token),
+        ("incident", "" if keeps else question.incident, shown.incident),
     )
     for name, asked, said in pairs:
         if asked and asked != said:

@@ -13,7 +13,7 @@ from typing import NoReturn
 import boto3
 
 from holdfast.model.errors import NotFound, Rejected, RepairsItself, Unavailable
-from holdfast.model.machine import Instance, ProviderCan
+from holdfast.model.machine import Instance, Notice, ProviderCan
 from holdfast.providers.hyperpod_answers import (
     GOING,
     STEADY,
@@ -65,6 +65,10 @@ class HyperpodProvider(Limited):
     def repairs_itself(self) -> bool:
         """Mode ``observe``, or NodeRecovery is anything but ``None``. Asked now; raises Unavailable, Throttled."""
         return self._settings.mode != LEAD or self._api.cluster().repairs_itself
+
+    def notices(self) -> tuple[Notice, ...]:
+        """``IMPAIRED`` for each machine that ListClusterNodes shows as Failure; it says nothing else by itself."""
+        return tuple(notice for node in self._list() if (notice := node.as_notice()) is not None)
 
     def nodes(self) -> tuple[PodNode, ...]:
         """All machines that ListClusterNodes shows now, with their Slurm names as far as list and file know them."""

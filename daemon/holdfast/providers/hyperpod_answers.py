@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.machine import Instance
+from holdfast.model.machine import Instance, Notice, NoticeKind
 from holdfast.providers.hyperpod_names import ResourceConfig, address_of_host, node_name
 
 BATCH_MAX = 25
@@ -51,6 +51,13 @@ class PodNode:
             launched_at=self.launched_at,
             address=self.address,
         )
+
+    def as_notice(self) -> Notice | None:
+        """HyperPod's own bad word about the machine. Since when is not told."""
+        if self.status != "Failure":
+            return None
+        text = " ".join(self.message.split())[:300] or "InstanceStatus is Failure"
+        return Notice(self.instance_id, self.node, NoticeKind.IMPAIRED, self.status, text)
 
 
 def read_summary(raw: Mapping[str, Any]) -> PodNode:
