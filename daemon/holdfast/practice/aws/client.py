@@ -17,7 +17,7 @@ from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
 
 from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.faults import Fault, Weather
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
@@ -55,8 +55,22 @@ class EmulatorControl:
     def inject(self, fault: Fault) -> None:
         self._ask("POST", "faults", asdict(fault))
 
+    def weather(
+        self,
+        seed: int,
+        *,
+        throttled: float = 0.0,
+        errors: float = 0.0,
+        lost_answers: float = 0.0,
+        no_capacity: float = 0.0,
+        stale_s: float = 0.0,
+    ) -> None:
+        """Faults by chance from now on, until ``clear``: shares of all API calls, see ``faults.Weather``."""
+        weather = Weather(seed, throttled, errors, lost_answers, no_capacity, stale_s)
+        self._ask("POST", "weather", asdict(weather))
+
     def clear(self) -> None:
-        """Faults, impairments and invisibility end; instances stay."""
+        """Faults, weather, impairments and invisibility end; instances stay."""
         self._ask("POST", "clear", {})
 
     def hide_new(self, describes: int) -> None:

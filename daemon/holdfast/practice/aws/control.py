@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from holdfast.practice.aws.faults import fault_from_json
+from holdfast.practice.aws.faults import Weather, fault_from_json
 from holdfast.practice.aws.hyperpod_control import HYPERPOD_VERBS
 
 if TYPE_CHECKING:
@@ -53,8 +53,16 @@ def _add_fault(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     return _faults(emulator, data)
 
 
+def _weather(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    emulator.faults.set_weather(Weather(**data))
+    emulator.hyperpod.delays.list_lag_s = emulator.faults.weather.stale_s
+    return asdict(emulator.faults.weather)
+
+
 def _clear(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    """Faults, impairments and invisibility end; instances stay."""
+    """Faults, weather, impairments and invisibility end; instances stay."""
+    if emulator.faults.weather.stale_s:
+        emulator.hyperpod.delays.list_lag_s = 0.0
     emulator.faults.clear()
     emulator.world.impaired.clear()
     emulator.world.hidden.clear()
@@ -87,6 +95,7 @@ _VERBS = {
     "GET calls": _calls,
     "GET faults": _faults,
     "POST faults": _add_fault,
+    "POST weather": _weather,
     "POST clear": _clear,
     "POST hide": _hide,
     "POST impair": _impair,

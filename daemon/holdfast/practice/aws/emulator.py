@@ -85,7 +85,12 @@ class Emulator:
             entry = Entry(self.world.now(), secrets.randbits(48), _region(environ), body)
             self._journal.write(entry)
             mock_random.seed(entry.seed)
-        status, headers, payload = self._forward(environ, body, given)
+        else:
+            self.world.lag_s = self.faults.lag_s()
+        try:
+            status, headers, payload = self._forward(environ, body, given)
+        finally:
+            self.world.lag_s = 0.0
         _finish(call, int(status.split()[0]), payload, self.world.effects)
         if call.action.startswith("DescribeInstance"):
             self.world.one_describe_passed()

@@ -4,7 +4,7 @@
 - RunInstances remembers ClientTokens (same parameters: same reservation; others: IdempotentParameterMismatch;
   every instance gone: IdempotentInstanceTerminated);
 - status checks: initializing, ok, impaired with ImpairedSince; ReportInstanceStatus;
-- a new instance may be invisible for some describes;
+- a new instance may be invisible for some describes, and a describe may show states and tags of a while ago;
 - terminating twice is a success and has one effect.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import instances as moto_instances
+from moto.ec2.models.tags import TagBackend
 from moto.ec2.responses.instances import InstanceResponse
 
-from holdfast.practice.aws.world import Launch, World
+from holdfast.practice.aws.world import Launch, TagChange, World
 
 STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 """EC2's InstanceState codes (API reference, InstanceState)."""
@@ -32,6 +33,9 @@ def install(world: World) -> None:
     _put(moto_instances, "utcnow", world.utcnow)
     _put(instance, "terminate", _terminate(world, instance.terminate))
     _put(instance, "reboot", _reboot(world))
+    _put(instance, "get_tags", _get_tags(world))
+    _put(TagBackend, "create_tags", _tags_changed(world, TagBackend.create_tags))
+    _put(TagBackend, "delete_tags", _tags_changed(world, TagBackend.delete_tags))
     _put(instance, "instance_status", property(_status(world, "instance")))
     _put(instance, "system_status", property(_status(world, "system")))
     _put(backend, "all_reservations", _all_reservations(world, backend.all_reservations))
@@ -52,8 +56,14 @@ def _living_state(world: World) -> type:
             self._path = [(world.now(), "pending"), (world.now() + pending_s, "running")]
 
         @property
+        def began(self) -> float:
+            """Unix time of the launch."""
+            return self._path[0][0]
+
+        @property
         def name(self) -> str:
-            return next((name for at, name in reversed(self._path) if at <= world.now()), self._path[0][1])
+            """As the call under way shows it."""
+            return next((name for at, name in reversed(self._path) if at <= world.seen_at()), self._path[0][1])
 
         @name.setter
         def name(self, target: str) -> None:
@@ -61,7 +71,8 @@ def _living_state(world: World) -> type:
             if self.name in (target, via):
                 return
             delay_s = world.delays.pending_s if target == "running" else world.delays.shutting_down_s
-            self._path = [(world.now(), via), (world.now() + delay_s, target)]
+            past = [step for step in self._path if step[0] <= world.now()]
+            self._path = [*past, (world.now(), via), (world.now() + delay_s, target)]
 
         @property
         def code(self) -> int:
@@ -73,8 +84,8 @@ def _living_state(world: World) -> type:
 
         @property
         def since(self) -> float:
-            """Unix time at which the present state began."""
-            return max((at for at, _ in self._path if at <= world.now()), default=self._path[0][0])
+            """Unix time at which the state that is shown began."""
+            return max((at for at, _ in self._path if at <= world.seen_at()), default=self._path[0][0])
 
     return LivingState
 
@@ -117,14 +128,41 @@ def _status(world: World, which: str) -> Any:
     return status
 
 
+def _get_tags(world: World) -> Any:
+    """By the instance's id; moto's own searches all tags of the account."""
+
+    def get_tags(self: Any) -> list[dict[str, str]]:
+        tags = world.tags_seen(self.id, self.ec2_backend.tags.get(self.id, {}))
+        return [
+            {"resource_id": self.id, "key": key, "value": value, "resource_type": "instance"}
+            for key, value in tags.items()
+        ]
+
+    return get_tags
+
+
+def _tags_changed(world: World, original: Any) -> Any:
+    def change(self: Any, resource_ids: list[str], tags: dict[str, str]) -> Any:
+        for resource_id in resource_ids:
+            if resource_id.startswith("i-"):
+                before = TagChange(world.now(), dict(self.tags.get(resource_id, {})))
+                world.tag_changes.setdefault(resource_id, []).append(before)
+        return original(self, resource_ids, tags)
+
+    return change
+
+
 def _all_reservations(world: World, original: Any) -> Any:
     def all_reservations(self: Any, filters: Any = None) -> Any:
         reservations = original(self, filters)
-        if not world.hidden:
+        if not world.hidden and not world.lag_s:
             return reservations
         for reservation in reservations:
-            reservation.instances = [i for i in reservation.instances if i.id not in world.hidden]
+            reservation.instances = [i for i in reservation.instances if shown(i)]
         return [r for r in reservations if r.instances]
+
+    def shown(instance: Any) -> bool:
+        return instance.id not in world.hidden and instance._state.began <= world.seen_at()
 
     return all_reservations
 

@@ -27,6 +27,12 @@ class Launch:
     reservation: Any
 
 
+@dataclass(frozen=True, slots=True)
+class TagChange:
+    at: float
+    before: Mapping[str, str]
+
+
 @dataclass(slots=True)
 class World:
     """One emulator's state outside moto. Guarded by the emulator's lock: one API call at a time."""
@@ -45,6 +51,21 @@ class World:
     """For so many describes a new instance is not visible (EC2's eventual consistency)."""
     hidden: dict[str, int] = field(default_factory=dict)
     """Instance id → describes left until it is visible."""
+
+    lag_s: float = 0.0
+    """By so much the answer of the call under way is behind; 0 for everything but a describe."""
+    tag_changes: dict[str, list[TagChange]] = field(default_factory=dict)
+    """Instance id → its tags before each change, oldest first."""
+
+    def seen_at(self) -> float:
+        """Unix time of the moment that the call under way shows."""
+        return self.now() - self.lag_s
+
+    def tags_seen(self, instance_id: str, tags: Mapping[str, str]) -> Mapping[str, str]:
+        """An instance's tags at ``seen_at``; ``tags`` are the newest."""
+        seen_at = self.seen_at()
+        later = (change.before for change in self.tag_changes.get(instance_id, ()) if change.at > seen_at)
+        return next(later, tags)
 
     def now(self) -> float:
         """Unix time in seconds; while the journal is replayed, the time of the entry."""

@@ -1,0 +1,96 @@
+"""Faults by chance in the emulator: repeatable from a seed, and a describe that is behind."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from holdfast.practice.aws.client import EmulatorControl
+from holdfast.practice.aws.faults import Fault, FaultBook, Weather
+from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
+
+
+@pytest.mark.parametrize(
+    ("action", "chance", "capacity", "met"),
+    [
+        ("DescribeInstances", 0.05, 1.0, ("RequestLimitExceeded", 503, False)),
+        ("BatchReplaceClusterNodes", 0.05, 1.0, ("ThrottlingException", 503, False)),
+        ("DescribeInstances", 0.15, 1.0, ("InternalError", 500, False)),
+        ("TerminateInstances", 0.25, 1.0, ("InternalError", 500, True)),
+        ("TerminateInstances", 0.35, 0.0, None),
+        ("RunInstances", 0.35, 0.3, ("InsufficientInstanceCapacity", 500, False)),
+        ("StartInstances", 0.05, 0.3, ("InsufficientInstanceCapacity", 500, False)),
+        ("RunInstances", 0.35, 0.6, None),
+    ],
+)
+def test_what_a_call_meets(action: str, chance: float, capacity: float, met: tuple[str, int, bool] | None) -> None:
+    weather = Weather(1, throttled=0.1, errors=0.1, lost_answers=0.1, no_capacity=0.5)
+    fault = weather.fault(action, chance, capacity)
+    assert (None if fault is None else (fault.code, fault.status, fault.after)) == met
+
+
+def test_the_same_seed_brings_the_same_faults_in_their_shares() -> None:
+    def sequence(number: int) -> list[str]:
+        book = FaultBook()
+        book.set_weather(Weather(number, throttled=0.2, errors=0.1))
+        return [fault.code if (fault := book.take("DescribeInstances", {})) else "" for _ in range(2000)]
+
+    assert sequence(7) == sequence(7) != sequence(8)
+    counted = Counter(sequence(7))
+    assert 300 < counted["RequestLimitExceeded"] < 500
+    assert 130 < counted["InternalError"] < 270
+
+
+def test_an_armed_fault_comes_before_the_weather_and_clear_ends_both() -> None:
+    book = FaultBook()
+    book.add(Fault("RunInstances", "Special"))
+    book.set_weather(Weather(1, errors=1.0))
+    codes = [fault.code for _ in range(2) if (fault := book.take("RunInstances", {})) is not None]
+    assert codes == ["Special", "InternalError"]
+    book.clear()
+    assert book.take("RunInstances", {}) is None
+
+
+@pytest.mark.parametrize("wrong", [{"throttled": -0.1}, {"errors": 0.6, "throttled": 0.6}, {"no_capacity": 1.5}])
+def test_shares_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        Weather(1, **wrong)
+
+
+def test_a_describe_may_be_behind_in_instances_states_and_tags(aws: EmulatorControl, cluster: str) -> None:
+    ids = seed(aws.endpoint, cluster, ["n1", "n2"])
+    ec2 = open_ec2(aws.endpoint)
+    time.sleep(0.3)
+    aws.weather(3, stale_s=0.3)
+    ec2.terminate_instances(InstanceIds=[ids["n1"]])
+    ec2.create_tags(Resources=[ids["n2"]], Tags=[{"Key": "holdfast:role", "Value": "retired"}])
+    template = {"LaunchTemplateName": TEMPLATE}
+    new = ec2.run_instances(LaunchTemplate=template, MinCount=1, MaxCount=1)["Instances"][0].get("InstanceId")  # type: ignore[arg-type]
+    seen: Counter[str] = Counter()
+    began = time.monotonic()
+    while time.monotonic() - began < 0.3:
+        shown = {i.get("InstanceId"): i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]}
+        seen["terminated" if shown[ids["n1"]]["State"].get("Name") == "terminated" else "still running"] += 1
+        seen["tagged" if "retired" in str(shown[ids["n2"]].get("Tags")) else "not tagged"] += 1
+        seen["launched" if new in shown else "not there"] += 1
+    assert set(seen) == {"terminated", "still running", "tagged", "not tagged", "launched", "not there"}
+    last = {i.get("InstanceId"): i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]}
+    assert last[ids["n1"]]["State"].get("Name") == "terminated"
+    assert "retired" in str(last[ids["n2"]].get("Tags"))
+    assert new in last
+
+
+def test_weather_reaches_the_calls_and_ends_with_clear(aws: EmulatorControl, cluster: str) -> None:
+    seed(aws.endpoint, cluster, ["n1"])
+    since = aws.last_call()
+    aws.weather(1, errors=1.0)
+    with pytest.raises(Exception, match="InternalError"):
+        open_ec2(aws.endpoint).describe_instances()
+    aws.clear()
+    open_ec2(aws.endpoint).describe_instances()
+    assert [(call["error"], call["injected"]) for call in aws.calls(since=since)][-2:] == [
+        ("InternalError", True),
+        ("", False),
+    ]
