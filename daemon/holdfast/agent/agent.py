@@ -10,7 +10,7 @@ import threading
 import time
 from functools import partial
 
-from holdfast.agent import verbs, wire
+from holdfast.agent import probing, verbs, wire
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.courtesy import step_back, stretch
@@ -33,6 +33,7 @@ from holdfast.agent.system import read_id, utc_ms
 from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
 from holdfast.systemd import sd_notify, watchdog_interval_s
+from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks.xid import from_event
 from holdfast_checks.probes.nvml import NvmlEvent
 from holdfast_checks.registry import Check, Context, all_checks
@@ -117,6 +118,8 @@ class Agent:
             "end_stuck_job": end_stuck_job(self.slurm),
             "probe_peer": verbs.probe_peer,
             "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
+            "probe_pair": probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
+            "run_checks": probing.run_checks(inspector.run_checks, inspector.named, self.slurm),
         }
 
     def _tasks(self) -> dict[str, tuple[float, Task]]:

@@ -76,21 +76,21 @@ def validate(
             if jobs:
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
         results = checks(wanted)
-        problems = [problem for found in results.values() for result in found if (problem := _problem(result))]
+        problems = [text for found in results.values() for result in found if (text := problem(result))]
         silent = sorted(set(wanted or known) - set(results))
         problems += [f"{name} did not answer" for name in silent]
         uuids = gpus()
         expected = max(on_bus(), int(number(order.args, "expect_gpus", 0, 64)))
         if not wanted and len(uuids) < expected:
             problems.append(f"{len(uuids)} GPUs at work, {expected} expected")
-        detail = {"results": [_plain(r) for found in results.values() for r in found], "gpu_uuids": uuids}
+        detail = {"results": [plain(r) for found in results.values() for r in found], "gpu_uuids": uuids}
         summary = "; ".join(problems) if problems else f"{len(results)} checks OK, {len(uuids)} GPUs"
         return Done(not problems, summary[:500], detail)
 
     return verb
 
 
-def _problem(result: Result) -> str | None:
+def problem(result: Result) -> str | None:
     """Why a result keeps a node from serving; a warning does not."""
     if result.verdict is Verdict.UNKNOWN:
         return f"{result.check} {result.component} unknown: {result.summary}"
@@ -99,7 +99,7 @@ def _problem(result: Result) -> str | None:
     return None
 
 
-def _plain(result: Result) -> dict[str, Any]:
+def plain(result: Result) -> dict[str, Any]:
     keep = ("check", "verdict", "component", "code", "severity", "summary")
     return {key: value for key, value in asdict(result).items() if key in keep and value not in (None, "")}
 

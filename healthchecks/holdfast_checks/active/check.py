@@ -24,7 +24,7 @@ REHEARSALS = ("cpu", "plain")
 """Devices that stand in for a GPU: what is known of GPUs says nothing of them."""
 _BOOTSTRAP = (
     "import sys,types;p=types.ModuleType('holdfast_checks');p.__path__=[sys.argv.pop(1)];sys.modules['holdfast_checks']=p;"
-    "from holdfast_checks.active.run import main;sys.exit(main(sys.argv[1:]))"
+    "import importlib;m=importlib.import_module('holdfast_checks.active.'+sys.argv.pop(1));sys.exit(m.main(sys.argv[1:]))"
 )
 """Another Python sees this package alone, and none of the packages installed beside it."""
 
@@ -95,26 +95,27 @@ def run_test(test: str, context: Context) -> Report:
     """The child's report. Raises NotGathered, OSError."""
     settings = context.settings.active
     deadline_s = settings.start_s + settings.seconds
-    argv = [*_python(settings.python), test, "--device", settings.device, "--seconds", f"{settings.seconds:g}"]
+    argv = [*child_argv(settings.python), test, "--device", settings.device, "--seconds", f"{settings.seconds:g}"]
     argv += ["--fraction", f"{settings.memory_fraction:g}", "--sysfs", str(context.settings.sysfs)]
     answer = CHILDREN.run(f"active.{test}", argv, deadline_s, max_bytes=_MOST_BYTES)
     if isinstance(answer, Hung):
         raise NotGathered(f"the test gave no answer within {deadline_s:g} s")
     if answer.status != 0:
-        raise NotGathered(f"the test's process ended: {_last_words(answer.err)} (exit status {answer.status})")
+        raise NotGathered(f"the test's process ended: {last_words(answer.err)} (exit status {answer.status})")
     try:
         return Report.load(answer.text)
     except ValueError as error:
         raise NotGathered(f"the test's process gave no report: {error}") from error
 
 
-def _python(other: str) -> list[str]:
+def child_argv(other: str, module: str = "run") -> list[str]:
+    """How a module of this package is started as a child; ``other``: the Python that has PyTorch, empty: our own."""
     if other:
-        return [other, "-c", _BOOTSTRAP, str(Path(__file__).resolve().parent.parent)]
-    return [sys.executable, "-m", "holdfast_checks.active.run"]
+        return [other, "-c", _BOOTSTRAP, str(Path(__file__).resolve().parent.parent), module]
+    return [sys.executable, "-m", f"holdfast_checks.active.{module}"]
 
 
-def _last_words(said: bytes) -> str:
+def last_words(said: bytes) -> str:
     """A traceback says what is wrong in its last line."""
     lines = said.decode("utf-8", "replace").strip().splitlines()
     return " ".join(lines[-1].split())[:200] if lines else "no message"

@@ -32,6 +32,10 @@ class ProbeFailed(Exception):
     """The probe could not be done; the text says at what it failed. No word about who is to blame."""
 
 
+class NoPartner(ProbeFailed):
+    """Nobody listened there although the machine answered, or who did was not the other side: nothing is known of the path."""
+
+
 @dataclass(frozen=True)
 class PairResult:
     """What one side saw."""
@@ -59,7 +63,8 @@ def pair_probe(
 ) -> PairResult:
     """One side of the probe. ``address`` is the listener's, for both sides. Blocks for ``deadline_s`` at most.
 
-    Raises ValueError for a role or transport that does not exist, Unusable where PyTorch or a GPU is missing, ProbeFailed for the rest."""
+    Raises ValueError for a role or transport that does not exist, Unusable where PyTorch, a GPU or the port to listen on is missing,
+    NoPartner where the other side is not there, ProbeFailed for the rest."""
     if role not in ROLES or transport not in TRANSPORTS:
         raise ValueError(f"role is one of {ROLES} and transport one of {TRANSPORTS}, not {role!r} and {transport!r}")
     if size_bytes < 2 or rounds < 1:
@@ -69,7 +74,7 @@ def pair_probe(
     until_s = time.monotonic() + deadline_s
     try:
         with _connected(role, address, port, until_s) as stream:
-            _greet(stream, role, secret, size_bytes, rounds)
+            _greet(stream, role, secret, size_bytes, rounds, until_s)
             return _tcp_rounds(stream, role, secret, size_bytes // 2 * 2, rounds, until_s)
     except OSError as error:
         raise ProbeFailed(f"{address}:{port}: {error}") from error
@@ -77,22 +82,26 @@ def pair_probe(
 
 def _connected(role: str, address: str, port: int, until_s: float) -> socket.socket:
     if role == LISTEN:
-        with socket.create_server((address, port)) as server:
+        try:
+            server = socket.create_server((address, port))
+        except OSError as error:
+            raise Unusable(f"cannot listen on {address}:{port}: {error}") from error
+        with server:
             server.settimeout(max(0.1, until_s - time.monotonic()))
             stream, _peer = server.accept()
             return stream
     while True:  # the other side may not listen yet
         try:
             return socket.create_connection((address, port), max(0.1, until_s - time.monotonic()))
-        except ConnectionRefusedError:
+        except ConnectionRefusedError as error:
             if time.monotonic() > until_s - 0.1:
-                raise
+                raise NoPartner(f"{address}:{port}: {error}") from error
             time.sleep(0.1)
 
 
-def _greet(stream: socket.socket, role: str, secret: str, size_bytes: int, rounds: int) -> None:
+def _greet(stream: socket.socket, role: str, secret: str, size_bytes: int, rounds: int, until_s: float) -> None:
     """Both sides prove the secret and agree about the work, so that a stranger on the port does no harm."""
-    stream.settimeout(10.0)
+    stream.settimeout(max(0.1, min(10.0, until_s - time.monotonic())))
     stream.sendall(_HELLO.pack(_MAGIC, _proof(role, secret), size_bytes, rounds))
     view = memoryview(bytearray(_HELLO.size))
     if not receive_exactly(stream, view):
@@ -100,9 +109,9 @@ def _greet(stream: socket.socket, role: str, secret: str, size_bytes: int, round
     magic, proof, size, count = _HELLO.unpack(view)
     other = CONNECT if role == LISTEN else LISTEN
     if magic != _MAGIC or not hmac.compare_digest(proof, _proof(other, secret)):
-        raise ProbeFailed("who answers there is not the other side of this probe")
+        raise NoPartner("who answers there is not the other side of this probe")
     if (size, count) != (size_bytes, rounds):
-        raise ProbeFailed("the other side was asked for another probe")
+        raise NoPartner("the other side was asked for another probe")
 
 
 def _proof(role: str, secret: str) -> bytes:

@@ -1,0 +1,34 @@
+"""Does a Slurm job hold this node? Looked at here, at the last moment: the controller's view may be a second old."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.agent.processes import SlurmNode
+
+_STATE = re.compile(r"\bState=(\S+)")
+_FREE = frozenset({"IDLE", "DOWN"})
+_BUSY_FLAGS = frozenset({"COMPLETING"})
+
+
+def held_by(slurm: SlurmNode) -> str:
+    """Who or what holds the node, in a few words; empty: nobody.
+
+    Both witnesses are asked: a job of several nodes has no process here before its first step, and slurmctld may be a moment behind.
+    Raises Unavailable when one of them cannot say: then nobody may take the node for free."""
+    jobs = sorted({step.job_id for step in slurm.stepds()})
+    if jobs:
+        return f"job {', '.join(map(str, jobs))}"
+    return busy(slurm.show("node", slurm.node))
+
+
+def busy(record: str) -> str:
+    """Why a node with this record of ``scontrol -o show node`` is not free; empty: it is."""
+    found = _STATE.search(record)
+    if found is None:
+        return "Slurm shows no state of the node"
+    base, *flags = found.group(1).rstrip("*~#!%$@^-").split("+")
+    base = base.rstrip("*~#!%$@^-")
+    if base not in _FREE or _BUSY_FLAGS & set(flags):
+        return f"Slurm shows the node {found.group(1)}"
+    return ""

@@ -1,0 +1,241 @@
+"""Orders that test a node or its network."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.orders import Done, Order
+from holdfast.agent.probing import probe_pair, run_checks
+from holdfast.agent.processes import SlurmNode, Stepd
+from holdfast.agent.vacancy import busy, held_by
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
+from holdfast_checks.registry import all_checks
+from holdfast_checks.result import Result, Severity, Verdict
+from holdfast_checks.settings import ActiveSettings
+
+IDLE = "NodeName=n1 Arch=x86_64 State=IDLE CPUAlloc=0"
+ARGS: dict[str, Any] = {"role": "listen", "address": "127.0.0.1", "port": 8462, "secret": "a long secret"}
+GOOD = PairAnswer("done", wrong=0, rounds=8, gigabytes_s=1.5)
+
+
+class Node(SlurmNode):
+    """slurmd's and slurmctld's words, one after the other; the last stays."""
+
+    def __init__(self, *records: str, jobs: tuple[int, ...] = ()) -> None:
+        super().__init__("n1", Path("/nowhere"), "scontrol", None)
+        self._records = list(records or (IDLE,))
+        self._jobs = jobs
+
+    def stepds(self, job_id: int | None = None) -> list[Stepd]:
+        return [Stepd(1, 1, job, "0") for job in self._jobs]
+
+    def show(self, what: str, name: str) -> str:
+        record = self._records.pop(0) if len(self._records) > 1 else self._records[0]
+        if not record:
+            raise Unavailable("slurmctld does not answer")
+        return record
+
+
+def order(**args: object) -> Order:
+    return Order("o1", "probe_pair", args, "", "", time.monotonic() + 60)
+
+
+@pytest.mark.parametrize(
+    ("state", "free"),
+    [
+        ("IDLE", True),
+        ("IDLE+DRAIN", True),
+        ("DOWN+DRAIN", True),
+        ("IDLE*", True),
+        ("IDLE+PLANNED", True),
+        ("IDLE+COMPLETING", False),
+        ("IDLE+COMPLETING+DRAIN", False),
+        ("ALLOCATED", False),
+        ("MIXED+DRAIN", False),
+        ("UNKNOWN", False),
+    ],
+)
+def test_a_node_is_free_only_when_slurm_says_so(state: str, free: bool) -> None:
+    assert (busy(f"NodeName=n1 State={state} ThreadsPerCore=1") == "") is free
+
+
+def test_both_witnesses_are_asked() -> None:
+    assert held_by(Node()) == ""
+    assert held_by(Node(jobs=(7,))) == "job 7"
+    assert "ALLOCATED" in held_by(Node("State=ALLOCATED"))
+    assert "no state" in held_by(Node("gibberish"))
+    with pytest.raises(Unavailable):
+        held_by(Node(""))
+
+
+def said(done: Done) -> tuple[bool, object]:
+    return done.ok, done.detail["said"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (GOOD, (True, "done")),
+        (dataclasses.replace(GOOD, wrong=2), (False, "failed")),
+        (PairAnswer("failed", "timed out"), (False, "failed")),
+        (PairAnswer("unknown", "no PyTorch"), (False, "unknown")),
+    ],
+)
+def test_what_one_side_saw(answer: PairAnswer, told: tuple[bool, str]) -> None:
+    assert said(probe_pair(lambda _side: answer, Node())(order(**ARGS))) == told
+
+
+def test_a_job_on_the_node_means_no_probe_and_no_word_about_the_path() -> None:
+    asked: list[PairSide] = []
+
+    def run(side: PairSide) -> PairAnswer:
+        asked.append(side)
+        return PairAnswer("failed", "timed out")
+
+    assert said(probe_pair(run, Node("State=MIXED"))(order(**ARGS))) == (False, "unknown")
+    assert said(probe_pair(run, Node(jobs=(7,)))(order(**ARGS))) == (False, "unknown")
+    assert asked == []
+    came = probe_pair(run, Node(IDLE, "State=ALLOCATED"))(order(**ARGS))
+    assert said(came) == (False, "unknown")
+    assert len(asked) == 1
+
+
+def test_a_machine_that_does_not_serve_yet_has_no_slurm_to_ask() -> None:
+    assert said(probe_pair(lambda _side: GOOD, Node(""))(order(**ARGS, serves=False))) == (True, "done")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"role": "umpire"},
+        {"transport": "pigeon"},
+        {"address": ""},
+        {"secret": "short"},
+        {"secret": None},
+        {"port": 22},
+        {"port": 70000},
+        {"rounds": 0},
+        {"size_bytes": 1},
+        {"deadline_s": 0},
+        {"deadline_s": 1000},
+    ],
+)
+def test_what_makes_no_sense_is_rejected(changed: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        probe_pair(lambda _side: GOOD, Node())(order(**{**ARGS, **changed}))
+
+
+def result(check: str, verdict: Verdict, severity: Severity = Severity.FATAL) -> Result:
+    bad = verdict in (Verdict.FAILED, Verdict.DEGRADED)
+    return Result(check, verdict, code="x" if bad else "", severity=severity if bad else None, summary="what it saw")
+
+
+KNOWN = {name: all_checks()[name] for name in ("active.burn", "active.memory", "dcgm.diag1", "host.disk")}
+
+
+def checked(results: Mapping[str, tuple[Result, ...]], node: SlurmNode | None = None, **args: object) -> Done:
+    def run(names: list[str]) -> dict[str, tuple[Result, ...]]:
+        return {name: results[name] for name in names if name in results}
+
+    return run_checks(run, KNOWN, node or Node())(order(**{"checks": list(results), **args}))
+
+
+OK, FAILED = Verdict.OK, Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("results", "outcome"),
+    [
+        ({"active.burn": (result("active.burn", OK),)}, "ok"),
+        ({"active.burn": (result("active.burn", Verdict.SKIPPED),)}, "ok"),
+        ({"active.burn": (result("active.burn", OK), result("active.burn", FAILED))}, "bad"),
+        ({"active.burn": (result("active.burn", FAILED, Severity.WARNING),)}, "ok"),
+        ({"active.burn": (result("active.burn", Verdict.UNKNOWN),)}, "unknown"),
+        ({"active.burn": ()}, "unknown"),
+        (
+            {"active.burn": (result("active.burn", FAILED),), "host.disk": (result("host.disk", Verdict.UNKNOWN),)},
+            "bad",
+        ),
+    ],
+)
+def test_checks_by_order(results: dict[str, tuple[Result, ...]], outcome: str) -> None:
+    done = checked(results)
+    assert (done.detail["outcome"], done.ok) == (outcome, outcome == "ok")
+
+
+def test_checks_say_what_is_bad_what_is_unknown_and_what_was_skipped() -> None:
+    done = checked(
+        {
+            "active.burn": (result("active.burn", FAILED),),
+            "active.memory": (result("active.memory", Verdict.SKIPPED),),
+            "host.disk": (result("host.disk", Verdict.UNKNOWN),),
+        },
+        checks=["active.burn", "active.memory", "host.disk", "custom.elsewhere"],
+    )
+    assert [text.split()[0] for text in (*done.detail["bad"], *done.detail["unknown"])] == ["active.burn", "host.disk"]
+    assert done.detail["skipped"] == ["active.memory", "custom.elsewhere"]
+
+
+def test_checks_wait_for_an_empty_node_and_for_no_longer_than_they_may() -> None:
+    results = {"active.burn": (result("active.burn", OK),)}
+    assert checked(results, Node("State=ALLOCATED")).detail["outcome"] == "held"
+    assert checked(results, Node(""), serves=False).ok
+    assert checked(results, deadline_s=0).detail["outcome"] == "unknown"
+    with pytest.raises(Rejected):
+        checked({}, checks=[])
+
+
+def test_two_nodes_in_children_of_their_own() -> None:
+    """The whole way but Slurm: orders, children, the secret on stdin, the sums."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+
+    def side(role: str) -> Done:
+        args = {**ARGS, "role": role, "port": port, "size_bytes": 4096, "rounds": 2, "deadline_s": 8}
+        return probe_pair(_child, Node())(order(**args))
+
+    with ThreadPoolExecutor(2) as pool:
+        listening, connecting = pool.map(side, ("listen", "connect"))
+    assert (said(listening), said(connecting)) == ((True, "done"), (True, "done")), (listening, connecting)
+    assert listening.detail["rounds"] == 2
+
+
+def _child(side: PairSide) -> PairAnswer:
+    """Two agents on one machine: each has its own children."""
+    import json  # noqa: PLC0415 - here alone
+
+    from holdfast_checks.active.check import child_argv  # noqa: PLC0415
+
+    ran = subprocess.run(
+        child_argv("", "pair_side"),
+        input=json.dumps(dataclasses.asdict(side)),
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    told = json.loads(ran.stdout)
+    return PairAnswer(told["said"], told.get("text", ""), told.get("wrong", 0), told.get("rounds", 0))
+
+
+@pytest.mark.parametrize("python", ["", "/nonexistent/python"])
+def test_a_port_that_is_taken_and_a_python_that_is_not_there_say_nothing_of_the_path(python: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        side = PairSide("listen", "127.0.0.1", int(server.getsockname()[1]), "a long secret", "tcp", 64, 1, 1.0)
+        if python:
+            with pytest.raises(OSError, match="nonexistent"):
+                run_side(side, ActiveSettings(python=python))
+            return
+        answer = run_side(side, ActiveSettings())
+    assert answer.said == "unknown"
+    assert "cannot listen" in answer.text
