@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.controller import facts
-from holdfast.model.action import Drain, SetDown, Undrain
+from holdfast.model.action import Drain, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event, EventKind
@@ -32,7 +32,10 @@ def adopt(world: World) -> Change:
     out = {name: node for name, node in view.nodes.items() if node.reason and node.out_of_service}
     for name, node in sorted(out.items()):
         incident_id = incident_of_reason(node.reason)
-        if incident_id is None or name in world.book.marks:
+        mark = world.book.marks.get(name)
+        if mark is not None and _reboot_of_ours(world, mark, node):
+            marks.append(NodeMark(name, mark.incident_id, node.reason, node.reason_user, node.reason_time))
+        if incident_id is None or mark is not None:
             continue
         if incident_id in world.book.incidents:
             if _taken_unheard(world, incident_id, node):
@@ -61,6 +64,14 @@ def adopt(world: World) -> Change:
             Event(world.now, EventKind.INCIDENT_OPENED, incident_id, name, text=text, detail={"adopted": True})
         )
     return Change(incidents=tuple(incidents), marks=tuple(marks), events=tuple(events))
+
+
+def _reboot_of_ours(world: World, mark: NodeMark, node: Node) -> bool:
+    """Slurm adds its own words to the reason of a node that it reboots, and sets its time anew (seen on 22.05): ours all the same."""
+    if not node.reason.startswith(f"{mark.reason} : reboot") or node.reason_user != mark.user:
+        return False
+    begun = (i for i in world.book.intents_of(mark.incident_id) if i.started_at is not None)
+    return any(isinstance(i.action, Reboot) and i.action.via_slurm and i.action.node == node.name for i in begun)
 
 
 def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:

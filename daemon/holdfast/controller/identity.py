@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.controller import facts, replacement
+from holdfast.controller import facts, replacement, validation
 from holdfast.model.action import Launch
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.incident import Incident
@@ -40,12 +40,12 @@ def _on_trial(world: World, instance_id: str) -> bool:
 
 def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     """The new machine has taken the name: it is the node from now on."""
-    new = replacement.new_instance(world, incident)
-    if new is None or facts.done(world.book.attempts(incident.id, f"Assign/{new}")) is None:
-        return None
+    launched = replacement.new_instance(world, incident)
+    assigned = launched is not None and facts.done(world.book.attempts(incident.id, f"Assign/{launched}")) is not None
+    new = launched if assigned else incident.machine
+    uuids = validation.gpu_uuids(validation.validation(world, incident))
     record = world.book.nodes.get(incident.node)
-    if record is not None and record.instance_id == new:
+    if not new or (record is not None and record.instance_id == new and (record.gpu_uuids or not uuids)):
         return None
-    checked = replacement.validation(world, incident)
     agent = facts.agent_of(world, incident.node, new)
-    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", replacement.gpu_uuids(checked))
+    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", uuids)

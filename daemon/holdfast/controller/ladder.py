@@ -1,6 +1,7 @@
 """Which rung does a node need? Pure.
 
-The ladder has a memory: a third hardware fault of one node within its window calls a human, whatever the evidence says."""
+The evidence says where to begin. The ladder has a memory: what was tried and did not last is not tried again, a second hardware fault
+within a day begins one rung higher, and a third within seven days calls a human, whatever the evidence says."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.controller import facts
+from holdfast.model.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident
+from holdfast.model.machine import ProviderView
 from holdfast_checks.result import Remedy, Severity
 
 
@@ -20,8 +23,18 @@ class Rung(StrEnum):
     """Not now: jobs still hold the node, or their fate is open."""
     VALIDATE = "validate"
     """Nothing to repair: prove the node and release it."""
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    STOP_START = "stop_start"
+    """A new host under the same instance."""
     REPLACE = "replace"
+    WATCH = "watch"
+    """The provider repairs by itself: wait for what it brings."""
     HUMAN = "human"
+
+
+LADDER = (Rung.RESET_GPU, Rung.REBOOT, Rung.STOP_START, Rung.REPLACE)
+"""In rising order of cost."""
 
 
 class Choice(NamedTuple):
@@ -42,26 +55,124 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         return Choice(Rung.VALIDATE, "the job is the suspect, not the node")
     if not incident.dead and _cleared(world, incident):
         return Choice(Rung.VALIDATE, "every finding has cleared")
-    return _repair(world, incident)
+    return next_rung(world, incident)
 
 
-def _repair(world: World, incident: Incident) -> Choice:
-    before = _earlier_faults(world, incident)
+def next_rung(world: World, incident: Incident) -> Choice:
+    """Where the repair begins, or goes on after ``incident.rung`` has failed."""
+    earlier = _earlier_faults(world, incident)
+    tried = _replacements(world, incident)
     if incident.remedy is Remedy.HUMAN:
         return Choice(Rung.HUMAN, "the evidence calls for a human")
-    if len(before) >= 2:
+    if len(earlier) >= 2:
         days = world.policy.repair.third_fault_window_s / 86400
-        return Choice(
-            Rung.HUMAN, f"third hardware fault of this node in {days:.0f} days: {', '.join(i.id for i in before)}"
-        )
-    if incident.repair_attempt >= world.policy.repair.attempts:
-        return Choice(Rung.HUMAN, f"{incident.repair_attempt} attempts to repair it failed: {incident.note}")
-    if not world.can.replace:
-        return Choice(
-            Rung.HUMAN,
-            f"{incident.remedy.value} is called for, and provider {world.provider_name!r} cannot replace a machine",
-        )
-    return Choice(Rung.REPLACE, f"{incident.remedy.value} is called for; a new machine takes its place")
+        names = ", ".join(i.id for i in earlier)
+        return Choice(Rung.HUMAN, f"third hardware fault of this node in {days:.0f} days: {names}")
+    if tried >= world.policy.repair.attempts:
+        return Choice(Rung.HUMAN, f"{tried} attempts to repair it failed: {incident.note}")
+    provider = world.book.provider
+    if provider is None:
+        return Choice(Rung.WAIT, "waits for the actor's first look at the provider")
+    if provider.repairs_itself and incident.rung == Rung.WATCH:
+        return Choice(Rung.HUMAN, f"provider {provider.name!r} repairs by itself, and nothing came of it")
+    if provider.repairs_itself:
+        return Choice(Rung.WATCH, f"provider {provider.name!r} repairs by itself: watched")
+    return _climb(world, provider, incident, earlier)
+
+
+def _climb(world: World, provider: ProviderView, incident: Incident, earlier: list[Incident]) -> Choice:
+    """The lowest rung that the evidence and the memory allow, and that somebody is able to do."""
+    called_for, because = _called_for(world, incident, earlier)
+    for rung in LADDER[LADDER.index(called_for) :]:
+        why_not = _lacks(world, provider, incident, rung)
+        if not why_not:
+            above = "" if rung is called_for else f", {rung.value} is the next that can be done"
+            if rung is Rung.REPLACE and (cap := _group_cap(world, incident)):
+                return Choice(Rung.HUMAN, cap)
+            return Choice(rung, f"{called_for.value} is called for{because}{above}")
+    if incident.dead and not incident.rung:
+        for rung in (Rung.STOP_START, Rung.REBOOT):  # no machine can take its place: what may bring it back
+            if not _lacks(world, provider, incident, rung):
+                return Choice(rung, f"it is dead, and provider {provider.name!r} cannot replace a machine")
+    return Choice(
+        Rung.HUMAN,
+        f"{called_for.value} is called for{because}, and provider {provider.name!r} cannot replace a machine",
+    )
+
+
+_BEGINS = {Remedy.RESET_GPU: Rung.RESET_GPU, Remedy.REBOOT: Rung.REBOOT, Remedy.STOP_START: Rung.STOP_START}
+
+
+def _called_for(world: World, incident: Incident, earlier: list[Incident]) -> tuple[Rung, str]:
+    """The rung to begin with, and what made it higher than the evidence alone."""
+    rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
+    if incident.rung:
+        return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"
+    since = world.now - timedelta(seconds=world.policy.repair.climb_window_s)
+    for before in earlier:
+        above = _above(before.rung)
+        if before.opened_at >= since and LADDER.index(above) > LADDER.index(rung):
+            return above, f": {before.rung} did not last (incident {before.id})"
+    return rung, ""
+
+
+def _above(rung: str) -> Rung:
+    """The next rung up; a replacement is followed by another one, nothing by the lowest."""
+    if rung not in LADDER:
+        return Rung.REPLACE if rung == Rung.WATCH else LADDER[0]
+    return LADDER[min(LADDER.index(Rung(rung)) + 1, len(LADDER) - 1)]
+
+
+def _lacks(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> str:
+    """Why nobody can do this; empty: it can be done."""
+    if rung.value not in world.policy.repair.rungs:
+        return "switched off"
+    known = bool(incident.machine or incident.instance_id)
+    match rung:
+        case Rung.RESET_GPU:
+            alive = facts.agent_of(world, incident.node, incident.instance_id or None) is not None
+            return "" if alive and incident.gpu_minors else "no agent, or no single GPU at fault"
+        case Rung.REBOOT:
+            by_provider = provider.can.reboot and known
+            return "" if by_provider or (provider.slurm_reboots and not incident.dead) else "nobody can reboot it"
+        case Rung.STOP_START:
+            return "" if provider.can.stop_start and known else "the provider cannot"
+        case _:
+            in_place = provider.can.replace_in_place and known
+            return "" if provider.can.launch_first or in_place else "the provider cannot"
+
+
+def _replacements(world: World, incident: Incident) -> int:
+    """Machines that this incident has asked for, whatever became of them."""
+    return len({i.step for i in world.book.intents_of(incident.id) if isinstance(i.action, Launch | Replace)})
+
+
+def _group_cap(world: World, incident: Incident) -> str:
+    """Too many machines of one group replaced in the window: a human looks for the cause. Empty: not too many."""
+    nodes = world.view.nodes if world.view is not None else {}
+    group = _group(world, incident.node)
+    repair = world.policy.repair
+    since = world.now - timedelta(seconds=repair.group_window_s)
+    members = sum(1 for name in nodes if _group(world, name) == group)
+    most = max(repair.replacements_per_group, int(members * repair.group_share))
+    replaced = {
+        i.incident_id
+        for i in world.book.intents.values()
+        if isinstance(i.action, Launch | Replace)
+        and i.planned_at > since
+        and i.incident_id != incident.id
+        and _group(world, i.action.node) == group
+    }
+    if len(replaced) < most:
+        return ""
+    days = repair.group_window_s / 86400
+    return f"{len(replaced)} machines of group {group!r} were replaced in {days:.0f} days, at most {most}: look for one cause"
+
+
+def _group(world: World, name: str) -> str:
+    """A node's first partition."""
+    node = world.view.nodes.get(name) if world.view is not None else None
+    return node.partitions[0] if node is not None and node.partitions else ""
 
 
 def _cleared(world: World, incident: Incident) -> bool:
@@ -70,14 +181,17 @@ def _cleared(world: World, incident: Incident) -> bool:
 
 
 def _earlier_faults(world: World, incident: Incident) -> list[Incident]:
+    """Hardware faults of this node before this one, within the window; the newest first."""
     since = world.now - timedelta(seconds=world.policy.repair.third_fault_window_s)
-    return [
+    found = [
         i
         for i in world.book.incidents.values()
         if i.node == incident.node
         and i.id != incident.id
         and i.severity is Severity.FATAL
         and i.remedy not in (Remedy.NONE, Remedy.RESTART_JOB)
+        and i.goes_at is None
         and i.opened_at >= since
         and i.id < incident.id
     ]
+    return sorted(found, key=lambda i: i.id, reverse=True)

@@ -12,6 +12,7 @@ READS = frozenset(
         "job",
         "version",
         "config",
+        "topology",
         "reservation",
         "instance",
         "instance_of",

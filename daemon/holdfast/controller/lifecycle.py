@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import correlate, facts, replacement
-from holdfast.controller.decide.repair import evidence_settled
-from holdfast.controller.ladder import Rung, choose
+from holdfast.controller import correlate, facts, replacement, rungs, validation
+from holdfast.controller.decide.repair import evidence_settled, undrain_step
+from holdfast.controller.ladder import Rung, choose, next_rung
 from holdfast.model.action import IntentState, SetDown, Terminate
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Node
@@ -140,9 +140,9 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Step:
             return replace(incident, state=_S.VALIDATING, note=choice.reason), []
         case Rung.HUMAN:
             return replace(incident, state=_S.AWAITING_HUMAN, note=choice.reason), []
-        case Rung.REPLACE:
+        case rung:
             if evidence_settled(world, incident):
-                return replace(incident, state=_S.REPAIRING, note=choice.reason), []
+                return replace(incident, state=_S.REPAIRING, rung=rung.value, note=choice.reason), []
             return replace(incident, note="collecting evidence"), []
 
 
@@ -163,21 +163,23 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Step:
         return _put_back(incident)
     if facts.drained_by(view.nodes[incident.node]) == "foreign":
         return _taken_over(incident, view.nodes[incident.node])
-    new = replacement.new_instance(world, incident)
-    failed = replacement.failure(world, incident)
+    failed = validation.failure(world, incident)
     if failed is not None:
         return _next_attempt(world, incident, failed)
-    if new is not None and facts.agent_of(world, incident.node, new) is not None:
-        text = f"agent of the new machine {new} is heard"
-        event = Event(
-            world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail={"instance_id": new}
-        )
-        return replace(incident, state=_S.VALIDATING, note=""), [event]
-    return incident, []
+    up = rungs.machine_up(world, incident)
+    if up is None:
+        return incident, []
+    beside = replacement.new_instance(world, incident) is not None
+    other = up.instance_id != rungs.machine_of(incident)
+    text = f"agent of the {'new machine' if other else 'machine'} {up.instance_id} is heard"
+    detail = {"instance_id": up.instance_id, "boot_id": up.boot_id, "rung": rungs.rung_of(incident).value}
+    event = Event(world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail=detail)
+    machine = up.instance_id if other and not beside else incident.machine
+    return replace(incident, state=_S.VALIDATING, machine=machine, note=""), [event]
 
 
 def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
-    undrain = facts.last(world.book.attempts(incident.id, replacement.undrain_step(incident)))
+    undrain = facts.last(world.book.attempts(incident.id, undrain_step(incident)))
     if undrain is not None and undrain.state is IntentState.REFUSED:
         return replace(incident, state=_S.CLOSED, note=f"left to the operator: {undrain.outcome}"), []
     if undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service:
@@ -192,10 +194,10 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
     if ended is not None and ended.state is IntentState.REFUSED:
         attempt = incident.repair_attempt + 1
         return replace(incident, state=_S.AWAITING_HUMAN, repair_attempt=attempt, note=ended.outcome), []
-    failed = replacement.failure(world, incident)
+    failed = validation.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)
-    checked = replacement.validation(world, incident)
+    checked = validation.validation(world, incident)
     if checked is not None and incident.validated_at is None and undrain is None:
         at = checked.finished_at or world.now
         event = Event(at, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
@@ -207,15 +209,24 @@ _VALIDATED = "validated; waits out the quiet time and the hand-over"
 
 
 def _next_attempt(world: World, incident: Incident, why: str) -> Step:
+    """Climb the ladder: another rung, another machine, or a human."""
     attempt = incident.repair_attempt + 1
-    replaces = world.can.replace and attempt < world.policy.repair.attempts
-    state = _S.REPAIRING if replaces else _S.AWAITING_HUMAN
-    event = Event(
-        world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=f"attempt {attempt} failed: {why}"
+    failed = replace(incident, note=why, validated_at=None)
+    choice = next_rung(world, failed)
+    if choice.rung is Rung.WAIT:
+        return replace(incident, note=choice.reason), []
+    human = choice.rung is Rung.HUMAN
+    text = f"attempt {attempt} failed: {why}; {choice.reason if human else f'next: {choice.rung.value}'}"
+    event = Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)
+    after = replace(
+        failed,
+        state=_S.AWAITING_HUMAN if human else _S.REPAIRING,
+        rung=incident.rung if human else choice.rung.value,
+        repair_attempt=attempt,
+        note=choice.reason if human and why not in choice.reason else why,
+        state_since=world.now,
     )
-    return replace(incident, state=state, repair_attempt=attempt, validated_at=None, note=why, state_since=world.now), [
-        event
-    ]
+    return after, [event]
 
 
 def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Step:

@@ -76,12 +76,12 @@ def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
 
 
 def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
-    """A node that Slurm shows with a later boot than the one that was to end has been rebooted already."""
+    """Not repeated while Slurm has the order; the decision looks at the boot that is heard before it asks again."""
     prove_free(action.node, outside)
     if action.via_slurm:
         node = outside.scheduler.node(action.node)
         if not node.flags & REBOOTING:
-            outside.scheduler.reboot(action.node, f"holdfast[{incident}] reboot")
+            outside.scheduler.reboot(action.node, node.reason)  # Slurm puts it in the place of the old one
         return done(f"Slurm reboots {action.node}")
     outside.provider.reboot(action.instance_id, incident=incident, token=action.token)
     return done(f"{action.instance_id} is being rebooted")

@@ -10,7 +10,7 @@ from threading import Event as Stop
 
 from holdfast.model.errors import OutsideError
 from holdfast.model.machine import ProviderView
-from holdfast.ports import Clock, Provider, Store
+from holdfast.ports import Clock, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,7 @@ class ProviderWatch:
 
     store: Store
     provider: Provider
+    scheduler: Scheduler
     clock: Clock
     ring: Callable[[], None] = field(default=lambda: None)
     """Wakes the controller when there is something new."""
@@ -47,6 +48,10 @@ class ProviderWatch:
         if before is None or replace(before, seen_at=view.seen_at) != view:
             self.ring()
 
+    def _slurm_reboots(self) -> bool:
+        program = self.scheduler.config().get("RebootProgram", "")
+        return bool(program) and program != "(null)"
+
     def _ask(self, now: datetime) -> ProviderView:
         before = self._seen
         can = self.provider.can
@@ -54,6 +59,7 @@ class ProviderWatch:
         try:
             return replace(
                 view,
+                slurm_reboots=self._slurm_reboots(),
                 repairs_itself=self.provider.repairs_itself(),
                 notices=self.provider.notices(),
                 on_trial=self.provider.on_trial(),

@@ -148,7 +148,9 @@ def build_actor(settings: Settings) -> ActorParts:
         own.ring()
 
     actor = Actor(store, outside, holder_of(settings), bell.wait, ring)
-    return ActorParts(actor, ProviderWatch(store, outside.provider, clock, controller.ring), bell, alone)
+    return ActorParts(
+        actor, ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring), bell, alone
+    )
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -148,6 +148,10 @@ class Replace:
     boot_id: str
     """Its boot as last heard: bare metal may come back under the same id."""
     token: str
+    gpu_uuids: frozenset[str] = frozenset()
+    """Its GPUs: whether the same hardware came back."""
+    slurmd_started_at: datetime | None = None
+    """As in :class:`Terminate`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,7 @@ class Reboot:
     token: str
     via_slurm: bool
     """``scontrol reboot``, so that Slurm expects it; else the provider."""
+    slurmd_started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,8 @@ class StopStart:
     instance_id: str
     boot_id: str
     token: str
+    gpu_uuids: frozenset[str] = frozenset()
+    slurmd_started_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from holdfast.model.action import Intent, IntentState
+from holdfast.model.background import Background
 from holdfast.model.cluster import ClusterView, JobKey
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
@@ -40,6 +41,12 @@ class NodeRecord:
     """Machine that serves the node, as last proved."""
     boot_id: str = ""
     gpu_uuids: frozenset[str] = frozenset()
+    checked_at: datetime | None = None
+    """When this boot was last checked by order (``decide/upkeep.py``); None: not yet."""
+    deep_at: datetime | None = None
+    """When its last deep check by order ended."""
+    check_note: str = ""
+    """What the last check by order found to be wrong; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,8 @@ class World:
     """Since when this controller has listened to agents: silence before that means nothing."""
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
+    background: Background = field(default_factory=Background)
+    """What changes slowly: histories, topology."""
 
     @property
     def can(self) -> ProviderCan:

@@ -109,6 +109,8 @@ class Node:
     port: int = 6818
     partitions: tuple[str, ...] = ()
     gres: str = ""
+    features: frozenset[str] = frozenset()
+    """ActiveFeatures; empty also where the scheduler's twin does not read them."""
     gpu_count: int = 0
     boot_time: datetime | None = None
     slurmd_start_time: datetime | None = None

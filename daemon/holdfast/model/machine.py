@@ -40,6 +40,8 @@ class ProviderCan:
     """``replace`` exchanges the machine behind a node's name; there is never a second one beside it."""
     stop_start: bool = False
     """``stop_start`` gives the same instance another host."""
+    report_fault: bool = False
+    """It takes a customer's word about a faulty machine."""
 
 
 class NoticeKind(StrEnum):
@@ -80,6 +82,8 @@ class ProviderView:
     name: str
     can: ProviderCan
     seen_at: datetime
+    slurm_reboots: bool = False
+    """Slurm has a RebootProgram: a reboot goes through it, so that it is expected."""
     repairs_itself: bool = False
     """The provider replaces broken machines by itself now (HyperPod's NodeRecovery): Holdfast watches."""
     notices: tuple[Notice, ...] = ()

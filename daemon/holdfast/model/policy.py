@@ -74,6 +74,10 @@ class RepairPolicy:
     launch_timeout_s: float = 1800.0
     """From launch to the new agent's first word (HyperPod: 20–30 min with lifecycle scripts)."""
     validate_timeout_s: float = 600.0
+    rungs: tuple[str, ...] = ("reset_gpu", "reboot", "stop_start", "replace")
+    """Rungs of the ladder that may be used; the next higher one that is there takes the place of one that is not."""
+    report_faults: bool = True
+    """Tell the provider of a confirmed hardware fault, where it takes such a word (EC2: ReportInstanceStatus)."""
     reset_timeout_s: float = 180.0
     """From the order to reset a GPU to its outcome."""
     reboot_timeout_s: float = 1200.0
@@ -106,9 +110,59 @@ class RepairPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SparePolicy:
+    reservation: str = "holdfast-spares"
+    """Slurm reservation that keeps the spares; Holdfast owns it."""
+    wanted: int | str = ""
+    """How many spares are wanted: a number, or p99 (by the measured rate of faults and time of repair). Empty: the pool gets back what
+    was taken from it, and no more."""
+    at_least: int = 1
+    """Fewest that the rule p99 asks for."""
+    at_most_share: float = 0.15
+    """Most that the rule p99 asks for, as a share of the nodes with GPUs (OPT-175B kept 10 to 15 %, others 5 to 10 %)."""
+    rate_window_s: int = 90 * 24 * 3600
+    """How far back faults and repairs are counted for the rule p99."""
+    refill: str = "returned"
+    """Where new spares come from while fewer than wanted are there: returned (repaired nodes), or idle (also idle, healthy nodes that
+    no pending job of their partition could use)."""
+    short_s: int = 1800
+    """A human is told once when fewer spares than wanted are there for so long."""
+    check_every_s: int = 3600
+    """Pause between two light checks of a spare; 0: none."""
+    deep_from: str = "02:00"
+    """Begin of the nightly window for deep checks of the spares (active checks), HH:MM."""
+    deep_until: str = "05:00"
+    """End of that window; the same as its begin: no deep checks."""
+    zone: str = "UTC"
+    """Time zone of that window, such as Europe/Berlin."""
+    test_share: float = 0.25
+    """Share of the pool under test at the same time at most (always one, so that each has its turn)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPolicy:
+    """When a node is a lemon. A rule of "2 in 7 days, out for 28" avoided 6 to 19 % of the faults of three LANL systems for 0.5 to 1.4 %
+    of their node-days; "3 in 28 days" 4 to 13 % for 0.25 to 0.9 %. Excluded for good, nodes cost far more: hence the end."""
+
+    short_window_s: int = 7 * 24 * 3600
+    """The short window in which faults of a node are counted."""
+    short_faults: int = 2
+    """Faults within the short window that make it a lemon."""
+    window_s: int = 28 * 24 * 3600
+    """The long window (Meta's lemon signals look back 28 days)."""
+    faults: int = 3
+    """Faults within the long window that make it a lemon."""
+    lemon_s: int = 28 * 24 * 3600
+    """It stays one for so long after the fault that made it one."""
+    excluding_users: int = 3
+    """So many users who exclude the node raise its score by one; alone that makes no lemon (Meta: no strong correlation with faults)."""
+    lemon_file: str = ""
+    """File with the names of the lemons, one a line, for job_submit.lua; empty: none is written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     mode: Mode = Mode.OBSERVE
-    spare_reservation: str = "holdfast-spares"
     join_window_s: float = 300.0
     """Findings of one node this close join one incident even when their component differs only in detail."""
     watch_s: float = 3600.0
@@ -124,3 +178,9 @@ class Policy:
     death: DeathPolicy = field(default_factory=DeathPolicy)
     job: JobPolicy = field(default_factory=JobPolicy)
     repair: RepairPolicy = field(default_factory=RepairPolicy)
+    spares: SparePolicy = field(default_factory=SparePolicy)
+    history: HistoryPolicy = field(default_factory=HistoryPolicy)
+
+    @property
+    def spare_reservation(self) -> str:
+        return self.spares.reservation

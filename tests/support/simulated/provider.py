@@ -177,6 +177,16 @@ class SimProvider:
         self._answer()
         self.reported.append(instance_id)
 
+    def exchange(self, node: str) -> None:
+        """The provider replaces the node's machine by its own decision."""
+        itself, self.itself = self.itself, False
+        self.replace(node, self._serving[node], incident="", token=f"by-itself-{node}")
+        self.itself = itself
+
+    def power_cycle(self, node: str) -> None:
+        """The node's machine is rebooted by somebody else than the provider."""
+        self._boot(self._serving[node])
+
     def _boot(self, instance_id: str) -> Machine:
         machine = self._machines[instance_id]
         machine.boot += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -61,7 +61,7 @@ class Notices:
 
 
 class Site:
-    """``names``: the nodes; ``spares``: those of them in the spare pool."""
+    """``nodes``: how many; ``spares``: those in the spare pool; ``made``: node → machine that serves it, where somebody else made them."""
 
     def __init__(
         self,
@@ -72,15 +72,19 @@ class Site:
         can: ProviderCan = FULL,
         store: Store | None = None,
         warm: bool = True,
+        made: Mapping[str, str] | None = None,
     ) -> None:
         self.clock = SimClock()
-        names = tuple(f"n{n + 1}" for n in range(nodes))
-        self.machines = {f"i-{n + 1:04d}": Machine(f"i-{n + 1:04d}", name) for n, name in enumerate(names)}
+        serving = made or {f"n{n + 1}": f"i-{n + 1:04d}" for n in range(nodes)}
+        names = tuple(serving)
+        self.machines = {number: Machine(number, name) for name, number in serving.items()}
         self.provider = SimProvider(self.clock, self.machines, can)
         self.slurm = SimSlurm(self.clock, names)
+        self.slurm.on_reboot = self.provider.power_cycle
         self.store: Store = store if store is not None else MemoryStore()
         self.agents = SimAgents(self.clock, self.store, self.machines, self.provider.serving)
         self.agents.end_job = self._end_job
+        self.agents.node_at = self.slurm.node_at
         self.notices = Notices()
         self.policy = policy
         self.kill_at: tuple[str, str] | None = None
@@ -123,7 +127,7 @@ class Site:
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
             spare_reservation=self.policy.spare_reservation,
         )
-        self.watch = ProviderWatch(self.store, self.provider, self.clock)
+        self.watch = ProviderWatch(self.store, self.provider, self.slurm, self.clock)
         self.actor = Actor(self.store, outside, "head", lambda _s: None, lambda: None, self._boundary)
 
     def _boundary(self, intent: Intent, moment: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from holdfast.model.background import Topology
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from support.simulated.clock import SimClock
@@ -85,6 +86,10 @@ class SimSlurm:
         self.jobs: dict[int, SimJob] = {}
         self.reservations: dict[str, Reservation] = {}
         self.away = False
+        self.switches: dict[str, tuple[str, ...]] = {}
+        """Node → switches above it, the leaf first."""
+        self.gres: dict[str, str] = {}
+        self.features: dict[str, frozenset[str]] = {}
         self.undrained: list[Undrained] = []
         self.calls: list[tuple[str, str]] = []
         self.taken_out: list[tuple[float, str]] = []
@@ -95,6 +100,15 @@ class SimSlurm:
         """How often a run (job id, Restarts) was requeued through the port."""
         self.on_requeue: Callable[[SimJob], None] = lambda _job: None
         self.on_set_down: Callable[[str], None] = lambda _node: None
+        self.reboot_program = "(null)"
+        self.on_reboot: Callable[[str], None] = lambda _node: None
+
+    def address(self, name: str) -> str:
+        return f"10.0.0.{list(self.nodes).index(name) + 1}"
+
+    def node_at(self, address: str) -> str:
+        """The node of an address; of an IP alone, agents know no names."""
+        return list(self.nodes)[int(address.rsplit(".", 1)[1]) - 1]
 
     # What people and the world do
 
@@ -271,7 +285,11 @@ class SimSlurm:
         return "22.05.8"
 
     def config(self) -> dict[str, str]:
-        return {"ClusterName": CLUSTER}
+        return {"ClusterName": CLUSTER, "RebootProgram": self.reboot_program}
+
+    def topology(self) -> Topology:
+        self._answer()
+        return Topology(self.switches)
 
     def reservation(self, name: str) -> Reservation:
         self._answer()
@@ -294,8 +312,10 @@ class SimSlurm:
             reason=node.reason,
             reason_user=node.user,
             reason_time=node.time,
-            address=f"10.0.0.{node.name.removeprefix('n')}",
+            address=self.address(node.name),
             partitions=("gpu",),
+            gres=self.gres.get(node.name, ""),
+            features=self.features.get(node.name, frozenset()),
             gpu_count=self._gpus,
             slurmd_start_time=node.slurmd_started,
         )
@@ -473,7 +493,9 @@ class SimSlurm:
                 job.reservation = ""
 
     def reboot(self, node: str, reason: str) -> None:
-        self._node("reboot", node)
+        shown = self._node("reboot", node)
+        shown.reason, shown.user, shown.time = f"{reason} : reboot issued", "root", self._second()
+        self.on_reboot(node)
 
     def _second(self) -> datetime:
         """Slurm's own times have a resolution of a second."""

@@ -1,17 +1,19 @@
 """What does the node need? Pure.
 
-Evidence first, then launch, validate, terminate the old machine, hand the name over, adopt it as a spare, undrain. Each step waits for
-the one before to be done; a step that is done is never planned again."""
+Evidence first, then the rung of the ladder, validation, and the way back: adopted as a spare, undrained. A machine that was launched
+beside the old one takes over in between: the old one is terminated, its name handed on. Each step waits for the one before to be done; a
+step that is done is never planned again."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, fencing, replacement
+from holdfast.controller import facts, fencing, replacement, rungs, validation
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import spare_pool
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import (
+    Action,
     AdoptSpare,
     Assign,
     IntentState,
@@ -19,7 +21,11 @@ from holdfast.model.action import (
     Notify,
     PromoteSpare,
     Proposal,
+    Reboot,
+    Replace,
+    ReportFault,
     SendOrder,
+    StopStart,
     Terminate,
     Undrain,
     Verb,
@@ -27,6 +33,7 @@ from holdfast.model.action import (
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.report import AgentView
 
 
 def repair(world: World) -> Part:
@@ -49,7 +56,7 @@ def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         case IncidentState.CONTAINED:
             return _first_step(world, view, incident)
         case IncidentState.REPAIRING:
-            return _launch(world, incident)
+            return _carry_on(world, view, incident)
         case IncidentState.VALIDATING:
             return _validate(world, incident) or _return(world, view, incident)
         case IncidentState.AWAITING_HUMAN:
@@ -62,7 +69,7 @@ def _step(
     world: World,
     incident: Incident,
     step: str,
-    action: Launch | Terminate | Assign | AdoptSpare | Undrain | SendOrder | Notify,
+    action: Action,
     reason: str,
     *,
     first_s: float | None = None,
@@ -78,7 +85,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
     if not jobs:
         return []
     names = ",".join(map(str, jobs))
-    if world.can.launch_first and world.can.power_off_confirmed and incident.instance_id:
+    if world.can.replace and world.can.power_off_confirmed and incident.instance_id:
         reason = f"fence job {names}: nothing else keeps the old run on {incident.node} from writing"
         return _step(
             world,
@@ -104,7 +111,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
 def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """Evidence before the hardware is let go."""
     choice = choose(world, view, incident)
-    if choice.rung is not Rung.REPLACE or incident.dead:
+    if choice.rung in (Rung.WAIT, Rung.VALIDATE, Rung.HUMAN) or incident.dead:
         return []
     agent = facts.agent_of(world, incident.node, incident.instance_id or None)
     if agent is None:
@@ -113,12 +120,20 @@ def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Pro
     action = SendOrder(
         incident.node, agent.instance_id, agent.boot_id, Verb.EVIDENCE, world.policy.repair.evidence_s, args
     )
-    return _step(world, incident, replacement.evidence_step(incident), action, f"evidence first: {choice.reason}")
+    return _step(world, incident, evidence_step(incident), action, f"evidence first: {choice.reason}")
+
+
+def evidence_step(incident: Incident) -> str:
+    return f"SendOrder/evidence/{incident.node}"
+
+
+def undrain_step(incident: Incident) -> str:
+    return f"Undrain/{incident.node}"
 
 
 def evidence_settled(world: World, incident: Incident) -> bool:
     """The bundle is in, has failed, or its bounded time is over; also when there is nobody to ask."""
-    attempts = world.book.attempts(incident.id, replacement.evidence_step(incident))
+    attempts = world.book.attempts(incident.id, evidence_step(incident))
     latest = facts.last(attempts)
     if latest is None:
         return incident.dead or facts.agent_of(world, incident.node, incident.instance_id or None) is None
@@ -126,28 +141,77 @@ def evidence_settled(world: World, incident: Incident) -> bool:
     return latest.settled or waited
 
 
-def _launch(world: World, incident: Incident) -> list[Proposal]:
-    # A capacity error is retried for as long as it takes, ever more slowly; a human was told after the first.
-    token = f"{incident.id}-{incident.repair_attempt}"
-    reason = f"a new machine for {incident.node}, attempt {incident.repair_attempt + 1}"
-    step = replacement.launch_step(incident)
-    first_s = world.policy.repair.backoff_s
-    proposals = _step(world, incident, step, Launch(incident.node, token), reason, first_s=first_s)
+def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; a human was told after the first."""
+    action = _action(world, view, incident)
+    if action is None or rungs.machine_up(world, incident) is not None:
+        return []
+    step = rungs.step(world, incident)
+    reason = f"{rungs.rung_of(incident).value} of {incident.node}, attempt {incident.repair_attempt + 1}"
+    proposals = _step(world, incident, step, action, reason, first_s=world.policy.repair.backoff_s)
     failed = facts.last(world.book.attempts(incident.id, step))
-    if failed is not None and failed.settled and replacement.launched(world, incident) is None:
+    if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
         body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast goes on trying."
         proposals += _step(
             world, incident, "Notify/launch", Notify(f"{incident.node}: no machine yet", body), failed.outcome
         )
-    return proposals
+    return proposals + _courtesy(world, incident)
+
+
+def _action(
+    world: World, view: ClusterView, incident: Incident
+) -> Launch | Replace | Reboot | StopStart | SendOrder | None:
+    """What the rung does; None: nothing but to wait."""
+    node, machine = incident.node, rungs.machine_of(incident)
+    token = f"{incident.id}-{incident.repair_attempt}"
+    agent = facts.agent_of(world, node, machine or None)
+    record = world.book.nodes.get(node)
+    boot = agent.boot_id if agent is not None else incident.boot_id
+    gpus = record.gpu_uuids if record is not None else frozenset[str]()
+    slurmd = _slurmd_start(view, incident)
+    match rungs.rung_of(incident):
+        case Rung.RESET_GPU:
+            return _reset(world, incident, agent) if agent is not None else None
+        case Rung.REBOOT:
+            provider = world.book.provider
+            via_slurm = provider is not None and provider.slurm_reboots and not incident.dead
+            return Reboot(node, machine, boot, token, via_slurm, slurmd)
+        case Rung.STOP_START:
+            return StopStart(node, machine, boot, token, gpus, slurmd)
+        case Rung.WATCH:
+            return None
+        case _ if rungs.in_place(world, incident):
+            return Replace(node, machine, boot, token, gpus, slurmd)
+        case _:
+            return Launch(node, token)
+
+
+def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
+    limit_s = world.policy.repair.reset_timeout_s
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and f.gpu_uuid is not None]
+    args = {
+        "gpus": sorted({str(f.gpu_uuid) for f in mine}),
+        "minors": sorted(incident.gpu_minors or ()),
+        "max_s": limit_s,
+    }
+    return SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.RESET_GPU, limit_s, args)
+
+
+def _courtesy(world: World, incident: Incident) -> list[Proposal]:
+    """The provider hears of a hardware fault once, as it is about to get the machine back."""
+    told = world.policy.repair.report_faults and world.can.report_fault and incident.goes_at is None
+    if not told or rungs.rung_of(incident) not in (Rung.STOP_START, Rung.REPLACE) or not incident.instance_id:
+        return []
+    action = ReportFault(incident.node, incident.instance_id, incident.fault_at, incident.headline)
+    return _step(world, incident, f"ReportFault/{incident.instance_id}", action, "the provider may look into it")
 
 
 def _validate(world: World, incident: Incident) -> list[Proposal]:
     """One validation an attempt: a failed one is followed by the next attempt of the ladder, not by asking again."""
-    step = replacement.validate_step(incident)
+    step = validation.validate_step(incident)
     if world.book.attempts(incident.id, step):
         return []
-    instance = replacement.serving_instance(world, incident)
+    instance = validation.candidate(world, incident)
     agent = facts.agent_of(world, incident.node, instance or None)
     if agent is None:
         return []
@@ -162,7 +226,7 @@ def _validate(world: World, incident: Incident) -> list[Proposal]:
 
 def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """Validated: the old machine goes, the new one takes the name, the node goes back into service."""
-    if not replacement.quiet_since_validation(world, incident):
+    if not validation.quiet_since_validation(world, incident):
         return []
     new = replacement.new_instance(world, incident)
     if new is not None:
@@ -171,6 +235,8 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
             return handed
         if not _slurmd_is_new(world, view, incident):
             return []
+    elif not rungs.slurmd_is_new(world, incident):
+        return []
     adopted = facts.done(world.book.attempts(incident.id, f"AdoptSpare/{incident.node}")) is not None
     if not adopted and _returns_as_spare(world, view, incident):
         return _step(
@@ -184,7 +250,7 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     if mark is None:
         return []
     reason = "validated: back into service"
-    return _step(world, incident, replacement.undrain_step(incident), Undrain(incident.node, mark.reason), reason)
+    return _step(world, incident, undrain_step(incident), Undrain(incident.node, mark.reason), reason)
 
 
 def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) -> list[Proposal] | None:

@@ -10,7 +10,7 @@ import re
 from holdfast.controller import facts, replacement
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.stuck import stuck
-from holdfast.model.action import DropHold, Intent, IntentState, Notify, Proposal, SendOrder, Terminate
+from holdfast.model.action import DropHold, Intent, IntentState, Launch, Notify, Proposal, Replace, SendOrder, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import RecoveryPhase
@@ -75,7 +75,8 @@ def _failing(world: World) -> list[Proposal]:
             kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
             if not (kept or intent.state is IntentState.FAILED) or isinstance(intent.action, Notify | SendOrder):
                 continue
-            if intent.retryable and attempts < world.policy.action_attempts:
+            told = isinstance(intent.action, Launch | Replace)  # by the repair itself, at the first failure
+            if intent.retryable and (told or attempts < world.policy.action_attempts):
                 continue
             target = intent.step
             step = f"Notify/failing.{target}"

@@ -1,0 +1,155 @@
+"""Which nodes are probed with which, and what the answers say of each. Pure.
+
+Round one pairs the suspects among themselves, round two pairs the members of pairs that failed with others. A failed probe says that one
+of two nodes, or the path between them, is bad: a node is called bad only when it failed with a partner that is proven good, or with two
+trusted ones that have nothing to do with the matter; and never once one of its own probes was good. What was not answered says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+MOST_TRIES = 4
+"""Probes of one suspect, unanswered ones among them; after that nothing more is to be learned from it now."""
+_MOST_UNANSWERED = 2
+"""Of the same pair."""
+
+
+class Outcome(StrEnum):
+    """Of one probe."""
+
+    RUNNING = "running"
+    GOOD = "good"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+    """Not carried out, not answered, or a job came in between."""
+
+
+class Standing(StrEnum):
+    """Of one suspect."""
+
+    CLEARED = "cleared"
+    BAD = "bad"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Two nodes and what came of it."""
+
+    listener: str
+    connector: str
+    outcome: Outcome
+
+    @property
+    def nodes(self) -> tuple[str, str]:
+        return (self.listener, self.connector)
+
+    def partner(self, node: str) -> str:
+        return self.connector if node == self.listener else self.listener
+
+
+def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[Probe]) -> dict[str, Standing]:
+    """What the probes say of each suspect. ``trusted``: nodes in service with nothing against them."""
+    proven = {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
+    return {node: _judge(node, frozenset(trusted) - frozenset(suspects), proven, probes) for node in suspects}
+
+
+def _judge(node: str, trusted: frozenset[str], proven: set[str], probes: Sequence[Probe]) -> Standing:
+    if node in proven:
+        return Standing.CLEARED
+    failed_with = _partners(node, probes, Outcome.BAD)
+    if failed_with & proven or len(failed_with & trusted) >= 2:
+        return Standing.BAD
+    return Standing.UNDECIDED
+
+
+def _partners(node: str, probes: Sequence[Probe], *outcomes: Outcome) -> set[str]:
+    return {p.partner(node) for p in probes if node in p.nodes and p.outcome in outcomes}
+
+
+def next_pairs(
+    suspects: Collection[str],
+    trusted: Sequence[str],
+    probes: Sequence[Probe],
+    *,
+    free: Collection[str],
+    most: int,
+    connect_only: Collection[str] = (),
+) -> list[tuple[str, str]]:
+    """Pairs (listener, connector) to be probed now.
+
+    ``trusted``: partners from outside, the best first; ``free``: nodes that can be probed at this moment; ``most``: so many pairs may be
+    under way; ``connect_only``: machines whose address is not known (they cannot listen)."""
+    plan = _Plan(suspects, trusted, probes)
+    room = most - sum(probe.outcome is Outcome.RUNNING for probe in probes)
+    left = {node for node in free if node not in plan.running}
+    pairs: list[tuple[str, str]] = []
+    for node in plan.order():
+        if len(pairs) >= room:
+            break
+        if node not in left:
+            continue
+        partner = plan.partner(node, left - {node}, frozenset(connect_only))
+        if partner is not None:
+            left -= {node, partner}
+            pairs.append((partner, node) if node in connect_only else (node, partner))
+    return pairs
+
+
+def exhausted(suspects: Collection[str], trusted: Sequence[str], probes: Sequence[Probe]) -> bool:
+    """Nothing is under way and no probe would tell more, even if every node were free."""
+    if any(probe.outcome is Outcome.RUNNING for probe in probes):
+        return False
+    return not next_pairs(suspects, trusted, probes, free={*suspects, *trusted}, most=1)
+
+
+class _Plan:
+    """What is known so far, and who is to be asked next."""
+
+    def __init__(self, suspects: Collection[str], trusted: Sequence[str], probes: Sequence[Probe]) -> None:
+        self._standing = judge(suspects, trusted, probes)
+        self._trusted: Mapping[str, int] = {n: rank for rank, n in enumerate(trusted) if n not in self._standing}
+        self._proven = {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
+        self._failed = {node for probe in probes if probe.outcome is Outcome.BAD for node in probe.nodes}
+        self._probes = probes
+        self.running = {node for probe in probes if probe.outcome is Outcome.RUNNING for node in probe.nodes}
+
+    def order(self) -> list[str]:
+        """Suspects that are undecided; those that have failed come first: of them most can be learned."""
+        open_ = [n for n, s in self._standing.items() if s is Standing.UNDECIDED and self._tries(n) < MOST_TRIES]
+        return sorted(open_, key=lambda n: (n not in self._failed, n))
+
+    def _tries(self, node: str) -> int:
+        return sum(node in probe.nodes for probe in self._probes)
+
+    def partner(self, node: str, left: set[str], connect_only: frozenset[str]) -> str | None:
+        """The partner of whom most is to be learned; None: there is none now."""
+        known = _partners(node, self._probes, Outcome.GOOD, Outcome.BAD)
+        unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is Outcome.UNKNOWN]
+        candidates = [
+            (rank, unanswered.count(other), self._trusted.get(other, -1), other)
+            for other in left
+            if other not in known
+            and unanswered.count(other) < _MOST_UNANSWERED
+            and not {node, other} <= connect_only
+            and (rank := self._rank(node, other)) is not None
+        ]
+        return min(candidates)[3] if candidates else None
+
+    def _rank(self, node: str, other: str) -> int | None:
+        """Lower is better; None: not now, or never."""
+        cleared = self._standing.get(other) is Standing.CLEARED
+        bad = self._standing.get(other) is Standing.BAD
+        if bad or (other not in self._standing and other not in self._trusted):
+            return None
+        if other in self._standing and not cleared and self._tries(other) >= MOST_TRIES:
+            return None
+        proven = other in self._proven
+        fellow = other in self._standing and not cleared
+        if fellow and (node in self._failed or other in self._failed):
+            return None if self.running else 3  # the last resort: two that are suspect, once nobody else is left to wait for
+        if node in self._failed:
+            return 0 if proven else 1
+        return 0 if fellow else 1

@@ -1,0 +1,139 @@
+"""Where the rung that an incident is on stands, read from its intents and agents. Pure.
+
+Every rung is one step with the attempt in its name; it is done when a machine is heard that was not there before: another instance,
+another boot, or for a GPU's reset the agent's own word."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, replacement
+from holdfast.controller.ladder import Rung
+from holdfast.model.action import Intent, Reboot, Replace, StopStart
+from holdfast.model.book import World
+from holdfast.model.incident import Incident
+from holdfast.model.report import AgentView
+
+_KIND = {
+    Rung.RESET_GPU: "SendOrder/reset_gpu",
+    Rung.REBOOT: "Reboot",
+    Rung.STOP_START: "StopStart",
+    Rung.WATCH: "Watch",
+}
+
+
+def rung_of(incident: Incident) -> Rung:
+    """The rung that a repair is on; incidents of before there were rungs are on the replacement."""
+    return Rung(incident.rung) if incident.rung else Rung.REPLACE
+
+
+def in_place_step(incident: Incident) -> str:
+    return f"Replace/{incident.node}.{incident.repair_attempt}"
+
+
+def in_place(world: World, incident: Incident) -> bool:
+    """Whether this attempt replaces in place; one that was begun goes on as it was begun, whatever the provider can by now."""
+    if world.book.attempts(incident.id, replacement.launch_step(incident)):
+        return False
+    return bool(world.book.attempts(incident.id, in_place_step(incident))) or not world.can.launch_first
+
+
+def step(world: World, incident: Incident) -> str:
+    """Name of the one step that does what the rung does."""
+    rung = rung_of(incident)
+    if rung is Rung.REPLACE:
+        return in_place_step(incident) if in_place(world, incident) else replacement.launch_step(incident)
+    return f"{_KIND[rung]}/{incident.node}.{incident.repair_attempt}"
+
+
+def attempts(world: World, incident: Incident) -> tuple[Intent, ...]:
+    return world.book.attempts(incident.id, step(world, incident))
+
+
+def machine_of(incident: Incident) -> str:
+    """The machine that has the node's name now, as far as the incident knows."""
+    return incident.machine or incident.instance_id
+
+
+def machine_up(world: World, incident: Incident) -> AgentView | None:
+    """The agent of the machine that this rung brought; None: it is not heard yet.
+
+    An order whose answer was lost may have been carried out all the same: what counts is what is heard."""
+    rung = rung_of(incident)
+    if rung is Rung.WATCH:
+        return _other_than(world, incident, incident.instance_id, incident.boot_id)
+    tries = attempts(world, incident)
+    if not tries:
+        return None
+    if rung is Rung.RESET_GPU:
+        reset = facts.done(tries) is not None
+        return facts.agent_of(world, incident.node, machine_of(incident) or None) if reset else None
+    action = tries[0].action
+    if isinstance(action, Reboot | StopStart | Replace):
+        same_id = not isinstance(action, Replace)
+        return _other_than(world, incident, action.instance_id, action.boot_id, same_id=same_id)
+    new = replacement.new_instance(world, incident)
+    return facts.agent_of(world, incident.node, new) if new is not None else None
+
+
+def _other_than(
+    world: World, incident: Incident, instance_id: str, boot_id: str, *, same_id: bool = False
+) -> AgentView | None:
+    """The node's agent in another boot than that one (``same_id``: of that machine)."""
+    agent = facts.agent_of(world, incident.node, instance_id if same_id and instance_id else None)
+    return agent if agent is not None and (agent.instance_id, agent.boot_id) != (instance_id, boot_id) else None
+
+
+def begun_at(world: World, incident: Incident) -> datetime | None:
+    """When the step was done (or first tried): the rung's patience begins. None: it has not begun."""
+    if rung_of(incident) is Rung.WATCH:
+        return incident.state_since
+    tries = attempts(world, incident)
+    done = facts.done(tries)
+    if done is not None:
+        return done.finished_at or done.planned_at
+    return None
+
+
+def patience_s(world: World, incident: Incident) -> float:
+    """From the step to the first word of the machine, in seconds."""
+    repair = world.policy.repair
+    return {
+        Rung.RESET_GPU: repair.reset_timeout_s,
+        Rung.REBOOT: repair.reboot_timeout_s,
+        Rung.STOP_START: repair.stop_start_timeout_s,
+        Rung.WATCH: repair.watch_timeout_s,
+    }.get(rung_of(incident), repair.launch_timeout_s)
+
+
+def failure(world: World, incident: Incident) -> str | None:
+    """Why the rung itself has failed before a machine was heard; None: it has not, or not yet."""
+    provider = world.book.provider
+    if rung_of(incident) is Rung.WATCH and provider is not None and not provider.repairs_itself:
+        return "the provider repairs no more by itself"
+    final = facts.failed_for_good(attempts(world, incident))
+    if final is not None:
+        return f"{_WORDS[rung_of(incident)]} failed: {final.outcome}"
+    since, limit_s = begun_at(world, incident), patience_s(world, incident)
+    if since is not None and world.now - since > timedelta(seconds=limit_s) and machine_up(world, incident) is None:
+        return f"{_WORDS[rung_of(incident)]}: no machine was heard within {limit_s:.0f} s"
+    return None
+
+
+_WORDS = {
+    Rung.RESET_GPU: "reset",
+    Rung.REBOOT: "reboot",
+    Rung.STOP_START: "stop and start",
+    Rung.REPLACE: "launch",
+    Rung.WATCH: "the provider's own repair",
+}
+
+
+def slurmd_is_new(world: World, incident: Incident) -> bool:
+    """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
+    node = world.view.nodes[incident.node] if world.view is not None else None
+    if node is None or not node.responding or node.flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}:
+        return False
+    tries = attempts(world, incident) if incident.rung else ()
+    before = getattr(tries[0].action, "slurmd_started_at", None) if tries else None
+    return before is None or node.slurmd_start_time not in (None, before)
