@@ -32,6 +32,7 @@ class SimAgents:
         self.registry = AgentRegistry()
         self.waiting: list[Report] = []
         """Reports that the controller did not take yet: an agent keeps them and sends them again."""
+        self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
         self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
         """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
 
@@ -135,7 +136,7 @@ class SimAgents:
         return OrderOutcome(order.key, True, "done", now)
 
     def _probe(self, machine: Machine, key: str, address: str) -> OrderOutcome:
-        target = self._serving(f"n{address.rsplit('.', 1)[1]}")
+        target = self._serving(self.node_at(address))
         now = self._clock.now()
         if not target.powered or machine.node in target.unreachable_by:
             return OrderOutcome(key, False, "timed out", now, {"errno": errno.ETIMEDOUT})
