@@ -149,7 +149,9 @@ class _Plan:
         proven = other in self._proven
         fellow = other in self._standing and not cleared
         if fellow and (node in self._failed or other in self._failed):
-            return None if self.running else 3  # the last resort: two that are suspect, once nobody else is left to wait for
+            return (
+                None if self.running else 3
+            )  # the last resort: two that are suspect, once nobody else is left to wait for
         if node in self._failed:
             return 0 if proven else 1
         return 0 if fellow else 1
