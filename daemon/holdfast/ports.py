@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from holdfast.model.action import Intent, IntentState
+from holdfast.model.background import Topology
 from holdfast.model.book import Book, Change, NodeMark, NodeRecord
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.event import Event, EventKind
@@ -56,6 +57,10 @@ class Scheduler(Protocol):
 
     def config(self) -> dict[str, str]:
         """slurmctld's running configuration, key → value as ``scontrol show config`` prints them."""
+        ...
+
+    def topology(self) -> Topology:
+        """The tree of switches (or blocks) above each node, as slurmctld has it; empty where none is configured."""
         ...
 
     def drain(self, node: str, reason: str) -> None:

@@ -21,12 +21,21 @@ from holdfast.config.sections import (
     NotifySection,
     RunSection,
     ServerSection,
-    SparesSection,
     StoreSection,
 )
+from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
-from holdfast.model.policy import BrakePolicy, DeathPolicy, JobPolicy, Mode, Policy, RepairPolicy
+from holdfast.model.policy import (
+    BrakePolicy,
+    DeathPolicy,
+    HistoryPolicy,
+    JobPolicy,
+    Mode,
+    Policy,
+    RepairPolicy,
+    SparePolicy,
+)
 from holdfast.providers.registry import KINDS, PROVIDERS
 
 T = TypeVar("T")
@@ -47,13 +56,14 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "server": (ServerSection, frozenset()),
     "store": (StoreSection, frozenset()),
     "mode": (ModeSection, frozenset()),
-    "control": (Policy, frozenset({"mode", "spare_reservation", "brake", "death", "job", "repair"})),
+    "control": (Policy, frozenset({"mode", "brake", "death", "job", "repair", "spares", "history"})),
     "brakes": (BrakePolicy, frozenset()),
     "death": (DeathPolicy, frozenset()),
     "jobs": (JobPolicy, frozenset()),
     "repair": (RepairPolicy, frozenset({"provider"})),
     "provider": (ProviderSection, frozenset()),
-    "spares": (SparesSection, frozenset()),
+    "spares": (SparePolicy, frozenset()),
+    "history": (HistoryPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
@@ -113,9 +123,10 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
     policy = replace(
         section("control", Policy),
         mode=Mode(mode),
-        spare_reservation=section("spares", SparesSection).reservation,
         brake=section("brakes", BrakePolicy),
         death=section("death", DeathPolicy),
+        spares=section("spares", SparePolicy),
+        history=section("history", HistoryPolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )
@@ -238,8 +249,7 @@ def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
     _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
-    if not settings.policy.spare_reservation:
-        raise ConfigError(f"{where}: spares.reservation is empty")
+    check_spares(settings.policy.spares, f"{where}: spares")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)
     except ConfigError as error:

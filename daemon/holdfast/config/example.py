@@ -31,6 +31,7 @@ _ABOUT = {
     "repair": "The ladder of repair.",
     "provider": "What can reboot or replace a machine.",
     "spares": "Validated nodes kept ready.",
+    "history": "When a node that failed again and again counts as a lemon.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "log": "The log on standard error.",
@@ -113,7 +114,8 @@ def toml(value: Any) -> str:
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return "{ " + ", ".join(f"{k} = {toml(v)}" for k, v in pairs) + " }"
     if isinstance(value, tuple | frozenset):
-        return "[" + ", ".join(toml(each) for each in sorted(value, key=str)) + "]"
+        ordered = sorted(value, key=str) if isinstance(value, frozenset) else value
+        return "[" + ", ".join(toml(each) for each in ordered) + "]"
     if isinstance(value, str | Path | StrEnum):
         escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'

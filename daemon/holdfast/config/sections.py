@@ -43,11 +43,6 @@ class ModeSection:
 
 
 @dataclass(frozen=True, slots=True)
-class SparesSection:
-    reservation: str = option("holdfast-spares", "Slurm reservation that keeps the spares; Holdfast owns it.")
-
-
-@dataclass(frozen=True, slots=True)
 class NotifySection:
     urls: tuple[str, ...] = option((), "Apprise URLs (needs the package apprise); the log is always told.")
 

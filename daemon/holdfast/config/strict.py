@@ -77,7 +77,8 @@ def _nearest(key: str, valid: Mapping[str, object]) -> str:
 def _value(value: Any, hint: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return _value(value, next(each for each in arguments if each is not type(None)), where)
+        kinds = [each for each in arguments if each is not type(None)]
+        return _value(value, next((each for each in kinds if type(value) is each), kinds[0]), where)
     if origin is tuple:
         _expect(value, list, "a list", where)
         return tuple(_value(each, arguments[0], f"{where}[{index}]") for index, each in enumerate(value))

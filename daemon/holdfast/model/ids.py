@@ -9,6 +9,9 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32: no i, l, 
 _TIME_DIGITS = 9
 _RANDOM_DIGITS = 3
 
+UPKEEP = "upkeep"
+"""Stands where an incident's id would, in the intents that belong to none: checks of spares, the filling of the pool. No incident has
+it (theirs have twelve characters)."""
 REASON_PREFIX = "holdfast["
 """Every Slurm reason of ours begins with this; one that does not is a human's or another tool's."""
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from holdfast.model.background import Topology
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import parse, records
@@ -87,6 +88,13 @@ class SlurmCommands:
 
     def config(self) -> dict[str, str]:
         return parse.config(self._scontrol("show", "config"))
+
+    def topology(self) -> Topology:
+        try:
+            return parse.topology(self._scontrol("show", "topology"))
+        except Rejected:  # some releases refuse the question where none is configured
+            _LOG.debug("event=no_topology", exc_info=True)
+            return Topology()
 
     def drain(self, node: str, reason: str) -> None:
         self._scontrol("update", f"NodeName={node}", "State=DRAIN", f"Reason={records.printable(reason)}")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
+from holdfast.model.background import Topology
 from holdfast.model.cluster import Job, JobKey, Node, Reservation
 from holdfast.model.errors import Rejected
 from holdfast.slurm.records import OwnTexts, fields, free_text, printable
@@ -145,6 +146,7 @@ def node(record: str) -> Node:
         port=_number(found.get("Port"), 6818),
         partitions=tuple(part for part in found.get("Partitions", "").split(",") if part),
         gres=found.get("Gres", ""),
+        features=frozenset(f for f in _words(found.get("ActiveFeatures", "")) if f != "(null)"),
         gpu_count=sum(int(count) for count in _GRES_COUNT.findall(re.sub(r"\([^)]*\)", "", found.get("Gres", "")))),
         boot_time=time_or_none(found.get("BootTime", "")),
         slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
@@ -174,6 +176,20 @@ def reservation(record: str) -> Reservation:
         start_time=time_or_none(found.get("StartTime", "")),
         end_time=time_or_none(found.get("EndTime", "")),
     )
+
+
+def topology(text: str) -> Topology:
+    """``scontrol show topology``: a tree's switches (``SwitchName=… Level=… Nodes=…``) or blocks (``BlockName=… Nodes=…``).
+
+    A line of another shape says nothing; a node is under each switch that names it, the lowest level first."""
+    above: dict[str, list[tuple[int, str]]] = {}
+    for line in text.splitlines():
+        found = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name = found.get("SwitchName") or found.get("BlockName")
+        if name:
+            for node in hosts(found.get("Nodes", "")):
+                above.setdefault(node, []).append((_number(found.get("Level")), name))
+    return Topology({node: tuple(name for _, name in sorted(switches)) for node, switches in above.items()})
 
 
 def config(text: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ NODE_ATTRIBUTES = (
     "slurmd_port",
     "partitions",
     "configured_gres",
+    "active_features",
     "boot_time",
     "slurmd_start_time",
 )
@@ -86,6 +87,7 @@ def node(found: Attributes) -> Node:
         port=_number(found["slurmd_port"], 6818),
         partitions=tuple(found["partitions"] or ()),
         gres=",".join(f"{name}:{count}" for name, count in gres.items()),
+        features=frozenset(found["active_features"] or ()),
         gpu_count=sum(_number(count) for name, count in gres.items() if _is_gpu(name)),
         boot_time=_time(found["boot_time"]),
         slurmd_start_time=_time(found["slurmd_start_time"]),

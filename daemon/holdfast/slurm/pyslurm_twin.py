@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast.model.background import Topology
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import pyslurm_records
@@ -104,6 +105,9 @@ class SlurmPyslurm:
 
     def config(self) -> dict[str, str]:
         return self._commands.config()
+
+    def topology(self) -> Topology:
+        return self._commands.topology()
 
     def drain(self, node: str, reason: str) -> None:
         self._ask("update_node", name=node, state="DRAIN", reason=printable(reason))
