@@ -26,6 +26,7 @@ from holdfast.config.sections import (
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
+from holdfast.model.planned import PlannedPolicy
 from holdfast.model.policy import (
     BrakePolicy,
     DeathPolicy,
@@ -56,7 +57,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "server": (ServerSection, frozenset()),
     "store": (StoreSection, frozenset()),
     "mode": (ModeSection, frozenset()),
-    "control": (Policy, frozenset({"mode", "brake", "death", "job", "repair", "spares", "history"})),
+    "control": (Policy, frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned"})),
     "brakes": (BrakePolicy, frozenset()),
     "death": (DeathPolicy, frozenset()),
     "jobs": (JobPolicy, frozenset()),
@@ -64,6 +65,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "provider": (ProviderSection, frozenset()),
     "spares": (SparePolicy, frozenset()),
     "history": (HistoryPolicy, frozenset()),
+    "planned": (PlannedPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
@@ -127,6 +129,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         death=section("death", DeathPolicy),
         spares=section("spares", SparePolicy),
         history=section("history", HistoryPolicy),
+        planned=section("planned", PlannedPolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )

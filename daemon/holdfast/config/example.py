@@ -32,6 +32,7 @@ _ABOUT = {
     "provider": "What can reboot or replace a machine.",
     "spares": "Validated nodes kept ready.",
     "history": "When a node that failed again and again counts as a lemon.",
+    "planned": "Stops that the provider announces: spot interruption, maintenance, the end of a capacity block.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "log": "The log on standard error.",

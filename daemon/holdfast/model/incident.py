@@ -94,6 +94,8 @@ class Incident:
     """Machine that has taken the node's name over in the course of this incident, in place; empty: ``instance_id`` still has it."""
     goes_at: datetime | None = None
     """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
+    notice: str = ""
+    """What of the provider's own word it stands for (:func:`holdfast.controller.planned.key_of`); empty: for an agent's evidence."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None

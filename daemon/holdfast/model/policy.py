@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.model.planned import PlannedPolicy
+
 
 class Mode(StrEnum):
     OBSERVE = "observe"
@@ -180,6 +182,7 @@ class Policy:
     repair: RepairPolicy = field(default_factory=RepairPolicy)
     spares: SparePolicy = field(default_factory=SparePolicy)
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
+    planned: PlannedPolicy = field(default_factory=PlannedPolicy)
 
     @property
     def spare_reservation(self) -> str:
