@@ -80,6 +80,8 @@ def test_client_token_is_remembered(aws: EmulatorControl, cluster: str) -> None:
     with pytest.raises(ClientError, match="IdempotentParameterMismatch"):
         run_one(aws.endpoint, cluster, InstanceType="p4d.24xlarge")
     open_ec2(aws.endpoint).terminate_instances(InstanceIds=[first["Instances"][0]["InstanceId"]])
+    assert run_one(aws.endpoint, cluster)["Instances"][0]["State"]["Name"] == "terminated"
+    aws.ended_launch(is_error=True)
     with pytest.raises(ClientError, match="IdempotentInstanceTerminated"):
         run_one(aws.endpoint, cluster)
 

@@ -23,7 +23,7 @@ class Call:
     injected: bool = False
     """The answer came from an armed fault."""
     effects: list[str] = field(default_factory=list)
-    """Ids of the instances that it launched, terminated or rebooted."""
+    """Ids of the instances that it launched, ended, rebooted, stopped or started."""
     replayed: bool = False
     """Taken from the journal at start."""
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode, urlsplit
@@ -45,7 +46,7 @@ class EmulatorControl:
         return cast("list[dict[str, Any]]", self._ask("GET", f"calls?{query}"))
 
     def effects(self, action: str, since: int = 0) -> list[str]:
-        """Ids of the instances that calls of this action really launched, terminated or rebooted, in order."""
+        """Ids of the instances that calls of this action really launched, ended, rebooted, stopped or started, in order."""
         return [i for call in self.calls(action, since) for i in call["effects"]]
 
     def last_call(self) -> int:
@@ -77,9 +78,56 @@ class EmulatorControl:
         """Instances launched from now on are InvalidInstanceID.NotFound for so many describes."""
         self._ask("POST", "hide", {"describes": describes})
 
-    def impair(self, instance_id: str, which: str = "system") -> None:
-        """Fail the instance's ``system`` or ``instance`` status check from now on."""
-        self._ask("POST", "impair", {"instance_id": instance_id, "which": which})
+    def impair(self, instance_id: str, which: str = "system", since: datetime | None = None) -> None:
+        """Fail the instance's ``system``, ``instance`` or ``ebs`` status check from now on; ``since`` is what it says."""
+        when = since.isoformat() if since else ""
+        self._ask("POST", "impair", {"instance_id": instance_id, "which": which, "since": when})
+
+    def plan_event(
+        self, instance_id: str, code: str, not_before: datetime, description: str = "", event_id: str = ""
+    ) -> str:
+        """Plan a scheduled event, or describe the one of this id anew (``[Completed] …``); its id."""
+        data = {"instance_id": instance_id, "code": code, "description": description, "event_id": event_id}
+        return str(self._ask("POST", "event", {**data, "not_before": not_before.isoformat()})["event_id"])
+
+    def hang_stopping(self, instance_id: str) -> None:
+        """The instance stays ``stopping`` once it is stopped, until that is forced."""
+        self._ask("POST", "stuck", {"instance_id": instance_id})
+
+    def forget(self, instance_id: str) -> None:
+        """EC2 does not know the instance any more, as an hour after its end."""
+        self._ask("POST", "forget", {"instance_id": instance_id})
+
+    def moves(self) -> dict[str, int]:
+        """Instance id → how often a stop and start has put it on another host."""
+        return cast("dict[str, int]", self._ask("GET", "moves"))
+
+    def reserve(
+        self,
+        reservation: str,
+        instance_type: str,
+        total: int,
+        *,
+        kind: str = "default",
+        ends_at: datetime | None = None,
+        state: str = "active",
+    ) -> None:
+        """Make or change a capacity reservation (``default``) or Capacity Block (``capacity-block``)."""
+        end = ends_at.isoformat() if ends_at else ""
+        data = {"id": reservation, "instance_type": instance_type, "total": total, "kind": kind, "state": state}
+        self._ask("POST", "reservation", {**data, "ends_at": end})
+
+    def group_capacity(self, group: str, *, available: bool) -> None:
+        """Whether an Auto Scaling group gets the machines that it asks for."""
+        self._ask("POST", "group_capacity", {"group": group, "available": available})
+
+    def ended_launch(self, *, is_error: bool) -> None:
+        """Whether a ClientToken whose instances are gone gets IdempotentInstanceTerminated, or the instances as they are."""
+        self._ask("POST", "ended_launch", {"is_error": is_error})
+
+    def clock(self, at: float | None) -> None:
+        """Let the emulator's clock stand at this Unix time until told otherwise; None: it runs again."""
+        self._ask("POST", "clock", {"at": at})
 
     def delays(self, **seconds: float) -> None:
         """Set some of ``world.Delays``; instances already in a passing state keep their times."""

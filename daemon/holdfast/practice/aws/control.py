@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from holdfast.practice.aws.faults import Weather, fault_from_json
 from holdfast.practice.aws.hyperpod_control import HYPERPOD_VERBS
+from holdfast.practice.aws.machine_control import MACHINE_VERBS
 
 if TYPE_CHECKING:
     from holdfast.practice.aws.emulator import Emulator
@@ -67,6 +67,10 @@ def _clear(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     emulator.world.impaired.clear()
     emulator.world.hidden.clear()
     emulator.world.hide_describes = 0
+    emulator.world.events.clear()
+    emulator.world.stuck.clear()
+    emulator.world.groups_without_capacity.clear()
+    emulator.world.ended_launch_is_error = False
     emulator.hyperpod.clear()
     return {}
 
@@ -76,18 +80,15 @@ def _hide(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     return {}
 
 
-def _impair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
-    which = data.get("which", "system")
-    if which not in ("system", "instance"):
-        raise ValueError(f"which is {which!r}, not system or instance")
-    since = datetime.fromisoformat(data["since"]) if "since" in data else datetime.now(UTC)
-    emulator.world.impaired.setdefault(data["instance_id"], {})[which] = since
-    return {}
-
-
 def _delays(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     emulator.world.delays = replace(emulator.world.delays, **{k: float(v) for k, v in data.items()})
     return asdict(emulator.world.delays)
+
+
+def _clock(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    at = data["at"]
+    emulator.world.stands_at = None if at is None else float(at)
+    return {"at": emulator.world.now()}
 
 
 _VERBS = {
@@ -98,7 +99,8 @@ _VERBS = {
     "POST weather": _weather,
     "POST clear": _clear,
     "POST hide": _hide,
-    "POST impair": _impair,
     "POST delays": _delays,
+    "POST clock": _clock,
+    **MACHINE_VERBS,
     **HYPERPOD_VERBS,
 }

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
 from moto.moto_api._internal import mock_random
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
-from holdfast.practice.aws import REGION
+from holdfast.practice.aws import REGION, moto_groups
 from holdfast.practice.aws.calls import Call, CallLog
 from holdfast.practice.aws.control import CONTROL_PREFIX, control
 from holdfast.practice.aws.faults import Fault, FaultBook
@@ -28,6 +28,8 @@ from holdfast.practice.aws.world import World
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 READ_ONLY = ("Describe", "Get", "List")
 NOT_A_PARAMETER = ("Action", "Version", "ClientToken")
+GROUPS_TURN = "PracticeGroupsTurn"
+"""In the call log: what Auto Scaling groups did by themselves; its effects are the ids that they launched and terminated."""
 FIRST_SEED = 20_261
 """Seed for what moto makes at start (default network); any constant does."""
 
@@ -40,7 +42,7 @@ class Emulator:
         self.faults = FaultBook()
         self.calls = CallLog()
         self.lock = threading.Lock()
-        self.hyperpod = Hyperpod(state, self.lock, self.faults, self.calls)
+        self.hyperpod = Hyperpod(state, self.lock, self.faults, self.calls, self.world.now)
         self._journal = Journal(state)
         install(self.world)
         mock_random.seed(FIRST_SEED)
@@ -62,6 +64,7 @@ class Emulator:
         given = dict(parse_qsl(body, keep_blank_values=True))
         action = given.get("Action", "")
         with self.lock:
+            self._let_groups_turn()
             call = self.calls.begin(action, given, self.world.now(), replayed=False)
             fault = self.faults.take(action, given)
         if fault is not None and not fault.after:
@@ -82,7 +85,7 @@ class Emulator:
     ) -> tuple[str, list[tuple[str, str]], bytes]:
         """Journal a mutating call, seed moto's ids, run it, note its effects."""
         if not call.action.startswith(READ_ONLY):
-            entry = Entry(self.world.now(), secrets.randbits(48), _region(environ), body)
+            entry = Entry(self.world.now(), secrets.randbits(48), _region(environ), body, _service(environ))
             self._journal.write(entry)
             mock_random.seed(entry.seed)
         else:
@@ -95,6 +98,23 @@ class Emulator:
         if call.action.startswith("DescribeInstance"):
             self.world.one_describe_passed()
         return status, headers, payload
+
+    def _let_groups_turn(self) -> None:
+        """Let Auto Scaling groups do what is due: a call of their own, in log and journal."""
+        if not moto_groups.due(self.world):
+            return
+        body = urlencode({"Action": GROUPS_TURN, "Launch": ",".join(moto_groups.launching(self.world))})
+        entry = Entry(self.world.now(), secrets.randbits(48), REGION, body, "autoscaling")
+        self._journal.write(entry)
+        self._turn(entry, replayed=False)
+
+    def _turn(self, entry: Entry, *, replayed: bool) -> None:
+        call = self.calls.begin(GROUPS_TURN, {}, entry.at, replayed=replayed)
+        mock_random.seed(entry.seed)
+        self.world.parameters, self.world.effects = {}, []
+        launch = dict(parse_qsl(entry.body)).get("Launch", "")
+        moto_groups.turn(self.world, launch.split(","))
+        call.status, call.effects = 200, list(self.world.effects)
 
     def _forward(
         self, environ: dict[str, Any], body: str, given: Mapping[str, str]
@@ -119,6 +139,9 @@ class Emulator:
         for entry in self._journal.entries():
             self.world.replayed_at = entry.at
             given = dict(parse_qsl(entry.body, keep_blank_values=True))
+            if given.get("Action") == GROUPS_TURN:
+                self._turn(entry, replayed=True)
+                continue
             call = self.calls.begin(given.get("Action", ""), given, entry.at, replayed=True)
             mock_random.seed(entry.seed)
             status, _, payload = self._forward(_environ(entry), entry.body, given)
@@ -155,14 +178,22 @@ def _answer(start_response: StartResponse, status: int, payload: bytes, kind: st
 
 
 def _region(environ: Mapping[str, Any]) -> str:
-    """Region from the signature's credential scope: key/date/region/service/aws4_request."""
-    found = re.search(r"Credential=[^/]*/[^/]*/([^/]*)/", environ.get("HTTP_AUTHORIZATION", ""))
-    return found[1] if found else REGION
+    return _scope(environ)[0]
+
+
+def _service(environ: Mapping[str, Any]) -> str:
+    return _scope(environ)[1]
+
+
+def _scope(environ: Mapping[str, Any]) -> tuple[str, str]:
+    """Region and service from the signature's credential scope: key/date/region/service/aws4_request."""
+    found = re.search(r"Credential=[^/]*/[^/]*/([^/]*)/([^/]*)/", environ.get("HTTP_AUTHORIZATION", ""))
+    return (found[1], found[2]) if found else (REGION, "ec2")
 
 
 def _environ(entry: Entry) -> dict[str, Any]:
     """As much of a WSGI environment as moto needs to take a journalled call."""
-    scope = f"practice/20260101/{entry.region}/ec2/aws4_request"
+    scope = f"practice/20260101/{entry.region}/{entry.service}/aws4_request"
     return {
         "REQUEST_METHOD": "POST",
         "SCRIPT_NAME": "",

@@ -23,6 +23,7 @@ class Entry:
     seed: int
     region: str
     body: str
+    service: str = "ec2"
 
 
 class Journal:

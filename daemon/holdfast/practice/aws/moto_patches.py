@@ -2,49 +2,44 @@
 
 - an instance takes time from pending to running and from shutting-down to terminated;
 - RunInstances remembers ClientTokens (same parameters: same reservation; others: IdempotentParameterMismatch;
-  every instance gone: IdempotentInstanceTerminated);
-- status checks: initializing, ok, impaired with ImpairedSince; ReportInstanceStatus;
+  every instance gone: that instance as it is, or IdempotentInstanceTerminated);
 - a new instance may be invisible for some describes, and a describe may show states and tags of a while ago;
 - terminating twice is a success and has one effect.
+
+Status checks, events, stop and start are in ``moto_status``, reservations in ``moto_capacity``, groups in ``moto_groups``.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from moto.core.responses import ActionResult, EmptyResult
+from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.tags import TagBackend
+from moto.ec2.responses._base_response import EC2BaseResponse
 from moto.ec2.responses.instances import InstanceResponse
 
+from holdfast.practice.aws import moto_capacity, moto_groups, moto_status
+from holdfast.practice.aws.moto_parts import GONE, STATE_CODES, put
 from holdfast.practice.aws.world import Launch, TagChange, World
-
-STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
-"""EC2's InstanceState codes (API reference, InstanceState)."""
-GONE = ("shutting-down", "terminated")
 
 
 def install(world: World) -> None:
     """Patch moto's EC2 for this process. Call once, before the first request."""
     instance, backend = moto_instances.Instance, moto_instances.InstanceBackend
-    _put(moto_instances, "InstanceState", _living_state(world))
-    _put(moto_instances, "utcnow", world.utcnow)
-    _put(instance, "terminate", _terminate(world, instance.terminate))
-    _put(instance, "reboot", _reboot(world))
-    _put(instance, "get_tags", _get_tags(world))
-    _put(TagBackend, "create_tags", _tags_changed(world, TagBackend.create_tags))
-    _put(TagBackend, "delete_tags", _tags_changed(world, TagBackend.delete_tags))
-    _put(instance, "instance_status", property(_status(world, "instance")))
-    _put(instance, "system_status", property(_status(world, "system")))
-    _put(backend, "all_reservations", _all_reservations(world, backend.all_reservations))
-    _put(InstanceResponse, "run_instances", _run_instances(world, InstanceResponse.run_instances))
-    _put(InstanceResponse, "report_instance_status", _report_instance_status)
-
-
-def _put(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
+    put(moto_instances, "InstanceState", _living_state(world))
+    put(moto_instances, "utcnow", world.utcnow)
+    put(instance, "terminate", _terminate(world, instance.terminate))
+    put(instance, "reboot", _reboot(world))
+    put(instance, "get_tags", _get_tags(world))
+    put(TagBackend, "create_tags", _tags_changed(world, TagBackend.create_tags))
+    put(TagBackend, "delete_tags", _tags_changed(world, TagBackend.delete_tags))
+    put(backend, "all_reservations", _all_reservations(world, backend.all_reservations))
+    put(InstanceResponse, "run_instances", _run_instances(world, InstanceResponse.run_instances))
+    EC2BaseResponse.RESPONSE_KEY_PATH_TO_TRANSFORMER["RunInstances.Reservation.Instances.Instance.State"] = _launched
+    for other in (moto_status, moto_capacity, moto_groups):
+        other.install(world)
 
 
 def _living_state(world: World) -> type:
@@ -73,6 +68,10 @@ def _living_state(world: World) -> type:
             delay_s = world.delays.pending_s if target == "running" else world.delays.shutting_down_s
             past = [step for step in self._path if step[0] <= world.now()]
             self._path = [*past, (world.now(), via), (world.now() + delay_s, target)]
+
+        def last_at(self, at: float) -> None:
+            """Move the moment at which the newest state is reached."""
+            self._path[-1] = (at, self._path[-1][1])
 
         @property
         def code(self) -> int:
@@ -111,21 +110,6 @@ def _reboot(world: World) -> Any:
         world.effects.append(self.id)
 
     return reboot
-
-
-def _status(world: World, which: str) -> Any:
-    def status(self: Any) -> dict[str, Any]:
-        if self.state != "running":
-            return {"Status": "not-applicable"}
-        since: datetime | None = world.impaired.get(self.id, {}).get(which)
-        if since is not None:
-            detail = {"Name": "reachability", "Status": "failed", "ImpairedSince": since}
-            return {"Status": "impaired", "Details": [detail]}
-        settled = world.now() - self._state.since >= world.delays.initializing_s
-        passed = {"Name": "reachability", "Status": "passed" if settled else "initializing"}
-        return {"Status": "ok" if settled else "initializing", "Details": [passed]}
-
-    return status
 
 
 def _get_tags(world: World) -> Any:
@@ -173,8 +157,12 @@ def _run_instances(world: World, original: Any) -> Any:
         prior = world.launches.get(token)
         if prior is not None:
             return ActionResult(_same_launch(prior, world))
+        reserved = moto_capacity.take_place(world, self.ec2_backend)
         result = original(self)
         reservation = result.result
+        for instance in reservation.instances:
+            instance.lifecycle = world.parameters.get("InstanceMarketOptions.MarketType")
+            instance.capacity_reservation_id = reserved
         world.launches[token] = Launch(dict(world.parameters), reservation)
         for instance in reservation.instances:
             world.effects.append(instance.id)
@@ -185,22 +173,21 @@ def _run_instances(world: World, original: Any) -> Any:
     return run_instances
 
 
+def _launched(state: Any) -> Any:
+    """RunInstances shows what it made as pending; moto does so for what is gone, too."""
+    return state if state.name in GONE else {"Code": STATE_CODES["pending"], "Name": "pending"}
+
+
 def _same_launch(prior: Launch, world: World) -> Any:
     if prior.parameters != world.parameters:
         raise EC2ClientError(
             "IdempotentParameterMismatch",
             "The client token you have provided is associated with a resource that was created with other parameters.",
         )
-    if all(instance.state in GONE for instance in prior.reservation.instances):
+    if world.ended_launch_is_error and all(instance.state in GONE for instance in prior.reservation.instances):
         raise EC2ClientError(
             "IdempotentInstanceTerminated",
             "The request to launch an instance uses the same client token as a previous request for which the "
             "instance has been terminated.",
         )
     return prior.reservation
-
-
-def _report_instance_status(self: Any) -> Any:
-    """Feedback to AWS; changes nothing (the call log shows it)."""
-    self.ec2_backend.get_multi_instances_by_id(self._get_param("Instances", []))
-    return EmptyResult()

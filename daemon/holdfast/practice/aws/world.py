@@ -17,6 +17,10 @@ class Delays:
     initializing_s: float = 1.0
     """After it began to run, until the status checks say ``ok``."""
     shutting_down_s: float = 0.5
+    relaunch_s: float = 0.3
+    """From a group's lacking an instance to its launching one."""
+    slot_reuse_s: float = 0.0
+    """From an instance's end until its place in a capacity reservation can be taken again (minutes at AWS)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,26 @@ class Launch:
 
     parameters: Mapping[str, str]
     reservation: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledEvent:
+    event_id: str
+    code: str
+    description: str
+    not_before: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReservation:
+    """A reservation of on-demand capacity (``default``) or a Capacity Block (``capacity-block``)."""
+
+    id: str
+    instance_type: str
+    total: int
+    kind: str = "default"
+    ends_at: datetime | None = None
+    state: str = "active"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +64,27 @@ class World:
     delays: Delays = field(default_factory=Delays)
     replayed_at: float | None = None
     """Unix time of the journal entry being replayed; None: real time."""
+    stands_at: float | None = None
+    """Unix time at which a test lets the clock stand until it says otherwise; None: it runs."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the call under way, without Action, Version and ClientToken."""
     effects: list[str] = field(default_factory=list)
     """Ids of instances that the call under way really launched, terminated or rebooted."""
     launches: dict[str, Launch] = field(default_factory=dict)
+    ended_launch_is_error: bool = False
+    """A ClientToken whose instances are gone gets IdempotentInstanceTerminated instead of the instances as they are."""
     impaired: dict[str, dict[str, datetime]] = field(default_factory=dict)
-    """Instance id → ``instance`` or ``system`` → impaired since."""
+    """Instance id → ``instance``, ``system`` or ``ebs`` → impaired since."""
+    events: dict[str, list[ScheduledEvent]] = field(default_factory=dict)
+    """Instance id → its scheduled events; completed ones linger."""
+    stuck: set[str] = field(default_factory=set)
+    """Ids of instances that stay ``stopping`` until they are stopped by force."""
+    moves: dict[str, int] = field(default_factory=dict)
+    """Instance id → how often a start has put it on another host."""
+    reservations: dict[str, CapacityReservation] = field(default_factory=dict)
+    relaunch_due: dict[str, float] = field(default_factory=dict)
+    """Auto Scaling group → Unix time at which it launches what it lacks."""
+    groups_without_capacity: set[str] = field(default_factory=set)
     hide_describes: int = 0
     """For so many describes a new instance is not visible (EC2's eventual consistency)."""
     hidden: dict[str, int] = field(default_factory=dict)
@@ -69,7 +107,8 @@ class World:
 
     def now(self) -> float:
         """Unix time in seconds; while the journal is replayed, the time of the entry."""
-        return time.time() if self.replayed_at is None else self.replayed_at
+        told = self.replayed_at if self.replayed_at is not None else self.stands_at
+        return time.time() if told is None else told
 
     def utcnow(self) -> datetime:
         """``now`` in moto's form: UTC without a zone."""

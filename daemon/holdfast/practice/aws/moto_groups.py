@@ -1,0 +1,120 @@
+"""Auto Scaling groups that live, put into moto: an instance that goes, or is said to be unhealthy, is replaced after a while.
+
+moto 5.2.5 replaces at once on a termination and never on SetInstanceHealth. Here ``turn`` does what a group would have done
+by now; the emulator calls it before each API call, as a journalled call of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from moto.autoscaling.exceptions import ValidationError
+from moto.autoscaling.models import AutoScalingBackend, TerminateInstanceActivity, autoscaling_backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+
+from holdfast.practice.aws.moto_parts import GONE, put
+from holdfast.practice.aws.world import World
+
+OFF = (*GONE, "stopping", "stopped")
+"""What the group's EC2 health check takes for unhealthy."""
+
+
+def install(world: World) -> None:
+    put(AutoScalingBackend, "notify_terminate_instances", lambda self, instance_ids: None)
+    put(AutoScalingBackend, "set_instance_health", _set_instance_health)
+    put(AutoScalingBackend, "terminate_instance", _terminate_instance)
+
+
+def due(world: World) -> bool:
+    """Whether some group would do something now."""
+    return any(_unhealthy(group) or _over(group) for group in _groups()) or bool(launching(world))
+
+
+def launching(world: World) -> list[str]:
+    """Names of the groups that launch now what they lack."""
+    return [group.name for group in _groups() if _launches(world, group)]
+
+
+def turn(world: World, launch: Iterable[str]) -> None:
+    """Let go of what is to go, and launch what these groups lack. The ids launched and ended are effects of the call under way."""
+    for group in _groups():
+        for state in _unhealthy(group):
+            state.lifecycle_state, state.health_status = "Terminating", "Unhealthy"
+            state.instance.terminate()
+        over = _over(group)
+        group.instance_states = [state for state in group.instance_states if state not in over]
+        if group.name in launch:
+            _launch(world, group)
+
+
+def _groups() -> Iterator[Any]:
+    for backend in autoscaling_backends[DEFAULT_ACCOUNT_ID].values():
+        yield from backend.autoscaling_groups.values()
+
+
+def _suspended(group: Any) -> set[str]:
+    return {entry["ProcessName"] for entry in group.suspended_processes}
+
+
+def _unhealthy(group: Any) -> list[Any]:
+    """Members that are to be terminated."""
+    suspended = _suspended(group)
+    if suspended & {"ReplaceUnhealthy", "Terminate"}:
+        return []
+    checked = "HealthCheck" not in suspended
+    return [
+        state
+        for state in group.instance_states
+        if state.lifecycle_state == "InService"
+        and (state.health_status == "Unhealthy" or (checked and state.instance.state in OFF))
+    ]
+
+
+def _over(group: Any) -> list[Any]:
+    """Members whose instance has ended."""
+    return [state for state in group.instance_states if state.instance.state == "terminated"]
+
+
+def _lacking(group: Any) -> int:
+    serving = [s for s in group.instance_states if s.lifecycle_state == "InService" and s.instance.state not in OFF]
+    return max(0, (group.desired_capacity or 0) - len(serving))
+
+
+def _launches(world: World, group: Any) -> bool:
+    """Whether it lacks instances for long enough, and may launch."""
+    if not _lacking(group):
+        world.relaunch_due.pop(group.name, None)
+        return False
+    at = world.relaunch_due.setdefault(group.name, world.now() + world.delays.relaunch_s)
+    may = "Launch" not in _suspended(group) and group.name not in world.groups_without_capacity
+    return may and at <= world.now()
+
+
+def _launch(world: World, group: Any) -> None:
+    before = len(group.instance_states)
+    group.replace_autoscaling_group_instances(_lacking(group), group.get_propagated_tags())
+    world.effects.extend(state.instance_id for state in group.instance_states[before:])
+    world.relaunch_due.pop(group.name, None)
+
+
+def _member(backend: Any, instance_id: str) -> Any:
+    for group in backend.autoscaling_groups.values():
+        for state in group.instance_states:
+            if state.instance_id == instance_id:
+                return state
+    raise ValidationError(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+
+
+def _set_instance_health(self: Any, instance_id: str, health_status: str) -> None:
+    _member(self, instance_id).health_status = health_status
+
+
+def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> Any:
+    state = _member(self, instance_id)
+    group = state.auto_scaling_group
+    before = group.desired_capacity
+    state.lifecycle_state = "Terminating"
+    if should_decrement:
+        group.desired_capacity -= 1
+    state.instance.terminate()
+    return TerminateInstanceActivity(state.instance, before)
