@@ -104,6 +104,7 @@ find "$controller" -type d -empty -delete
 
 for unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do put "$agent" "$unit" "lib/systemd/system/$unit"; done
 for unit in holdfast-controller.service holdfast-actor.service; do put "$controller" "$unit" "lib/systemd/system/$unit"; done
+put "$agent" holdfast-logrotate.conf etc/logrotate.d/holdfast
 put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
 put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
 put "$agent" holdfast.conf.example usr/share/doc/holdfast-agent/examples/enrol.conf
@@ -117,6 +118,7 @@ for name in holdfast holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent
 control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
 control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target"), systemd" \
 	"Holdfast controller and actor, for the head node of a Slurm cluster"
+echo /etc/logrotate.d/holdfast >"$agent/DEBIAN/conffiles"
 scripts "$agent" holdfast-agent.service 'mkdir -p /etc/holdfast'
 scripts "$controller" 'holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'

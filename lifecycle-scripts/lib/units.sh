@@ -12,6 +12,7 @@ install_agent_units() { # true when one changed
 	for _unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do
 		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
 	done
+	if [ -d "$R/etc/logrotate.d" ]; then put holdfast-logrotate.conf /etc/logrotate.d/holdfast || true; fi
 	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi
 	return $_changed
 }

@@ -42,3 +42,17 @@ def test_systemd_understands_the_enrolment_units(name: str, tmp_path: Path) -> N
         ["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True, timeout=30, check=False
     )
     assert [line for line in done.stderr.splitlines() if "holdfast-enrol" in line] == []
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="no logrotate here; ./dev setup does not install it")
+def test_logrotate_understands_its_file() -> None:
+    done = subprocess.run(
+        ["logrotate", "--debug", SCRIPTS / "holdfast-logrotate.conf"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert "error" not in done.stderr.replace("errors", "")
+    assert "/var/log/holdfast-install.log" in done.stderr

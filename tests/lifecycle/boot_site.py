@@ -1,0 +1,112 @@
+"""A head node that is its own only compute node: Slurm, Holdfast from its packages, and the settings of the how-to pages."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lifecycle.lifecycle_support import SCRIPTS, write
+
+CACHE = SCRIPTS.parent / ".cache/debian-12-slurm"
+MIRROR = "http://deb.debian.org/debian"
+PACKAGES = "python3,systemd,dbus,iproute2,munge,slurmctld,slurmd,slurm-client"
+SERVICES = ("holdfast-controller", "holdfast-actor", "holdfast-agent")
+KMSG = "var/lib/kmsg"
+"""Stands for /dev/kmsg, which systemd-nspawn does not give."""
+MACHINE_CHECK = "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400"
+
+SLURM_CONF = """ClusterName=boot
+SlurmctldHost=head
+SlurmUser=slurm
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+ReturnToService=1
+MpiDefault=none
+NodeName=head CPUs=2 RealMemory=100
+PartitionName=gpu Nodes=head Default=YES State=UP
+"""
+ADDRESS = """[Unit]
+Description=An address besides 127.0.0.1, without which Slurm looks up no name
+DefaultDependencies=no
+Before=munge.service slurmctld.service slurmd.service
+[Service]
+Type=oneshot
+ExecStart=/usr/sbin/ip address add 10.77.0.1/32 dev lo
+[Install]
+WantedBy=sysinit.target
+"""
+AGENT = """node = "head"
+controllers = ["http://127.0.0.1:8460"]
+token_file = "/etc/holdfast/agent.token"
+state_dir = "/var/lib/holdfast-agent"
+kmsg_path = "/var/lib/kmsg"
+act_on = ["kernel.machine_check"]
+heartbeat_s = 2
+"""
+STUCK = """import signal, sys, time
+PLACES = (
+    ("holdfast.controller.observe", "Observer", "world"),
+    ("holdfast.controller.actor", "Actor", "_hand_out"),
+    ("holdfast.agent.loop", "Loop", "turn"),
+)
+def hang(*_):
+    for module, name, method in PLACES:
+        if module in sys.modules:
+            setattr(getattr(sys.modules[module], name), method, lambda *a: time.sleep(3600))
+signal.signal(signal.SIGUSR2, hang)
+"""
+"""From SIGUSR2 on, the next cycle never ends; everything else of the process lives on."""
+
+
+def _call(*command: str | Path, **environ: str) -> None:
+    done = subprocess.run(
+        command,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"} | environ,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+
+
+def fresh_debian() -> Path:
+    """Debian 12 with Slurm, as ``debootstrap`` makes it; kept in .cache."""
+    if not (CACHE / "complete").exists():
+        shutil.rmtree(CACHE, ignore_errors=True)
+        _call("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", CACHE, MIRROR)
+        (CACHE / "complete").touch()
+    return CACHE
+
+
+def head_node(folder: Path) -> Path:
+    """The root of a machine on which the packages are installed and everything is configured, but nothing enabled."""
+    root = folder / "root"
+    _call("cp", "-a", fresh_debian(), root)
+    _call("sh", SCRIPTS / "build_deb.sh", "--out", root / "root", PYTHON=sys.executable)
+    write(root / "etc/hosts", "127.0.0.1 localhost\n10.77.0.1 head\n")
+    write(root / "etc/hostname", "head\n")
+    write(root / "etc/slurm/slurm.conf", SLURM_CONF)
+    write(root / "etc/systemd/system/address.service", ADDRESS)
+    write(root / KMSG, "")
+    write(root / "usr/local/lib/drill/sitecustomize.py", STUCK)
+    for service in SERVICES:
+        drill = "[Service]\nWatchdogSec=4\nEnvironment=PYTHONPATH=/usr/local/lib/drill\n"
+        write(root / f"etc/systemd/system/{service}.service.d/drill.conf", drill)
+    inside = "mount -t proc proc /proc; dpkg -i /root/*.deb; systemctl enable address; useradd --create-home alice"
+    _call("unshare", "-nmp", "--fork", "chroot", root, "sh", "-ec", inside)
+    # No slurmdbd, so no administrators: the actor is SlurmUser.
+    write(root / "etc/systemd/system/holdfast-actor.service.d/user.conf", "[Service]\nUser=slurm\n")
+    write(root / "etc/holdfast/controller.toml", '[mode]\nmode = "act"\n')
+    write(root / "etc/holdfast/agent.toml", AGENT)
+    return root

@@ -1,0 +1,106 @@
+"""A machine that systemd has really booted: a folder with a system in it, run by systemd-nspawn, with nothing but a loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+BOOT_S = 60.0
+_RUNNING = {"running", "degraded"}
+
+
+def can_boot() -> bool:
+    """Root, and systemd-nspawn (Debian, Ubuntu: package systemd-container) that is let run here."""
+    if os.geteuid() != 0 or shutil.which("systemd-nspawn") is None:
+        return False
+    return subprocess.run(["unshare", "-nmpiu", "true"], capture_output=True, check=False).returncode == 0
+
+
+class Booted:
+    """One boot of the system in ``root``, whose name is ``head``. Use it as a context."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._console = root.parent / "console.log"
+
+    def __enter__(self) -> Booted:
+        command = ["systemd-nspawn", f"--directory={self.root}", "--machine=head", "--register=no", "--keep-unit"]
+        command += ["--private-network", "--link-journal=no", "--boot", "--console=pipe"]
+        with self._console.open("wb") as console:
+            self._nspawn = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
+            )
+        self._init = int(wait_for(self._child, BOOT_S, self.console))
+        wait_for(lambda: self.call("systemctl is-system-running || true").strip() in _RUNNING, BOOT_S, self.console)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Power loss: process 1 is killed, and with it all that it has started. Orderly ends are the tests' own."""
+        os.kill(self._init, signal.SIGKILL)
+        self._nspawn.wait(30)
+
+    def console(self) -> str:
+        """What the boot has printed."""
+        return self._console.read_text(errors="replace")[-3000:]
+
+    def _child(self) -> str:
+        """nspawn's child, once it is the machine's process 1 in namespaces of its own."""
+        of = self._nspawn.pid
+        children = Path(f"/proc/{of}/task/{of}/children").read_text().split()
+        if not children or os.readlink(f"/proc/{children[0]}/ns/pid") == os.readlink("/proc/self/ns/pid"):
+            return ""
+        named = Path(f"/proc/{children[0]}/comm").read_text().strip()
+        return children[0] if named == "systemd" else ""
+
+    def run(self, script: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """A shell script inside, as root."""
+        command = [
+            "nsenter",
+            "--target",
+            str(self._init),
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            "--root",
+            "--wd",
+        ]
+        environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+        return subprocess.run(
+            [*command, "sh", "-ec", script], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+
+    def call(self, script: str) -> str:
+        """Its output; a failure is the test's."""
+        done = self.run(script)
+        assert done.returncode == 0, f"{script}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+        return done.stdout
+
+    def show(self, unit: str, key: str) -> str:
+        """A property of a unit."""
+        return self.call(f"systemctl show --value --property={key} {unit}").strip()
+
+    def journal(self, unit: str) -> str:
+        """What a unit has logged in this boot."""
+        return self.call(f"journalctl --no-pager --output=cat --unit={unit}")
+
+    def until(self, done: Callable[[], object], within_s: float, unit: str) -> None:
+        """Wait for something; when it does not come, the unit's journal says why."""
+        wait_for(done, within_s, lambda: self.journal(unit)[-3000:])
+
+
+def wait_for(done: Callable[[], object], within_s: float, why: Callable[[], str]) -> str:
+    """Poll until it is true, and return that as text."""
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        found = done()
+        if found:
+            return str(found)
+        time.sleep(0.2)
+    raise AssertionError(f"it did not happen within {within_s:g} s\n{why()}")

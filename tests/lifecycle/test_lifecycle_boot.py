@@ -1,0 +1,155 @@
+"""The units out of the Debian packages on a machine that systemd has booted, with a real Slurm: they get ready, they can do their work
+inside their confinement, and what is stuck or dead comes back. Root and systemd-nspawn; the root is made once, by debootstrap."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lifecycle.boot_site import KMSG, MACHINE_CHECK, SERVICES, head_node
+from lifecycle.booted import Booted, can_boot
+
+pytestmark = [
+    pytest.mark.soak,  # about a minute and a half; two more for the first
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not can_boot(), reason="needs root and systemd-nspawn (package systemd-container)"),
+    pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
+]
+LATEST = """
+import json, socket, sys
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect("/run/holdfast/agent.sock")
+    s.sendall(json.dumps({"v": 1, "kind": "ask.latest", "dir": sys.argv[1], "within_ms": 4000}).encode() + b"\\n")
+    print(s.makefile().readline())
+"""
+SAVE = """
+import sys
+from holdfast_checkpoint import Checkpointer
+c = Checkpointer(sys.argv[1]); c.resume()
+with c.save(5) as folder: (folder / "x").write_bytes(b"1")
+"""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
+    with Booted(head_node(tmp_path_factory.mktemp("boot"))) as machine:
+        machine.call("runuser -u holdfast-controller -- holdfast token create operator root >/root/operator.token")
+        machine.call(
+            "umask 077; runuser -u holdfast-controller -- holdfast token create agent head >/etc/holdfast/agent.token"
+        )
+        machine.call(f"systemctl enable --now {' '.join(SERVICES)}")
+        yield machine
+
+
+def holdfast(machine: Booted, verb: str) -> str:
+    return machine.call(f"HOLDFAST_TOKEN=$(cat /root/operator.token) holdfast {verb}")
+
+
+def test_they_are_ready_once_they_work(machine: Booted) -> None:
+    """``systemctl enable --now`` has returned, so each has said READY=1."""
+    for service in SERVICES:
+        assert (machine.show(service, "ActiveState"), machine.show(service, "NRestarts")) == ("active", "0")
+    machine.until(lambda: "head" in holdfast(machine, "nodes --json"), 10, "holdfast-agent")
+    assert "level=error" not in machine.journal("holdfast-controller") + machine.journal("holdfast-actor")
+
+
+@pytest.mark.parametrize(
+    ("service", "user", "powers"),
+    [
+        ("holdfast-controller", "holdfast-controller", "0"),
+        ("holdfast-actor", "slurm", "0"),
+        ("holdfast-agent", "root", None),
+    ],
+)
+def test_rights_are_what_the_units_say(machine: Booted, service: str, user: str, powers: str | None) -> None:
+    status = machine.call(f"cat /proc/{machine.show(service, 'MainPID')}/status")
+    fields = dict(re.findall(r"^(\w+):\s*(\S+)", status, re.MULTILINE))
+    assert machine.call(f"id -u {user}").strip() == fields["Uid"]
+    assert (fields["NoNewPrivs"], fields["Seccomp"]) == ("1", "2")
+    assert powers is None or int(fields["CapEff"], 16) == int(fields["CapBnd"], 16) == 0
+
+
+def test_who_listens_cannot_read_the_providers_credentials(machine: Booted) -> None:
+    machine.call(
+        "install -m 0600 /dev/null /etc/holdfast/actor/environment && echo X=1 >/etc/holdfast/actor/environment"
+    )
+    controller = machine.show("holdfast-controller", "MainPID")
+    assert machine.run(f"nsenter -t {controller} -m ls /etc/holdfast/actor/environment").returncode != 0
+    machine.call("systemctl restart holdfast-actor")
+    assert "X=1" in machine.call(f"tr '\\0' '\\n' </proc/{machine.show('holdfast-actor', 'MainPID')}/environ")
+
+
+def test_a_job_finds_its_checkpoint_with_its_own_rights(machine: Booted) -> None:
+    """The agent is root without the right to be everybody: it becomes the asking user."""
+    machine.call("mkdir -m 0700 /home/alice/ckpt && chown alice /home/alice/ckpt")
+    machine.call(
+        f"HOLDFAST_AGENT_SOCKET=/nowhere runuser -u alice -- /opt/holdfast/bin/python -c '{SAVE}' /home/alice/ckpt"
+    )
+    found = machine.call(f"runuser -u alice -- /opt/holdfast/bin/python -c '{LATEST}' /home/alice/ckpt")
+    assert json.loads(found)["path"].startswith("/home/alice/ckpt/"), found
+    machine.call("mkdir -m 0700 /root/ckpt")
+    assert "error" in json.loads(machine.call(f"runuser -u alice -- /opt/holdfast/bin/python -c '{LATEST}' /root/ckpt"))
+
+
+def test_a_fault_goes_through_all_three(machine: Booted) -> None:
+    """Kernel log → agent → controller → actor → drained in Slurm, each in its confinement."""
+    machine.until(lambda: "idle" in machine.call("sinfo -h -o %t"), 20, "slurmctld")
+    with (machine.root / KMSG).open("a") as kmsg:
+        kmsg.write(f"2,1000,{int(time.monotonic() * 1e6)},-;{MACHINE_CHECK}\n")
+    machine.until(lambda: "holdfast[" in machine.call("sinfo -R -h -o %E"), 20, "holdfast-controller")
+    assert machine.call("sinfo -h -o %T").startswith("drain")
+    assert "kernel.machine_check" in holdfast(machine, "incidents")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_stuck_cycle_is_ended_and_started_again(machine: Booted, service: str) -> None:
+    before = machine.show(service, "MainPID")
+    machine.call(f"kill -USR2 {before}")
+    machine.until(lambda: machine.show(service, "MainPID") not in (before, "0"), 30, service)
+    machine.until(lambda: machine.show(service, "ActiveState") == "active", 20, service)
+    said = machine.journal(service)
+    assert "Fatal Python error: Aborted" in said, "its stacks are in the journal"
+    assert "in hang" in said or "in <lambda>" in said
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_killed_one_comes_back(machine: Booted, service: str) -> None:
+    before = machine.show(service, "MainPID")
+    machine.call(f"kill -KILL {before}")
+    machine.until(lambda: machine.show(service, "MainPID") not in (before, "0"), 20, service)
+    machine.until(lambda: machine.show(service, "ActiveState") == "active", 20, service)
+
+
+@pytest.mark.parametrize(
+    ("service", "file", "status"), [("holdfast-actor", "controller", 2), ("holdfast-agent", "agent", 78)]
+)
+def test_wrong_settings_are_not_tried_for_ever(machine: Booted, service: str, file: str, status: int) -> None:
+    path = f"/etc/holdfast/{file}.toml"
+    machine.call(f"cp {path} /root/kept && sed -i '1i nonsense = 1' {path}")
+    machine.run(f"systemctl restart {service}")
+    machine.until(lambda: machine.show(service, "ActiveState") == "failed", 20, service)
+    assert machine.show(service, "ExecMainStatus") == str(status)
+    machine.call(f"cp /root/kept {path} && systemctl reset-failed {service} && systemctl start {service}")
+
+
+def test_an_ordered_stop_is_quick_and_clean(machine: Booted) -> None:
+    begun_s = time.monotonic()
+    machine.call(f"systemctl stop {' '.join(SERVICES)}")
+    assert time.monotonic() - begun_s < 10
+    for service in SERVICES:
+        assert (machine.show(service, "ActiveState"), machine.show(service, "Result")) == ("inactive", "success")
+    machine.call(f"systemctl start {' '.join(SERVICES)}")
+
+
+def test_removing_the_packages_stops_them_and_keeps_the_record(machine: Booted) -> None:
+    machine.call("dpkg -r holdfast-controller holdfast-agent")
+    for service in SERVICES:
+        assert machine.show(service, "ActiveState") in ("inactive", "failed")
+    assert Path(machine.root / "var/lib/holdfast/holdfast.db").stat().st_size > 0
+    assert machine.call("cat /etc/holdfast/agent.token")
