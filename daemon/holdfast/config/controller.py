@@ -37,6 +37,7 @@ from holdfast.model.policy import (
     RepairPolicy,
     SparePolicy,
 )
+from holdfast.model.suspects import SuspectPolicy
 from holdfast.providers.registry import KINDS, PROVIDERS
 
 T = TypeVar("T")
@@ -57,7 +58,10 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "server": (ServerSection, frozenset()),
     "store": (StoreSection, frozenset()),
     "mode": (ModeSection, frozenset()),
-    "control": (Policy, frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned"})),
+    "control": (
+        Policy,
+        frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}),
+    ),
     "brakes": (BrakePolicy, frozenset()),
     "death": (DeathPolicy, frozenset()),
     "jobs": (JobPolicy, frozenset()),
@@ -66,6 +70,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "spares": (SparePolicy, frozenset()),
     "history": (HistoryPolicy, frozenset()),
     "planned": (PlannedPolicy, frozenset()),
+    "suspects": (SuspectPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
@@ -130,6 +135,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         spares=section("spares", SparePolicy),
         history=section("history", HistoryPolicy),
         planned=section("planned", PlannedPolicy),
+        suspects=section("suspects", SuspectPolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )

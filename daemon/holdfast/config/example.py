@@ -33,6 +33,7 @@ _ABOUT = {
     "spares": "Validated nodes kept ready.",
     "history": "When a node that failed again and again counts as a lemon.",
     "planned": "Stops that the provider announces: spot interruption, maintenance, the end of a capacity block.",
+    "suspects": "Nodes of a job that failed or hangs without a finding: they are probed in pairs.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "log": "The log on standard error.",

@@ -64,6 +64,10 @@ class CheckpointRecord:
     saved_at: datetime | None = None
     progress_step: int | None = None
     progress_at: datetime | None = None
+    progress_restarts: int | None = None
+    """Which run said so."""
+    progress_gap_s: float | None = None
+    """Longest time between two words of progress of that run; None: there was one at most."""
     resumed_step: int | None = None
     resumed_at: datetime | None = None
     resumed_restarts: int | None = None
@@ -105,6 +109,7 @@ def _completed(newest: CheckpointRecord, older: CheckpointRecord) -> CheckpointR
         newest = replace(newest, reached_step=older.progress_step)
     if newest.progress_step is None:
         newest = replace(newest, progress_step=older.progress_step, progress_at=older.progress_at)
+        newest = replace(newest, progress_restarts=older.progress_restarts, progress_gap_s=older.progress_gap_s)
     return newest
 
 

@@ -96,6 +96,10 @@ class Incident:
     """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
     notice: str = ""
     """What of the provider's own word it stands for (:func:`holdfast.controller.planned.key_of`); empty: for an agent's evidence."""
+    job: str = ""
+    """Run of a job that failed or hangs without a finding (``JobKey.text``, r, restarts), where that is what it is about."""
+    suspects: tuple[str, ...] = ()
+    """That job's nodes, of which one may be at fault."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.model.planned import PlannedPolicy
+from holdfast.model.suspects import SuspectPolicy
 
 
 class Mode(StrEnum):
@@ -88,6 +89,10 @@ class RepairPolicy:
     watch_timeout_s: float = 5400.0
     """How long a provider that repairs by itself is watched before a human is told (AWS's own runbook: a chain of attempts
     over 90 min is escalated)."""
+    deep_checks: tuple[str, ...] = ("dcgm.diag1", "active.memory", "active.burn")
+    """Checks that a repaired or new machine must pass besides all that run by themselves; what does not apply to it is passed over."""
+    pair_probe: bool = True
+    """Where more than one node is validated at a time, probe the network between them and good nodes as well (``[suspects]``)."""
     quiet_s: float = 60.0
     """Minutes without a finding before a validated node serves."""
     attempts: int = 3
@@ -131,6 +136,8 @@ class SparePolicy:
     """A human is told once when fewer spares than wanted are there for so long."""
     check_every_s: int = 3600
     """Pause between two light checks of a spare; 0: none."""
+    deep_checks: tuple[str, ...] = ("dcgm.diag2", "active.burn", "active.memory", "active.copy")
+    """What a deep check runs; what does not apply to a node is passed over."""
     deep_from: str = "02:00"
     """Begin of the nightly window for deep checks of the spares (active checks), HH:MM."""
     deep_until: str = "05:00"
@@ -183,6 +190,7 @@ class Policy:
     spares: SparePolicy = field(default_factory=SparePolicy)
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
     planned: PlannedPolicy = field(default_factory=PlannedPolicy)
+    suspects: SuspectPolicy = field(default_factory=SuspectPolicy)
 
     @property
     def spare_reservation(self) -> str:

@@ -88,8 +88,17 @@ def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
     if said.kind == "progress":
         if record.progress_at is not None and said.restarts == record.restarts and said.at < record.progress_at:
             return f"job {said.job_id} has told of later progress already"
-        return replace(record, progress_step=said.step, progress_at=said.at)
+        gap_s, run = _longest_gap(record, said), said.restarts
+        told = replace(record, progress_step=said.step, progress_at=said.at)
+        return replace(told, progress_restarts=run, progress_gap_s=gap_s)
     return f"unknown statement {said.kind!r}"
+
+
+def _longest_gap(record: CheckpointRecord, said: Statement) -> float | None:
+    """Between two words of progress of one run; a new run begins anew."""
+    if record.progress_at is None or said.restarts != record.progress_restarts:
+        return None
+    return max(record.progress_gap_s or 0.0, (said.at - record.progress_at).total_seconds())
 
 
 def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRecord | str:

@@ -1,0 +1,153 @@
+"""Pair probes as they stand in the book: two orders each, and who could take part in the next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime
+
+from holdfast.controller import facts
+from holdfast.controller.pairs import Outcome, Probe
+from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+
+PAIR_CHECK = "probe.pair"
+_MOST_TRUSTED = 64
+_START_S = {"tcp": 30.0}
+"""From the order to the first byte, with the time that an agent may be late; PyTorch needs longer."""
+_START_TORCH_S = 180.0
+DONE, FAILED = "done", "failed"
+
+
+def all_orders(world: World) -> list[Intent]:
+    """Every side of every probe in the book that was not withheld."""
+    return [
+        intent
+        for intent in world.book.intents.values()
+        if isinstance(intent.action, SendOrder)
+        and intent.action.verb is Verb.PROBE_PAIR
+        and intent.state is not IntentState.WITHHELD
+    ]
+
+
+def probes_of(world: World, orders: Iterable[Intent]) -> list[Probe]:
+    """The probes that these orders are sides of."""
+    sides: dict[tuple[str, str], dict[str, Intent]] = {}
+    for order in orders:
+        assert isinstance(order.action, SendOrder)  # noqa: S101 - see all_orders
+        sides.setdefault((order.incident_id, str(order.action.args["probe"])), {})[str(order.action.args["role"])] = (
+            order
+        )
+    found = [_probe(world, both) for _, both in sorted(sides.items())]
+    return [probe for probe in found if probe is not None]
+
+
+def _probe(world: World, both: dict[str, Intent]) -> Probe | None:
+    listen, connect = both.get("listen"), both.get("connect")
+    if listen is None or connect is None:
+        return None
+    assert isinstance(listen.action, SendOrder)  # noqa: S101
+    assert isinstance(connect.action, SendOrder)  # noqa: S101
+    return Probe(listen.action.node, connect.action.node, _outcome(world, listen, connect))
+
+
+def _outcome(world: World, *sides: Intent) -> Outcome:
+    if not all(side.settled for side in sides):
+        return Outcome.RUNNING
+    said = [side.result.get("said") for side in sides]
+    if not all(word in (DONE, FAILED) for word in said):
+        return Outcome.UNKNOWN  # not carried out, no answer, or none that makes sense
+    if FAILED in said:
+        return Outcome.BAD
+    return Outcome.BAD if any(_slow(world, side) for side in sides) else Outcome.GOOD
+
+
+def _slow(world: World, side: Intent) -> bool:
+    speed = side.result.get("gigabytes_s")
+    return isinstance(speed, int | float) and speed < world.policy.suspects.min_gigabytes_s
+
+
+def planned_since(orders: Iterable[Intent], since: datetime) -> list[Intent]:
+    return [order for order in orders if order.planned_at >= since]
+
+
+def busy(orders: Iterable[Intent]) -> frozenset[str]:
+    """Nodes that are in a probe now."""
+    return frozenset(i.action.node for i in orders if not i.settled and isinstance(i.action, SendOrder))
+
+
+def room(world: World, view: ClusterView, orders: Collection[Intent]) -> int:
+    """Pairs that may be begun now, of the whole cluster."""
+    most = max(1, int(len(view.nodes) * world.policy.suspects.cluster_share) // 2)
+    return most - (len(busy(orders)) + 1) // 2
+
+
+def idle(world: World, view: ClusterView, name: str, *, serving: bool = True) -> bool:
+    """Whether a node can be probed now; ``serving``: one that is out of service cannot."""
+    node = view.nodes.get(name)
+    if node is None or node.base_state != "IDLE" or node.completing or not node.responding:
+        return False
+    if (serving and node.out_of_service) or "MAINTENANCE" in node.flags:
+        return False
+    return facts.agent_of(world, name) is not None
+
+
+def trusted(world: World, view: ClusterView, suspects: Collection[str]) -> list[str]:
+    """Idle nodes in service with nothing against them, in the suspects' partitions; spares first, no job waits for them."""
+    partitions = {p for name in suspects if name in view.nodes for p in view.nodes[name].partitions}
+    pool = view.reservations.get(world.policy.spare_reservation)
+    spares = frozenset(pool.nodes) if pool is not None else frozenset[str]()
+    accused = {i.node for i in world.book.open_incidents()}
+    found: list[str] = []
+    held = {node for job in view.jobs.values() if facts.holds(job) for node in job.nodes}
+    for name in sorted(view.nodes, key=lambda n: (n not in spares, n)):
+        if len(found) >= _MOST_TRUSTED:
+            break
+        if name in suspects or name in accused or name in held or not partitions & set(view.nodes[name].partitions):
+            continue
+        if idle(world, view, name):
+            found.append(name)
+    return found
+
+
+def partners(probes: Iterable[Probe], suspects: Collection[str]) -> list[str]:
+    """Nodes from outside that took part; they were trusted when they were asked."""
+    return sorted({node for probe in probes for node in probe.nodes if node not in suspects})
+
+
+def orders_for(
+    world: World,
+    view: ClusterView,
+    incident_id: str,
+    pair: tuple[str, str],
+    *,
+    tag: str,
+    reason: str,
+    instances: dict[str, str] | None = None,
+) -> list[Proposal]:
+    """The two orders of one probe. ``tag`` names it within the incident; ``instances``: machines that do not serve their node yet."""
+    policy = world.policy.suspects
+    listener, connector = pair
+    beside = instances or {}
+    start_s = _START_S.get(policy.transport, _START_TORCH_S)
+    proposals = []
+    for role, node in (("listen", listener), ("connect", connector)):
+        agent = facts.agent_of(world, node, beside.get(node))
+        if agent is None:
+            return []
+        args = {
+            "probe": tag,
+            "role": role,
+            "address": view.nodes[listener].address,
+            "port": policy.port,
+            "secret": f"{incident_id}/{tag}",  # against mix-ups: whoever else may connect at that moment
+            "transport": policy.transport,
+            "size_bytes": policy.size_mib * 1024 * 1024,
+            "rounds": policy.rounds,
+            "deadline_s": policy.deadline_s,
+            "serves": node not in beside,
+        }
+        action = SendOrder(node, agent.instance_id, agent.boot_id, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
+        step = f"SendOrder/pair/{node}.{tag}"
+        proposals.append(Proposal(incident_id, step, action, reason, group=f"pair/{incident_id}/{tag}", order=70))
+    return proposals

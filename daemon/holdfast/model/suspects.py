@@ -1,0 +1,37 @@
+"""The site's policy on nodes that are suspect without evidence. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectPolicy:
+    """Table ``[suspects]``: a job fails or hangs and no finding says why."""
+
+    probe: bool = True
+    """Put the nodes of such a job through the pair probe once they are idle; only jobs that opted in."""
+    port: int = 8462
+    """TCP port on which a node listens for the seconds of a probe; nodes must reach each other on it."""
+    transport: str = "tcp"
+    """``tcp`` needs nothing; ``gloo`` and ``nccl`` need PyTorch on the nodes (agent.toml: active.python)."""
+    size_mib: int = 16
+    """Size of the vectors that two nodes sum."""
+    rounds: int = 8
+    """Sums in one probe; each is compared with what it must be."""
+    deadline_s: float = 10.0
+    """A probe that is not over by then has failed."""
+    min_gigabytes_s: float = 0.01
+    """Slower than this is a failure too (bus bandwidth; any network of a GPU cluster carries a hundred times as much)."""
+    cluster_share: float = 0.1
+    """Share of the cluster's nodes that may be in a probe at the same time; one pair always may."""
+    wait_s: float = 10.0
+    """So long after the job's end a finding may still come that explains it."""
+    window_s: float = 600.0
+    """What could not be asked by then (other jobs took the nodes) stays undecided."""
+    jobs_per_hour: int = 12
+    """Failed jobs that are looked into within an hour, at most."""
+    hang_floor_s: float = 1800.0
+    """A job that told of progress is called hung after so long without (NCCL's own watchdog: 10 to 30 min) …"""
+    hang_intervals: float = 5.0
+    """… or after so many times its longest pause between two words of progress, whichever is longer."""
