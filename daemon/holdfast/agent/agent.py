@@ -26,6 +26,7 @@ from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Orders, Verb
 from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.processes import SlurmNode
+from holdfast.agent.resetting import Held, reset_gpu
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
 from holdfast.agent.stuckjob import end_stuck_job
@@ -118,6 +119,7 @@ class Agent:
             "end_stuck_job": end_stuck_job(self.slurm),
             "probe_peer": verbs.probe_peer,
             "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
+            "reset_gpu": reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
             "probe_pair": probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
             "run_checks": probing.run_checks(inspector.run_checks, inspector.named, self.slurm),
         }

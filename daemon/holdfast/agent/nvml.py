@@ -112,6 +112,15 @@ class NvmlSource:
         """A deadline may have passed."""
         self._take(self.probe.tick())
 
+    def let_go(self) -> None:
+        """Nothing of ours shall hold a GPU until :meth:`resume`. Whoever waits for a snapshot meanwhile waits in vain."""
+        self.probe.let_go()
+        self._set_deadline()
+
+    def resume(self) -> None:
+        self.probe.resume()
+        self.snapshot(everything=True)
+
     def close(self) -> None:
         self.probe.close()
 

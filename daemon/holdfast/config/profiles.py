@@ -18,7 +18,10 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "terminations_per_hour": 1000,
             "terminations_per_day": 1000,
             "third_fault_window_s": 0,
+            "group_window_s": 0,
+            "rungs": ["replace"],
         },
     }
 }
-"""``practice``: for the demo and the benches, where faults are thrown every minute: quiet time, brakes, ladder memory."""
+"""``practice``: for the demo and the benches, where faults are thrown every minute: quiet time, brakes, ladder memory, and
+every fault takes the longest way, a replacement."""

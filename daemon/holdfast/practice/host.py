@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-from holdfast.practice.hardware import dcgm, network
+from holdfast.practice.hardware import dcgm, network, nvidia_smi
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import STATE_FILE
@@ -64,16 +64,17 @@ class Host:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self._install(0, f"i-{uuid.uuid4().hex[:17]}")
 
-    def replace_hardware(self, instance_id: str | None = None) -> None:
+    def replace_hardware(self, instance_id: str | None = None, *, same: bool = False) -> None:
         """Other hardware takes the name: new GPU UUIDs, new instance id (a given one, or a fresh one), and a first
-        boot."""
-        self._install(self.generation + 1, instance_id or f"i-{uuid.uuid4().hex[:17]}")
+        boot. ``same``: it is the old hardware after all, under the new id."""
+        self._install(self.generation + (not same), instance_id or f"i-{uuid.uuid4().hex[:17]}")
 
     def _install(self, generation: int, instance_id: str) -> None:
         write_atomically(self.folder / "generation", f"{generation}\n")
         write_atomically(self.folder / "instance_id", f"{instance_id}\n")
         self.reset_gpus()
         dcgm.install(self.folder)
+        nvidia_smi.install(self.folder)
         host_files.install(self.folder)
         self.boot()
 

@@ -1,4 +1,4 @@
-"""The practice's data centre: EC2 instances become emulated hosts. Run as ``python -m holdfast.practice.hosting FOLDER``.
+"""The practice's data centre: what a provider shows becomes emulated hosts. Run as ``python -m holdfast.practice.hosting FOLDER``.
 
 Each machine has a folder ``machines/INSTANCE``; ``nodes/nK`` is a link to the one that serves the node now. A replacement boots beside
 the old machine: its agent runs and can be validated, its slurmd starts when the old machine is off, as the name is free only then."""
@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import signal
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import tomli_w
 
-from holdfast.practice.aws.cloud import CloudWatcher
 from holdfast.practice.cluster import Practice
+from holdfast.practice.deliveries import install_next
 from holdfast.practice.hardware import host as host_files
+from holdfast.practice.hardware import nvidia_smi
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
 from holdfast.practice.host import Host, write_atomically
 from holdfast.practice.nvml.build import build, environment
 
 log = logging.getLogger("holdfast.practice.hosting")
+INSTALL_S = 1.5
+"""How long a machine of the rack is away while its hardware is exchanged."""
 
 
 def agent_argv(machine: Path) -> list[str]:
@@ -66,6 +71,7 @@ def write_agent_config(
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
         "dcgm": {"dcgmi": str(folder / "dcgmi")},
+        "gpu": {"reset_command": [str(folder / nvidia_smi.COMMAND), "--gpu-reset"], "reset_stops": []},
         "host": host_files.agent_settings(folder),
         "network": {
             "fi_info": str(folder / FI_INFO),
@@ -102,7 +108,12 @@ class Hosting:
             fresh = self._host(folder, node)
             fresh.create()
             write_atomically(folder / "generation", f"{serving.generation}\n")
-            fresh.replace_hardware(instance_id)
+            log.info("delivery instance=%s %s", instance_id, install_next(self._practice.folder, fresh, instance_id))
+        elif self._off(folder):  # stopped and started: another host under the same instance
+            (folder / "off").unlink()
+            install_next(self._practice.folder, self._host(folder, node), instance_id)
+            self._take_over(instance_id, node)
+            return
         if self._off(self._serving(node)):
             self._take_over(instance_id, node)
             return
@@ -131,6 +142,16 @@ class Hosting:
     def reboot(self, instance_id: str, node: str) -> None:
         if self._serving(node) == self._machines / instance_id:
             self._practice.machine(node).reboot()
+
+    def exchange(self, instance_id: str, node: str) -> None:
+        """Other hardware under the same id, in place: the machine goes, and comes with another inside."""
+        machine = self._practice.machine(node)
+        machine.power_off()
+        time.sleep(INSTALL_S)
+        folder = self._serving(node)
+        log.info("delivery instance=%s %s", instance_id, install_next(self._practice.folder, machine.host, instance_id))
+        shutil.rmtree(folder / "agent", ignore_errors=True)
+        self._take_over(instance_id, node)
 
     def _take_over(self, instance_id: str, node: str) -> None:
         """The name is free: the new machine's slurmd starts under it."""
@@ -174,13 +195,14 @@ class Hosting:
 
 
 def main(folder: Path) -> int:
-    """Watch EC2 until SIGTERM."""
+    """Watch what the provider shows until SIGTERM."""
+    from holdfast.practice.backing import open_backing  # noqa: PLC0415 - a backing knows the hosts
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     practice = Practice.load(folder)
-    endpoint = (folder / "aws" / "endpoint").read_text().strip()
-    CloudWatcher(endpoint, practice.spec.name, Hosting(practice), folder / "aws" / "cloud.json").run(stop, 0.2)
+    open_backing(practice).watcher(Hosting(practice)).run(stop, 0.2)
     return 0
 
 
