@@ -71,8 +71,20 @@ class Scheduler(Protocol):
         """Clear DRAIN (and DOWN): state RESUME. The caller has proved that the drain is ours."""
         ...
 
-    def set_down(self, node: str, reason: str) -> None:
-        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no requeue is sent besides."""
+    def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
+        """Set DOWN *and* DRAIN. Slurm kills and requeues the node's jobs at once: no requeue is sent besides.
+
+        Without ``drain`` DOWN alone, for a node that is held in another way."""
+        ...
+
+    def power_down(self, node: str, reason: str) -> None:
+        """Have Slurm power the node down as soon as no job is on it (its SuspendProgram). It takes no new job until then.
+
+        Once more while it goes is a success. Raises Rejected where Slurm saves no power, NotFound."""
+        ...
+
+    def power_up(self, node: str) -> None:
+        """Have Slurm power a node up that is POWERED_DOWN (its ResumeProgram). Slurm ignores it while the node still goes."""
         ...
 
     def requeue(self, job_id: int) -> None:

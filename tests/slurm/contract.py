@@ -234,6 +234,20 @@ class SchedulerContract:
         slurm.undrain("n1")
         eventually(lambda: not slurm.node("n1").out_of_service)
 
+    def test_down_without_drain(self, slurm: Scheduler) -> None:
+        slurm.set_down("n1", "holdfast[x]: dead", drain=False)
+        node = slurm.node("n1")
+        assert (node.down, node.draining) == (True, False)
+        slurm.undrain("n1")
+
+    def test_no_power_is_saved_where_none_is_to_be(self, slurm: Scheduler) -> None:
+        with pytest.raises(Rejected):
+            slurm.power_down("n1", "holdfast[x]: replace it")
+        with pytest.raises(Rejected):
+            slurm.power_up("n1")
+        with pytest.raises(NotFound):
+            slurm.power_down("n99", "holdfast[x]: replace it")
+
     def test_reboot_of_a_drained_node(self, slurm: Scheduler, practice: Practice) -> None:
         slurm.drain("n4", "holdfast[x]: reboot it")
         boot_id = practice.machine("n4").host.boot_id

@@ -13,7 +13,7 @@ from holdfast.model.action import Drain, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event, EventKind
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import held_reason, incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 
@@ -80,10 +80,11 @@ def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
     incident = world.book.incidents[incident_id]
     if not facts.acting(incident) or incident.node != node.name or node.reason_time is None:
         return False
+    held = held_reason(incident_id)
     begun = [
         i
         for i in world.book.intents_of(incident_id)
-        if isinstance(i.action, Drain | SetDown) and i.started_at is not None and i.action.reason == node.reason
+        if isinstance(i.action, Drain | SetDown) and i.started_at is not None and node.reason in (i.action.reason, held)
     ]
     undone = any(isinstance(i.action, Undrain) and i.started_at is not None for i in world.book.intents_of(incident_id))
     return not undone and any(node.reason_time >= i.planned_at - _SECOND for i in begun)

@@ -58,10 +58,11 @@ def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | No
 
 
 def _explained(world: World, node: str) -> bool:
-    """A node whose silence says nothing about the controller: it was pronounced dead, or somebody took it out of service."""
+    """A node whose silence says nothing about the controller: it was pronounced dead, somebody took it out of service, or
+    Slurm's power saving has it off."""
     shown = world.view.nodes.get(node) if world.view is not None else None
     dead = any(i.dead for i in world.book.open_on(node))
-    return dead or (shown is not None and shown.out_of_service)
+    return dead or (shown is not None and (shown.out_of_service or shown.asleep))
 
 
 def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple[Incident, ...]:
@@ -90,8 +91,9 @@ def _ours_to_lose(view: ClusterView, node: str) -> bool:
 
 
 def _at_stake(view: ClusterView, node: str) -> bool:
-    """It serves, or somebody's job is still on it."""
-    return not (view.nodes[node].out_of_service and facts.free_of_jobs(view, node))
+    """It serves, or somebody's job is still on it. What Slurm's power saving has put off serves nobody."""
+    shown = view.nodes[node]
+    return not ((shown.out_of_service or shown.asleep) and facts.free_of_jobs(view, node))
 
 
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:

@@ -133,6 +133,11 @@ class Node:
         return "COMPLETING" in self.flags
 
     @property
+    def asleep(self) -> bool:
+        """Slurm's power saving has it off, or on its way there or back: nobody is to be heard from it."""
+        return bool(self.flags & _ASLEEP)
+
+    @property
     def out_of_service(self) -> bool:
         return self.draining or self.down
 
@@ -163,6 +168,9 @@ class ClusterView:
         """Jobs that hold the node now, COMPLETING ones too, in the order of their ids."""
         return tuple(j for _, j in sorted(self.jobs.items()) if node in j.nodes and j.state in HOLDING_STATES)
 
+
+_ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
+"""Flags in Slurm's spelling since 21.08. POWER_DOWN alone is a wish: jobs may still run there."""
 
 HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT"})
 """Job states in which a job holds its nodes."""

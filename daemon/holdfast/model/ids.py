@@ -40,6 +40,11 @@ def slurm_reason(incident: str, text: str) -> str:
     return f"{REASON_PREFIX}{incident}]: {' '.join(clean.split())}"[:200]
 
 
+def held_reason(incident: str) -> str:
+    """What a node's reason reads where it is held by a reservation, which keeps no text (``slurm/holding.py``)."""
+    return slurm_reason(incident, "held by a reservation")
+
+
 def incident_of_reason(reason: str) -> str | None:
     """The incident that a Slurm reason of ours names; None for everybody else's."""
     match = _REASON.match(reason)

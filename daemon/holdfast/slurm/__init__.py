@@ -9,12 +9,21 @@ from holdfast.model.errors import ConfigError, Unavailable
 from holdfast.ports import Scheduler
 from holdfast.slurm import pyslurm_twin
 from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.holding import HeldByReservation
 
 _LOG = logging.getLogger(__name__)
 CLIENTS = ("auto", "commands", "pyslurm")
 
 
-def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
+def open_scheduler(client: str = "auto", *, env: Mapping[str, str] | None = None, reserve: bool = False) -> Scheduler:
+    """The twin of this name, which keeps nodes out of service by drains, or with ``reserve`` by reservations (``holding``).
+
+    Raises as :func:`open_twin` does."""
+    twin = open_twin(client, env=env)
+    return HeldByReservation(twin) if reserve else twin
+
+
+def open_twin(client: str = "auto", *, env: Mapping[str, str] | None = None) -> Scheduler:
     """The twin of this name; ``auto``: pyslurm where it is installed for exactly the running release, else the commands.
 
     Raises ConfigError for a name that is none of ``CLIENTS``, and for pyslurm where it is missing or was made for another

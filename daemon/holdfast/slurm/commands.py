@@ -109,10 +109,18 @@ class SlurmCommands:
             if self.node(node).out_of_service:
                 raise
 
-    def set_down(self, node: str, reason: str) -> None:
+    def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
-        self.drain(node, reason)
+        if drain:
+            self.drain(node, reason)
         self._scontrol("update", f"NodeName={node}", "State=DOWN", f"Reason={records.printable(reason)}")
+
+    def power_down(self, node: str, reason: str) -> None:
+        # Not POWER_DOWN_FORCE, which kills jobs: a job may have started since the caller looked.
+        self._scontrol("update", f"NodeName={node}", "State=POWER_DOWN_ASAP", f"Reason={records.printable(reason)}")
+
+    def power_up(self, node: str) -> None:
+        self._scontrol("update", f"NodeName={node}", "State=POWER_UP")
 
     def requeue(self, job_id: int) -> None:
         self._scontrol("requeue", self._name(job_id))

@@ -8,7 +8,7 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 - ``create_reservation``, ``set_reservation_nodes``, ``delete_reservation``, ``reservation`` and the view's reservations: there
   is no class for them; the old function interface is going away.
 - ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
-- ``reboot``: not there.
+- ``reboot``: not there; ``power_down`` and ``power_up``: their states are not.
 - ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
 - ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there, or ended with an exit code (pyslurm
   takes 128 from those above): then all jobs of that call.
@@ -122,9 +122,16 @@ class SlurmPyslurm:
             if self.node(node).out_of_service:
                 raise
 
-    def set_down(self, node: str, reason: str) -> None:
+    def power_down(self, node: str, reason: str) -> None:
+        self._commands.power_down(node, reason)
+
+    def power_up(self, node: str) -> None:
+        self._commands.power_up(node)
+
+    def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
-        self.drain(node, reason)
+        if drain:
+            self.drain(node, reason)
         self._ask("update_node", name=node, state="DOWN", reason=printable(reason))
 
     def requeue(self, job_id: int) -> None:

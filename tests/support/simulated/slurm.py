@@ -30,6 +30,10 @@ class SimNode:
     time: datetime | None = None
     slurmd_started: datetime | None = None
     unheard_since_s: float | None = None
+    power: str = ""
+    """POWER_DOWN (a wish), POWERING_DOWN, POWERED_DOWN, POWERING_UP; empty: on."""
+    power_until_s: float = 0.0
+    idle_since_s: float = 0.0
     stuck: bool = False
     """Tasks hang in the driver: a job that ends stays COMPLETING here."""
 
@@ -68,6 +72,14 @@ class SimJob:
 
 
 @dataclass(frozen=True)
+class PowerSaving:
+    suspend_time_s: float = 600.0
+    suspend_timeout_s: float = 120.0
+    excluded: frozenset[str] = frozenset()
+    """SuspendExcNodes."""
+
+
+@dataclass(frozen=True)
 class Undrained:
     """What stood on a node when somebody asked Slurm to resume it through the port."""
 
@@ -99,6 +111,12 @@ class SimSlurm:
         self.requeued: Counter[tuple[int, int]] = Counter()
         """How often a run (job id, Restarts) was requeued through the port."""
         self.on_requeue: Callable[[SimJob], None] = lambda _job: None
+        self.saving: PowerSaving | None = None
+        """SuspendTime and its companions; None: Slurm saves no power."""
+        self.suspended: list[tuple[float, str]] = []
+        """When (seconds) Slurm began to power which node down."""
+        self.on_resume: Callable[[str], None] = lambda _node: None
+        """ResumeProgram."""
         self.on_set_down: Callable[[str], None] = lambda _node: None
         self.reboot_program = "(null)"
         self.on_reboot: Callable[[str], None] = lambda _node: None
@@ -163,6 +181,7 @@ class SimSlurm:
         """Whatever is due. ``hears``: slurmctld hears the node's slurmd."""
         for node in self.nodes.values():
             self._listen(node, hears(node.name))
+            self._save_power(node)
         for job in self.jobs.values():
             if job.state == "COMPLETING" and self._completed(job, hears):
                 self._over(job)
@@ -171,11 +190,33 @@ class SimSlurm:
                 self._purge(name)
         self.schedule()
 
+    def _save_power(self, node: SimNode) -> None:
+        """SuspendTime and what was asked for by hand: a node goes once it is idle, reserved or not (tried on 22.05)."""
+        now_s, saving = self._clock.elapsed_s, self.saving
+        if saving is None:
+            return
+        if any(node.name in j.nodes and j.state in HOLDING_STATES for j in self.jobs.values()):
+            node.idle_since_s = now_s
+            return
+        due = now_s - node.idle_since_s >= saving.suspend_time_s and node.name not in saving.excluded
+        if node.power == "POWER_DOWN" or (due and not node.power and not node.down):
+            node.power, node.power_until_s, node.drain = "POWERING_DOWN", now_s + saving.suspend_timeout_s, False
+            self.suspended.append((now_s, node.name))
+        elif node.power == "POWERING_DOWN" and now_s >= node.power_until_s:
+            node.power = "POWERED_DOWN"
+
+    def registers(self, name: str) -> None:
+        """A slurmd that was started anew is heard: a node that was off is on."""
+        node = self.nodes[name]
+        if node.power in ("POWERED_DOWN", "POWERING_UP"):
+            node.power, node.idle_since_s = "", self._clock.elapsed_s
+            node.reason, node.user, node.time = "", "", None
+
     def _listen(self, node: SimNode, heard: bool) -> None:
         now_s = self._clock.elapsed_s
         if heard:
             node.unheard_since_s = None
-        elif node.unheard_since_s is None:
+        elif node.unheard_since_s is None or node.power in ("POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"):
             node.unheard_since_s = now_s
         elif now_s - node.unheard_since_s >= SLURMD_TIMEOUT_S and not node.down:
             node.down = True
@@ -241,7 +282,7 @@ class SimSlurm:
 
     def _usable(self, job: SimJob, name: str) -> bool:
         node = self.nodes[name]
-        if node.drain or node.down or node.unheard_since_s is not None or name in job.excluded:
+        if node.drain or node.down or node.power or node.unheard_since_s is not None or name in job.excluded:
             return False
         over = [r.name for r in self.reservations.values() if name in r.nodes]
         if over and job.reservation not in over:
@@ -303,7 +344,9 @@ class SimSlurm:
         flags = {
             "DRAIN": node.drain,
             "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
-            "NOT_RESPONDING": node.unheard_since_s is not None,
+            "NOT_RESPONDING": node.unheard_since_s is not None and node.power != "POWERED_DOWN",
+            "RESERVED": any(node.name in r.nodes for r in self.reservations.values()),
+            node.power: bool(node.power),
         }
         return Node(
             name=node.name,
@@ -388,11 +431,27 @@ class SimSlurm:
         node.reason, node.user, node.time = "", "", None
         node.unheard_since_s = None
 
-    def set_down(self, node: str, reason: str) -> None:
+    def power_down(self, node: str, reason: str) -> None:
+        found = self._node("power_down", node)
+        if self.saving is None:
+            raise Rejected("Invalid node state specified")
+        found.reason, found.user, found.time = reason, "root", self._second()
+        if not found.power:
+            found.power, found.drain = "POWER_DOWN", True
+
+    def power_up(self, node: str) -> None:
+        found = self._node("power_up", node)
+        if self.saving is None:
+            raise Rejected("Invalid node state specified")
+        if found.power == "POWERED_DOWN":
+            found.power = "POWERING_UP"
+            self.on_resume(node)
+
+    def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         found = self._node("set_down", node)
         self.taken_out.append((self._clock.elapsed_s, node))
         self.on_set_down(node)
-        found.drain = found.down = True
+        found.drain, found.down = found.drain or drain, True
         found.reason, found.user, found.time = reason, "root", self._second()
         self._kill_on(node)
 
@@ -472,7 +531,10 @@ class SimSlurm:
         if there is None:
             now = self._clock.now()
             end = None if duration_s is None else now + timedelta(seconds=duration_s)
-            self.reservations[name] = Reservation(name, tuple(sorted(nodes)), users, start_time=now, end_time=end)
+            flags = frozenset({"OVERLAP"}) if hold_for_job else frozenset[str]()
+            self.reservations[name] = Reservation(
+                name, tuple(sorted(nodes)), users, flags=flags, start_time=self._second(), end_time=end
+            )
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
         self._change("set_reservation_nodes", name)

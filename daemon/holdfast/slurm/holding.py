@@ -1,0 +1,199 @@
+"""A node kept out of service by a reservation, where a drained one would be given away.
+
+ParallelCluster's clustermgtd looks every minute and exchanges each node that it finds drained and idle, or DOWN; a node that is idle
+in a reservation it leaves alone (``docs/decisions/0006-held-by-reservation.md``). This scheduler says *drain* and means a reservation
+of the node alone, for root, over whatever else reserves it; it shows such a node as drained, and not the reservation. So the rest
+of Holdfast knows one way to keep a node. The incident is in the reservation's name, since Slurm keeps no comment of a
+reservation before 23.02."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from holdfast.model.background import Topology
+from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.ids import held_reason, incident_of_reason
+from holdfast.ports import Scheduler
+
+_LOG = logging.getLogger(__name__)
+_PREFIX = "holdfast-node-"
+_NAME = re.compile(re.escape(_PREFIX) + r"(?P<incident>[0-9a-z]+)-(?P<node>.+)")
+_USERS = ("root",)
+"""Whose jobs may start on a held node: nobody's in practice."""
+_NOBODYS_WORD = (
+    # What clustermgtd writes when it repairs, in the words of aws-parallelcluster-node 3.16
+    "Static node maintenance", "Scheduler health check failed", "Node failing ", "(Code:", "Enabling node since",
+    "inactive partition", "stopping cluster",
+    # and slurmctld
+    "Not responding", "Node unexpectedly rebooted",
+)  # fmt: skip
+"""How reasons begin that a program gave while the node was ours; they take nothing over."""
+
+
+def hold_name(incident: str, node: str) -> str:
+    """Name of the reservation that keeps a node for an incident."""
+    return f"{_PREFIX}{incident}-{node}"
+
+
+class HeldByReservation:
+    """Implements :class:`holdfast.ports.Scheduler` over another one."""
+
+    def __init__(self, inner: Scheduler) -> None:
+        self._inner = inner
+
+    # What differs
+
+    def view(self) -> ClusterView:
+        """Held nodes are shown drained, by us; the reservations that hold them are not shown."""
+        view = self._inner.view()
+        held = _holds(view.reservations.values())
+        shown = {name: _shown(view.nodes[name], holds[0]) for name, holds in held.items() if name in view.nodes}
+        others = {name: r for name, r in view.reservations.items() if _NAME.fullmatch(name) is None}
+        return replace(view, nodes={**view.nodes, **shown}, reservations=others)
+
+    def node(self, name: str) -> Node:
+        found = self.view().nodes.get(name)
+        if found is None:
+            raise NotFound(f"no node {name}")
+        return found
+
+    def drain(self, node: str, reason: str) -> None:
+        """Hold the node for the incident that the reason names. Running jobs go on. Raises Rejected for a reason without one."""
+        incident = incident_of_reason(reason)
+        if incident is None:
+            raise Rejected(f"{node} cannot be held: {reason!r} names no incident")
+        view = self._inner.view()
+        name = hold_name(incident, node)
+        # The flags of a job's hold: it may overlap the spare pool and other holds, and begins on a busy node.
+        self._inner.create_reservation(name, (node,), users=_USERS, duration_s=None, hold_for_job=True)
+        self._leave_jobs_holds(node, view)
+        for older in _holds(view.reservations.values()).get(node, []):
+            if older.name != name:
+                self._inner.delete_reservation(older.name)
+
+    def undrain(self, node: str) -> None:
+        """Let the node go; resume it first where it is also DOWN or drained by us or by a program, and by nobody else."""
+        view = self._inner.view()
+        if node not in view.nodes:
+            raise NotFound(f"no node {node}")
+        shown = view.nodes[node]
+        if shown.out_of_service and not _somebodys(shown):
+            self._inner.undrain(node)
+        for hold in _holds(view.reservations.values()).get(node, []):
+            self._inner.delete_reservation(hold.name)
+
+    def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
+        """DOWN, which has clustermgtd exchange the machine, and held, so that the next one waits for its validation.
+
+        Never the DRAIN flag: it would stay on the name, and the new machine would be exchanged for it."""
+        if drain:
+            self.drain(node, reason)
+        self._inner.set_down(node, reason, drain=False)
+
+    def _leave_jobs_holds(self, node: str, view: ClusterView) -> None:
+        """A job in a hold of ours may use what another reservation keeps as well (tried on 22.05), so the node leaves those."""
+        for hold in view.reservations.values():
+            if "OVERLAP" in hold.flags and hold.name.startswith("holdfast-") and not _NAME.fullmatch(hold.name):
+                rest = tuple(n for n in hold.nodes if n != node)
+                if rest != hold.nodes:
+                    try:
+                        self._inner.set_reservation_nodes(hold.name, rest)
+                    except (NotFound, Rejected) as error:  # over, or a job runs in it
+                        _LOG.info("hold_kept reservation=%s node=%s error=%s", hold.name, node, error)
+
+    # What does not
+
+    def job(self, job_id: int) -> Job:
+        return self._inner.job(job_id)
+
+    def version(self) -> str:
+        return self._inner.version()
+
+    def config(self) -> dict[str, str]:
+        return self._inner.config()
+
+    def topology(self) -> Topology:
+        return self._inner.topology()
+
+    def power_down(self, node: str, reason: str) -> None:
+        self._inner.power_down(node, reason)
+
+    def power_up(self, node: str) -> None:
+        self._inner.power_up(node)
+
+    def requeue(self, job_id: int) -> None:
+        self._inner.requeue(job_id)
+
+    def release(self, job_id: int, *, reservation: str | None = None) -> None:
+        self._inner.release(job_id, reservation=reservation)
+
+    def hold(self, job_id: int, reason: str) -> None:
+        self._inner.hold(job_id, reason)
+
+    def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
+        self._inner.set_excluded_nodes(job_id, nodes)
+
+    def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
+        self._inner.set_job_reservation(job_id, reservation)
+
+    def tell_owner(self, job_id: int, text: str) -> None:
+        self._inner.tell_owner(job_id, text)
+
+    def create_reservation(
+        self,
+        name: str,
+        nodes: tuple[str, ...],
+        *,
+        users: tuple[str, ...],
+        duration_s: int | None,
+        hold_for_job: bool = False,
+    ) -> None:
+        self._inner.create_reservation(name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job)
+
+    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
+        self._inner.set_reservation_nodes(name, nodes)
+
+    def delete_reservation(self, name: str) -> None:
+        self._inner.delete_reservation(name)
+
+    def reservation(self, name: str) -> Reservation:
+        return self._inner.reservation(name)
+
+    def reboot(self, node: str, reason: str) -> None:
+        """Slurm reboots a node that is in no way drained once it is idle; its reservation keeps it so."""
+        self._inner.reboot(node, reason)
+
+
+def _holds(reservations: Iterable[Reservation]) -> dict[str, list[Reservation]]:
+    """Node → its holds, the oldest first. A name is believed only of a reservation of that one node."""
+    found: dict[str, list[Reservation]] = {}
+    for reservation in reservations:
+        match = _NAME.fullmatch(reservation.name)
+        if match is not None and reservation.nodes == (match["node"],):
+            found.setdefault(match["node"], []).append(reservation)
+    for holds in found.values():
+        holds.sort(key=lambda r: (r.start_time.timestamp() if r.start_time else 0.0, r.name))
+    return found
+
+
+def _shown(node: Node, hold: Reservation) -> Node:
+    if _somebodys(node):
+        return node
+    incident = hold.name.removeprefix(_PREFIX).partition("-")[0]
+    return replace(
+        node,
+        flags=node.flags | {"DRAIN"},
+        reason=held_reason(incident),
+        reason_user=hold.users[0] if hold.users else "",
+        reason_time=hold.start_time,
+    )
+
+
+def _somebodys(node: Node) -> bool:
+    """A person has taken it out of service."""
+    ours = incident_of_reason(node.reason) is not None
+    return node.out_of_service and bool(node.reason) and not ours and not node.reason.startswith(_NOBODYS_WORD)
