@@ -67,6 +67,7 @@ class Practice:
         cpus: int = 32,
         name: str = "practice",
         extra_slurm_conf: str = "",
+        prefix: str = "n",
     ) -> Practice:
         """Lay out a new cluster in a folder (made if missing); starts nothing.
 
@@ -76,7 +77,13 @@ class Practice:
         if (folder / specs.FILE).exists():
             raise ConfigError(f"there is a practice cluster in {folder} already")
         spec = specs.new_spec(
-            nodes=nodes, gpus=gpus, gpu_type=gpu_type, cpus=cpus, name=name, extra_slurm_conf=extra_slurm_conf
+            nodes=nodes,
+            gpus=gpus,
+            gpu_type=gpu_type,
+            cpus=cpus,
+            name=name,
+            extra_slurm_conf=extra_slurm_conf,
+            prefix=prefix,
         )
         specs.save(spec, folder)
         practice = cls(folder, spec)
@@ -260,7 +267,7 @@ class Practice:
             name=mine.name,
             extra_slurm_conf=mine.extra_slurm_conf,
         )
-        self.spec = replace(fresh, network=mine.network)
+        self.spec = replace(fresh, network=mine.network, nodes=mine.nodes)
         specs.save(self.spec, self.folder)
         self._write_configuration()
 

@@ -1,4 +1,4 @@
-"""Holdfast itself on a practice cluster: controller, actor, agents, the AWS emulator with one instance per node, and a spare pool.
+"""Holdfast itself on a practice cluster: controller, actor, agents, emulated machines behind a provider, and a spare pool.
 
 Everything is installed as an operator would: configuration files, tokens, daemons. Only the addresses and windows are the practice's."""
 
@@ -19,7 +19,7 @@ import tomli_w
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.practice import aws
 from holdfast.practice.aws.client import EmulatorControl
-from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.practice.backing import Backing, backing_class, open_backing
 from holdfast.practice.cluster import Practice
 from holdfast.practice.hosting import Hosting, write_agent
 from holdfast.slurm.commands import SlurmCommands
@@ -43,16 +43,25 @@ class Site:
         *,
         nodes: int = 5,
         spares: int = 1,
+        provider: str = "ec2",
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         store_url: str | None = None,
         heartbeat_s: float = 10.0,
         **practice: Any,
     ) -> Site:
-        """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``)."""
+        """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``).
+
+        ``provider``: what stands behind it, one of ``backing.KINDS``."""
         folder = Path(folder).absolute()
+        backing = backing_class(provider)
         made = Practice.create(
-            folder, nodes=nodes, extra_slurm_conf=f"TaskProlog={folder}/bin/task_prolog\n", **practice
+            folder,
+            nodes=nodes,
+            extra_slurm_conf=f"TaskProlog={folder}/bin/task_prolog\n",
+            prefix=backing.prefix,
+            **practice,
         )
+        (folder / "etc" / "provider").write_text(f"{provider}\n")
         site = cls(made)
         (folder / "aws").mkdir(exist_ok=True)
         prolog = folder / "bin" / "task_prolog"
@@ -72,9 +81,14 @@ class Site:
         return self.practice.nodes[len(self.practice.nodes) - self._number("spares") :]
 
     @property
+    def backing(self) -> Backing:
+        """What stands behind the provider."""
+        return open_backing(self.practice)
+
+    @property
     def endpoint(self) -> str:
         """Of the AWS emulator."""
-        return f"http://127.0.0.1:{self.practice.spec.aws_port}"
+        return self.backing.endpoint
 
     @property
     def emulator(self) -> EmulatorControl:
@@ -96,7 +110,7 @@ class Site:
 
     def up(self) -> None:
         """Start everything and wait until every agent is heard. Idempotent. Raises Unavailable."""
-        self._start_aws()
+        self._start_machines()
         self.practice.up()
         self._make_spare_pool()
         self._make_tokens()
@@ -144,12 +158,7 @@ class Site:
             "server": {"port": spec.controller_port},
             "store": {"url": store_url or f"sqlite:///{self.folder}/holdfast.db"},
             "mode": {"mode": "act"},
-            "provider": {
-                "kind": "ec2",
-                "region": aws.REGION,
-                "launch_template": TEMPLATE,
-                "endpoint_url": self.endpoint,
-            },
+            "provider": self.backing.settings(),
             "spares": {"reservation": SPARES},
             "run": {"dir": str(self.folder / "run"), "cold_start_s": 3.0},
         }
@@ -166,15 +175,21 @@ class Site:
         text = (self.folder / "etc" / name).read_text().strip()
         return float(text) if "." in text else int(text)
 
+    def _start_machines(self) -> None:
+        """The emulator where it is needed; once, the first machine of every node."""
+        folder = self.folder / "aws"
+        if self.backing.needs_aws:
+            self._start_aws()
+        if not (folder / "seeded").exists():
+            Hosting(self.practice).name_machines(self.backing.begin())
+            (folder / "seeded").touch()
+
     def _start_aws(self) -> None:
         folder = self.folder / "aws"
         argv = [sys.executable, "-m", "holdfast.practice.aws", "--port", str(self.practice.spec.aws_port)]
         argv += ["--state", str(folder / "state.json"), "--endpoint-file", str(folder / "endpoint")]
         self.practice.start_daemon("aws", argv, {"PYTHONHASHSEED": "0"})
         self._wait("AWS emulator", self.emulator.ready)
-        if not (folder / "seeded").exists():
-            Hosting(self.practice).name_machines(seed(self.endpoint, self.practice.spec.name, self.practice.nodes))
-            (folder / "seeded").touch()
 
     def _make_spare_pool(self) -> None:
         """Once: afterwards the pool is what became of it."""

@@ -57,15 +57,17 @@ class Spec:
         return self.relay_ports[self.nodes.index(node)]
 
 
-def new_spec(*, nodes: int, gpus: int, gpu_type: str, cpus: int, name: str, extra_slurm_conf: str) -> Spec:
-    """Choose free ports and a network of its own for a new cluster."""
+def new_spec(
+    *, nodes: int, gpus: int, gpu_type: str, cpus: int, name: str, extra_slurm_conf: str, prefix: str = "n"
+) -> Spec:
+    """Choose free ports and a network of its own for a new cluster, whose nodes are ``prefix`` and a number."""
     if not 1 <= nodes <= 250:
         raise ConfigError(f"a practice cluster has 1 to 250 nodes, not {nodes}")
     ports = _free_ports(2 * nodes + 3)
     chooser = random.SystemRandom()
     return Spec(
         name=name,
-        nodes=tuple(f"n{number}" for number in range(1, nodes + 1)),
+        nodes=tuple(f"{prefix}{number}" for number in range(1, nodes + 1)),
         gpus=gpus,
         gpu_type=gpu_type,
         cpus=cpus,

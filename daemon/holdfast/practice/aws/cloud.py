@@ -55,15 +55,12 @@ class Machine:
     """Launched for an incident; the others were there before and their hosts are the practice's own start."""
 
 
-class CloudWatcher:
-    """Compares EC2 with what was booted, and calls ``hosts`` for the difference.
+class Watcher:
+    """Compares what the provider shows with what was booted, and calls ``hosts`` for the difference.
 
     What it did is kept in ``memory``, so that a watcher started again boots nothing twice."""
 
-    def __init__(self, endpoint: str, cluster: str, hosts: Hosts, memory: Path | None = None) -> None:
-        self._ec2 = open_ec2(endpoint)
-        self._control = EmulatorControl(endpoint)
-        self._cluster = cluster
+    def __init__(self, hosts: Hosts, memory: Path | None = None) -> None:
         self._hosts = hosts
         self._memory = memory
         known = json.loads(memory.read_text(encoding="utf-8")) if memory is not None and memory.exists() else {}
@@ -71,11 +68,19 @@ class CloudWatcher:
         """Instance id → whether its host has power."""
         self._rebooted: list[str] = known.get("rebooted", [])
 
+    def machines(self) -> list[Machine]:
+        """All machines as they are now. Raises ClientError, BotoCoreError, Unavailable."""
+        raise NotImplementedError
+
+    def reboots(self) -> dict[str, str]:
+        """Every reboot that was ever asked for: a key of its own → instance id. Raises as :meth:`machines`."""
+        raise NotImplementedError
+
     def poll(self) -> None:
         """One comparison. An emulator that does not answer is nothing new: the next poll asks again."""
         try:
-            machines = self._machines()
-            reboots = self._reboots()
+            machines = self.machines()
+            reboots = {key: i for key, i in self.reboots().items() if key not in self._rebooted}
         except (ClientError, BotoCoreError, Unavailable) as error:
             log.warning("cloud_unreachable error=%s", error)
             return
@@ -105,18 +110,6 @@ class CloudWatcher:
         except Unavailable as error:
             log.warning("host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
 
-    def _machines(self) -> list[Machine]:
-        pages = self._ec2.get_paginator("describe_instances").paginate(
-            Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
-        )
-        return [_machine(raw) for page in pages for r in page["Reservations"] for raw in r.get("Instances", [])]
-
-    def _reboots(self) -> dict[str, str]:
-        """RebootInstances calls not yet carried out: time and id → id. The key outlives a restart of the emulator."""
-        calls: Iterable[Mapping[str, Any]] = self._control.calls("RebootInstances")
-        asked = {f"{call['at']} {i}": i for call in calls for i in call["effects"]}
-        return {key: i for key, i in asked.items() if key not in self._rebooted}
-
     def _reboot(self, key: str, instance_id: str, node: str | None) -> None:
         """Restart the host; one that does not run any more needs none."""
         try:
@@ -133,6 +126,31 @@ class CloudWatcher:
         fresh = self._memory.with_suffix(".new")
         fresh.write_text(json.dumps({"on": self._on, "rebooted": self._rebooted}), encoding="utf-8")
         fresh.replace(self._memory)
+
+
+class CloudWatcher(Watcher):
+    """EC2's instances of one cluster."""
+
+    def __init__(self, endpoint: str, cluster: str, hosts: Hosts, memory: Path | None = None) -> None:
+        super().__init__(hosts, memory)
+        self._ec2 = open_ec2(endpoint)
+        self._control = EmulatorControl(endpoint)
+        self._cluster = cluster
+
+    def machines(self) -> list[Machine]:
+        pages = self._ec2.get_paginator("describe_instances").paginate(
+            Filters=[{"Name": f"tag:{CLUSTER_TAG}", "Values": [self._cluster]}]
+        )
+        return [_machine(raw) for page in pages for r in page["Reservations"] for raw in r.get("Instances", [])]
+
+    def reboots(self) -> dict[str, str]:
+        return asked_reboots(self._control, "RebootInstances")
+
+
+def asked_reboots(control: EmulatorControl, action: str) -> dict[str, str]:
+    """Reboots by the emulator's log: time and id → id. The key outlives a restart of the emulator."""
+    calls: Iterable[Mapping[str, Any]] = control.calls(action)
+    return {f"{call['at']} {i}": i for call in calls for i in call["effects"]}
 
 
 def _machine(raw: InstanceTypeDef) -> Machine:

@@ -30,8 +30,16 @@ TARGET = "SageMaker."
 class Hyperpod:
     """The emulated clusters. Shares the emulator's lock, faults and call log; kept in a file of its own."""
 
-    def __init__(self, state: Path | None, lock: threading.Lock, faults: FaultBook, calls: CallLog) -> None:
+    def __init__(
+        self,
+        state: Path | None,
+        lock: threading.Lock,
+        faults: FaultBook,
+        calls: CallLog,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self.delays = HyperpodDelays()
+        self.now = now
         self.clusters: dict[str, Cluster] = {}
         self._file = state.with_name(state.name + ".hyperpod") if state is not None else None
         self._lock, self._faults, self._calls = lock, faults, calls
@@ -49,7 +57,7 @@ class Hyperpod:
         given = json.loads(body or b"{}")
         words = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
         with self._lock:
-            call = self._calls.begin(action, words, time.time(), replayed=False)
+            call = self._calls.begin(action, words, self.now(), replayed=False)
             fault = self._faults.take(action, words)
         if fault is not None and not fault.after:
             time.sleep(fault.delay_s)
@@ -79,7 +87,7 @@ class Hyperpod:
         wrong = request_errors(action, given)
         if wrong:
             raise ApiError("ValidationException", f"{len(wrong)} validation errors detected: {'; '.join(wrong)}")
-        answer = operation(Request(self.cluster(given["ClusterName"]), given, self.delays, time.time(), effects))
+        answer = operation(Request(self.cluster(given["ClusterName"]), given, self.delays, self.now(), effects))
         wrong = answer_errors(action, answer)
         if wrong:
             log.error("answer_outside_the_model action=%s errors=%s", action, wrong)
@@ -98,7 +106,7 @@ class Hyperpod:
     def make(self, name: str, data: Mapping[str, Any]) -> Cluster:
         """A new cluster; one of the name that is there stays as it is."""
         if name not in self.clusters:
-            self.clusters[name] = make_cluster(name, data, len(self.clusters) % 250 + 1, time.time())
+            self.clusters[name] = make_cluster(name, data, len(self.clusters) % 250 + 1, self.now())
             self.save()
         return self.clusters[name]
 

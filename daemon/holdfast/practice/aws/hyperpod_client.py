@@ -45,6 +45,12 @@ class HyperpodControl(EmulatorControl):
         """HyperPod itself reboots or replaces the node."""
         self._hyperpod("repair", instance_id=instance_id, action=action)
 
+    def machines(self) -> list[dict[str, Any]]:
+        """Every machine that the cluster ever had, without delay: ``instance_id``, ``node`` (its place's InstanceName), ``status``
+        (``NotFound``: gone), ``first`` (it was there when the cluster was made)."""
+        path = f"hyperpod/machines?cluster={quote(self.cluster)}"
+        return cast("list[dict[str, Any]]", self._ask("GET", path))
+
     def resource_config(self) -> dict[str, Any]:
         """``resource_config.json`` as a node made now would have it."""
         path = f"hyperpod/resource_config?cluster={quote(self.cluster)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -64,7 +63,7 @@ def _status(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     _, _, machine = _place(emulator, data)
     if data["status"] not in STATUSES:
         raise ValueError(f"status {data['status']!r} is none of {', '.join(STATUSES)}")
-    set_status(machine, data["status"], data.get("message", ""), data.get("for_s"), time.time())
+    set_status(machine, data["status"], data.get("message", ""), data.get("for_s"), emulator.hyperpod.now())
     emulator.hyperpod.save()
     return {}
 
@@ -87,13 +86,33 @@ def _repair(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     if slot.machines[-1] is not machine:
         raise ValueError(f"{machine.instance_id} has been replaced already")
     if data["action"] == "reboot":
-        reboot_machine(machine, emulator.hyperpod.delays, time.time())
+        reboot_machine(machine, emulator.hyperpod.delays, emulator.hyperpod.now())
     elif data["action"] == "replace":
-        replace_machine(cluster, slot, emulator.hyperpod.delays, time.time())
+        replace_machine(cluster, slot, emulator.hyperpod.delays, emulator.hyperpod.now())
     else:
         raise ValueError(f"action {data['action']!r} is neither reboot nor replace")
     emulator.hyperpod.save()
     return {}
+
+
+def _machines(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    """The truth, for what stands behind the API: hosts are switched on and off by it."""
+    now = emulator.hyperpod.now()
+    shown = [
+        (slot, machine, machine.shown(now), number)
+        for slot in _cluster(emulator, data).slots
+        for number, machine in enumerate(slot.machines)
+        if machine.launched_at <= now
+    ]
+    return [
+        {
+            "instance_id": machine.instance_id,
+            "node": slot.logical_id,
+            "status": step.status if step is not None else "NotFound",
+            "first": number == 0,
+        }
+        for slot, machine, step, number in shown
+    ]
 
 
 def _resource_config(emulator: Emulator, data: Mapping[str, Any]) -> Any:
@@ -134,5 +153,6 @@ HYPERPOD_VERBS: dict[str, Verb] = {
     "POST hyperpod/refuse": _refuse,
     "POST hyperpod/doom": _doom,
     "POST hyperpod/repair": _repair,
+    "GET hyperpod/machines": _machines,
     "GET hyperpod/resource_config": _resource_config,
 }

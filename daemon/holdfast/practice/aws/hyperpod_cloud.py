@@ -1,0 +1,41 @@
+"""Makes the emulated HyperPod's machines real: one that runs boots an emulated host, one that shuts down loses power."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from holdfast.practice.aws.cloud import Hosts, Machine, Watcher, asked_reboots
+from holdfast.practice.aws.hyperpod_client import HyperpodControl
+
+_STATES = {"Running": "running", "ShuttingDown": "shutting-down", "NotFound": "terminated"}
+"""In the other statuses a host stays as it is: a machine that failed to start has none, one that failed later has power."""
+
+
+class PodWatcher(Watcher):
+    """One emulated HyperPod cluster. Keeps ``resource_config`` as HyperPod does on the head node: after each change."""
+
+    def __init__(self, control: HyperpodControl, hosts: Hosts, memory: Path, resource_config: Path) -> None:
+        super().__init__(hosts, memory)
+        self._control = control
+        self._resource_config = resource_config
+
+    def machines(self) -> list[Machine]:
+        write_resource_config(self._control, self._resource_config)
+        return [
+            Machine(m["instance_id"], m["node"], _STATES.get(m["status"], "pending"), replacement=not m["first"])
+            for m in self._control.machines()
+        ]
+
+    def reboots(self) -> dict[str, str]:
+        return asked_reboots(self._control, "BatchRebootClusterNodes")
+
+
+def write_resource_config(control: HyperpodControl, file: Path) -> None:
+    """Whole or not at all, and only what is new."""
+    text = json.dumps(control.resource_config(), indent=1) + "\n"
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    fresh = file.with_name(f"{file.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(file)

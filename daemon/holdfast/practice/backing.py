@@ -1,0 +1,164 @@
+"""What stands behind the provider of a practice site: emulated EC2 or HyperPod instances, or a rack with a script of its own."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from holdfast.model.errors import ConfigError, Unavailable
+from holdfast.practice import aws, rack
+from holdfast.practice.aws.cloud import CloudWatcher
+from holdfast.practice.aws.hyperpod_client import HyperpodControl
+from holdfast.practice.aws.hyperpod_cloud import PodWatcher, write_resource_config
+from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.practice.cluster import Practice
+from holdfast.practice.hosting import Hosting
+
+log = logging.getLogger("holdfast.practice.backing")
+KINDS = ("ec2", "hyperpod", "command")
+POD_GROUP = "gpu"
+"""Instance group of the emulated HyperPod: Slurm's names are its InstanceNames, ``gpu-1`` …"""
+POD_PHASES = {"shutting_down_s": 1.0, "pending_s": 2.0, "deep_check_s": 0.0, "rebooting_s": 1.0}
+"""Seconds, where AWS's own notes speak of 20 to 30 minutes for a replacement."""
+
+
+class Follower(Protocol):
+    """Makes the hosts follow what the provider shows."""
+
+    def run(self, stop: threading.Event, interval_s: float) -> None: ...
+
+
+class Backing:
+    """One way in which machines come and go. Everything it knows is in the site's folder."""
+
+    kind = ""
+    needs_aws = True
+    prefix = "n"
+    """Node names begin with it."""
+
+    def __init__(self, practice: Practice) -> None:
+        self.practice = practice
+
+    @property
+    def endpoint(self) -> str:
+        """Of the AWS emulator."""
+        return f"http://127.0.0.1:{self.practice.spec.aws_port}"
+
+    def settings(self) -> dict[str, Any]:
+        """``[provider]`` of controller.toml."""
+        raise NotImplementedError
+
+    def begin(self) -> Mapping[str, str]:
+        """The first machine of every node: node → instance id. Once, with the emulator running."""
+        raise NotImplementedError
+
+    def watcher(self, hosts: Hosting) -> Follower:
+        raise NotImplementedError
+
+
+class Ec2Backing(Backing):
+    kind = "ec2"
+
+    def settings(self) -> dict[str, Any]:
+        return {"kind": "ec2", "region": aws.REGION, "launch_template": TEMPLATE, "endpoint_url": self.endpoint}
+
+    def begin(self) -> Mapping[str, str]:
+        return seed(self.endpoint, self.practice.spec.name, self.practice.nodes)
+
+    def watcher(self, hosts: Hosting) -> Follower:
+        return CloudWatcher(self.endpoint, self.practice.spec.name, hosts, self.practice.folder / "aws" / "cloud.json")
+
+
+class HyperpodBacking(Backing):
+    kind = "hyperpod"
+    prefix = f"{POD_GROUP}-"
+
+    @property
+    def control(self) -> HyperpodControl:
+        return HyperpodControl(self.endpoint, self.practice.spec.name)
+
+    @property
+    def resource_config(self) -> Path:
+        return self.practice.folder / "aws" / "resource_config.json"
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "kind": "hyperpod",
+            "cluster": self.practice.spec.name,
+            "region": aws.REGION,
+            "mode": "lead",
+            "endpoint_url": self.endpoint,
+            "node_names": "instance",
+            "resource_config": str(self.resource_config),
+        }
+
+    def begin(self) -> Mapping[str, str]:
+        self.control.phases(**POD_PHASES)
+        self.control.make([{"name": POD_GROUP, "count": len(self.practice.nodes)}])
+        write_resource_config(self.control, self.resource_config)
+        return {str(m["node"]): str(m["instance_id"]) for m in self.control.machines()}
+
+    def watcher(self, hosts: Hosting) -> Follower:
+        return PodWatcher(self.control, hosts, self.practice.folder / "aws" / "cloud.json", self.resource_config)
+
+
+class RackBacking(Backing):
+    kind = "command"
+    needs_aws = False
+
+    @property
+    def rack(self) -> rack.Rack:
+        return rack.Rack(self.practice.folder)
+
+    def settings(self) -> dict[str, Any]:
+        script = [sys.executable, "-I", "-S", str(rack.__file__), str(self.practice.folder)]
+        return {"kind": "command", "command": script}
+
+    def begin(self) -> Mapping[str, str]:
+        return self.rack.fill(self.practice.nodes)
+
+    def watcher(self, hosts: Hosting) -> Follower:
+        return RackWatcher(self.rack, hosts)
+
+
+class RackWatcher:
+    """Carries out the orders that the site's script took, one after the other."""
+
+    def __init__(self, watched: rack.Rack, hosts: Hosting) -> None:
+        self._rack = watched
+        self._hosts = hosts
+
+    def run(self, stop: threading.Event, interval_s: float) -> None:
+        """Until ``stop`` is set."""
+        while not stop.wait(interval_s):
+            for number, order in enumerate(self._rack.orders()):
+                if "done_at" not in order:
+                    self._carry_out(number, order)
+
+    def _carry_out(self, number: int, order: Mapping[str, str]) -> None:
+        log.info("order verb=%s instance=%s token=%s", order["verb"], order["instance_id"], order["token"])
+        do = self._hosts.exchange if order["verb"] == "replace" else self._hosts.reboot
+        try:
+            do(order["instance_id"], order["node"])
+            self._rack.done(number)
+        except Unavailable as error:
+            log.warning("host_not_ready instance=%s error=%s", order["instance_id"], error)
+
+
+_BACKINGS: Mapping[str, type[Backing]] = {one.kind: one for one in (Ec2Backing, HyperpodBacking, RackBacking)}
+
+
+def backing_class(kind: str) -> type[Backing]:
+    """Raises ConfigError for a kind that the practice does not have."""
+    if kind not in _BACKINGS:
+        raise ConfigError(f"the practice has no provider {kind!r}, only {', '.join(KINDS)}")
+    return _BACKINGS[kind]
+
+
+def open_backing(practice: Practice) -> Backing:
+    """The one that the site in this folder was made with."""
+    return backing_class((practice.folder / "etc" / "provider").read_text().strip())(practice)
