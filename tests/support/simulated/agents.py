@@ -15,6 +15,7 @@ from holdfast.ports import Store
 from holdfast_checks.result import Remedy, Severity, Verdict
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
+from support.simulated.pair_probes import SimProbes
 
 HEARTBEAT_S = 10.0
 
@@ -30,6 +31,7 @@ class SimAgents:
         self._machines = machines
         self._serving = serving
         self.registry = AgentRegistry()
+        self.probes = SimProbes(clock)
         self.waiting: list[Report] = []
         """Reports that the controller did not take yet: an agent keeps them and sends them again."""
         self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
@@ -119,7 +121,16 @@ class SimAgents:
             for order in orders:
                 if order.key not in machine.taken:
                     machine.taken.add(order.key)
-                    self.report(machine, outcomes=(self._carry_out(machine, order),))
+                    self._take(machine, order)
+        for machine, outcome in self.probes.late():
+            self.report(machine, outcomes=(outcome,))
+
+    def _take(self, machine: Machine, order: Intent) -> None:
+        if isinstance(order.action, SendOrder) and order.action.verb is Verb.PROBE_PAIR:
+            for side, outcome in self.probes.begin(machine, order):
+                self.report(side, outcomes=(outcome,))
+        else:
+            self.report(machine, outcomes=(self._carry_out(machine, order),))
 
     def _carry_out(self, machine: Machine, order: Intent) -> OrderOutcome:
         action = order.action
@@ -130,6 +141,8 @@ class SimAgents:
         if action.verb is Verb.VALIDATE:
             detail = {"gpu_uuids": list(machine.gpu_uuids)}
             return OrderOutcome(order.key, machine.healthy, "ok" if machine.healthy else "bad", now, detail)
+        if action.verb is Verb.CHECK:
+            return self.probes.check(machine, order)
         if action.verb is Verb.END_JOB:
             why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
             return OrderOutcome(order.key, not why_not, why_not or "ended", now)

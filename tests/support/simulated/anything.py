@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from holdfast.model.errors import Rejected
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase, legal
 from holdfast_checks.result import Remedy, Severity
+from support.simulated.provider import FULL, IN_PLACE, NOTHING
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
 from support.simulated.store import MemoryStore
@@ -27,11 +29,21 @@ KINDS: dict[str, dict[str, Any]] = {
     "degraded": {"check": "gpu.remap", "code": "pending", "severity": Severity.DEGRADED, "sticky": True},
     "warning": {"check": "gpu.thermal", "code": "slow", "severity": Severity.WARNING, "remedy": Remedy.NONE},
     "the job's own": {"code": "31", "remedy": Remedy.RESTART_JOB},
+    "reset": {"check": "gpu.xid", "code": "109", "remedy": Remedy.RESET_GPU},
+    "reboot": {"check": "gpu.xid", "code": "119", "remedy": Remedy.REBOOT},
+    "new host": {"check": "cloud.status", "code": "system", "minor": None, "remedy": Remedy.STOP_START},
     "consequence": {"code": "45", "consequence": True},
     "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},
 }
 STEPS = ("Drain", "SetDown", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold", "HoldJob", "Undrain")
 REPAIRS = ("Launch", "Terminate", "Assign", "AdoptSpare", "CheckInstance", "TellOwner", "Notify")
+RUNGS = ("Replace", "Reboot", "StopStart")
+PROVIDERS = {
+    "launches beside": FULL,
+    "replaces in place": IN_PLACE,
+    "reboots": replace(NOTHING, reboot=True, status=True),
+    "nothing": NOTHING,
+}
 
 
 class CheckedStore(MemoryStore):
@@ -53,9 +65,14 @@ def _reachable(before: IncidentState, after: IncidentState) -> bool:
 class Anything(RuleBasedStateMachine):
     """Rules are what the world may do; invariants are the promises of the design's section 6."""
 
-    @initialize(spares=st.sampled_from([(), ("n6",), ("n5", "n6")]), quick=st.booleans())
-    def begin(self, spares: tuple[str, ...], quick: bool) -> None:
-        self.site = Site(NODES, spares=spares, policy=POLICY, store=CheckedStore())
+    @initialize(
+        spares=st.sampled_from([(), ("n6",), ("n5", "n6")]),
+        quick=st.booleans(),
+        provider=st.sampled_from(["launches beside", *PROVIDERS]),
+        slurm_reboots=st.booleans(),
+    )
+    def begin(self, spares: tuple[str, ...], quick: bool, provider: str, slurm_reboots: bool) -> None:
+        self.site = Site(NODES, spares=spares, policy=POLICY, store=CheckedStore(), can=PROVIDERS[provider])
         self.slurm, self.provider = self.site.slurm, self.site.provider
         self.by_hand: dict[str, str] = {}
         """Drains of operators that stand."""
@@ -67,6 +84,9 @@ class Anything(RuleBasedStateMachine):
         self.slurm.on_requeue = self._on_requeue
         self.slurm.on_set_down = self._on_set_down
         self.provider.on_terminate = self._on_terminate
+        self.provider.on_boot = self._on_terminate
+        if slurm_reboots:
+            self.slurm.reboot_program = "/usr/sbin/reboot"
         self.jobs: list[SimJob] = []
         if quick:
             self.submit(2, consent=True, exclusive=True)
@@ -165,7 +185,7 @@ class Anything(RuleBasedStateMachine):
         self.by_hand[name] = reason
         self.site.react()
 
-    @rule(kind=st.sampled_from(["Drain", "Undrain", "SetDown", "Terminate"]))
+    @rule(kind=st.sampled_from(["Drain", "Undrain", "SetDown", "Terminate", *RUNGS]))
     def operator_steps_in(self, kind: str) -> None:
         """At the very moment before a step is begun, an operator drains its node by hand."""
 
@@ -261,10 +281,18 @@ class Anything(RuleBasedStateMachine):
     def slurm_away(self, away: bool) -> None:
         self.slurm.away = away
 
-    @rule(away=st.booleans(), capacity=st.booleans(), broken=st.booleans(), same=st.booleans())
-    def provider_has_a_day(self, away: bool, capacity: bool, broken: bool, same: bool) -> None:
+    @rule(
+        away=st.booleans(), capacity=st.booleans(), broken=st.booleans(), same=st.booleans(), reboots_help=st.booleans()
+    )
+    def provider_has_a_day(self, away: bool, capacity: bool, broken: bool, same: bool, reboots_help: bool) -> None:
         self.provider.away, self.provider.capacity = away, capacity
         self.provider.launches_broken, self.provider.same_hardware = broken, same
+        self.provider.reboots_help = reboots_help
+
+    @rule(itself=st.booleans())
+    def provider_repairs_by_itself(self, itself: bool) -> None:
+        """As HyperPod with NodeRecovery Automatic, which somebody may set at any time."""
+        self.provider.itself = itself and self.provider.can.replace_in_place
 
     @property
     def _store(self) -> MemoryStore:
@@ -275,7 +303,10 @@ class Anything(RuleBasedStateMachine):
     def store_away(self, away: bool) -> None:
         self._store.away = away
 
-    @rule(kind=st.sampled_from(STEPS + REPAIRS), moment=st.sampled_from(["planned", "started", "acted", "finished"]))
+    @rule(
+        kind=st.sampled_from(STEPS + REPAIRS + RUNGS),
+        moment=st.sampled_from(["planned", "started", "acted", "finished"]),
+    )
     def actor_will_be_killed(self, kind: str, moment: str) -> None:
         self.site.kill_at = (kind, moment)
 
@@ -345,6 +376,7 @@ class Anything(RuleBasedStateMachine):
     def _mend(self) -> None:
         self._store.away = self.slurm.away = self.provider.away = False
         self.provider.capacity, self.provider.launches_broken, self.provider.same_hardware = True, False, False
+        self.provider.itself, self.provider.reboots_help = False, True
         self.site.kill_at = None
         self.site.at_boundary = lambda _intent, _moment: None
         for node in self.slurm.nodes.values():

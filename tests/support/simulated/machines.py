@@ -18,6 +18,10 @@ class Machine:
     agent_up: bool = True
     healthy: bool = True
     """Whether a validation passes."""
+    deep_ok: bool = True
+    """Whether deep checks pass."""
+    path_broken: bool = False
+    """Its network fails under load, and nothing on it says so."""
     kill_helps: bool = True
     """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
     boots_at_s: float = 0.0

@@ -31,6 +31,7 @@ class SimProvider:
         self.terminated: Counter[str] = Counter()
         """How often a machine went from alive to terminated."""
         self.on_terminate: Callable[[str], None] = lambda _instance_id: None
+        self.on_boot: Callable[[str], None] = lambda _instance_id: None
         self.away = False
         self.itself = False
         """The provider repairs by itself."""
@@ -188,6 +189,7 @@ class SimProvider:
         self._boot(self._serving[node])
 
     def _boot(self, instance_id: str) -> Machine:
+        self.on_boot(instance_id)
         machine = self._machines[instance_id]
         machine.boot += 1
         machine.boots_at_s = self._clock.elapsed_s + self.boot_s

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.api.hub import OrderHub
 from holdfast.controller.actor import Actor
+from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import turn
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
@@ -17,6 +18,7 @@ from holdfast.controller.outside import Outside
 from holdfast.controller.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
+from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.ids import incident_id
@@ -84,6 +86,9 @@ class Site:
         self.store: Store = store if store is not None else MemoryStore()
         self.agents = SimAgents(self.clock, self.store, self.machines, self.provider.serving)
         self.agents.end_job = self._end_job
+        self.agents.probes.busy = lambda node: any(
+            node in job.nodes and job.state in HOLDING_STATES for job in self.slurm.jobs.values()
+        )
         self.agents.node_at = self.slurm.node_at
         self.notices = Notices()
         self.policy = policy
@@ -95,6 +100,7 @@ class Site:
         self._looks_at_s = 0.0
         self._slurmd_of: dict[str, str] = {}
         """Node → boot whose slurmd registered last."""
+        self._reads_at_s = 0.0
         if spares:
             self.slurm.create_reservation(policy.spare_reservation, spares, users=("root",), duration_s=None)
         self.start_controller()
@@ -167,6 +173,14 @@ class Site:
         if self.clock.elapsed_s >= self._looks_at_s:
             self._looks_at_s = self.clock.elapsed_s + LOOK_EVERY_S
             self.watch.look()
+        if self.clock.elapsed_s >= self._reads_at_s and self.loop.world is not None:
+            self._reads_at_s = self.clock.elapsed_s + READ_EVERY_S
+            self.read_background()
+
+    def read_background(self) -> None:
+        """What the loop reads beside its cycle."""
+        assert self.loop.world is not None
+        self.loop.observer.background.refresh(replace(self.loop.world, now=self.clock.now()))
 
     def react(self) -> None:
         """Turn and act until nothing is left to do at this moment."""
