@@ -1,0 +1,272 @@
+"""Random recoveries on an AWS that throttles, fails, loses answers, lacks capacity and shows the past."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from holdfast.model.errors import Rejected
+from holdfast.model.incident import IncidentState
+from holdfast.model.policy import BrakePolicy, Policy
+from holdfast.ports import Provider
+from holdfast.practice.aws import REGION, practice_env
+from holdfast.practice.aws.client import EmulatorControl, running_emulator
+from holdfast.practice.aws.faults import Fault
+from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.providers.ec2 import Ec2Provider
+from holdfast.providers.settings import Ec2Settings
+from holdfast_checks.result import Remedy, Severity
+from support.aws_site import EPOCH_S, AwsSite, Ec2Kind
+from support.simulated.site import POLICY
+from support.simulated.store import MemoryStore
+
+log = logging.getLogger(__name__)
+SESSION = boto3.session.Session()
+NODES = 5
+EVERYDAY, SOAK = 4, 200
+"""Recoveries a test."""
+FAULTS: tuple[dict[str, Any], ...] = (
+    {},
+    {},
+    {"minor": None, "check": "host.pcie", "code": "fatal"},
+    {"remedy": Remedy.REBOOT, "code": "119"},
+    {"remedy": Remedy.RESET_GPU, "code": "48"},
+    {"remedy": Remedy.STOP_START, "minor": None, "check": "host.nic", "code": "gone"},
+    {"check": "gpu.remap", "code": "pending", "severity": Severity.DEGRADED, "sticky": True},
+)
+STEPS = ("Launch", "Terminate", "Assign", "Replace", "Reboot", "StopStart", "Drain", "Undrain", "SetDown", "AdoptSpare")
+MOMENTS = ("planned", "started", "acted", "finished")
+
+
+def open_ec2(control: EmulatorControl, cluster: str, *, launch_first: bool) -> Callable[..., Provider]:
+    def make(sleep: Callable[[float], None], monotonic: Callable[[], float]) -> Provider:
+        settings = Ec2Settings(
+            cluster=cluster, region=REGION, launch_template=TEMPLATE, attempts=1, read_timeout_s=0.5,
+            launch_first=launch_first,
+        )  # fmt: skip
+        return Ec2Provider(settings, session=SESSION, sleep=sleep, monotonic=monotonic)
+
+    return make
+
+
+class Life:
+    """One site for some recoveries, all of it drawn from one seed."""
+
+    def __init__(self, control: EmulatorControl, provider: str, number: int) -> None:
+        self.chance = random.Random(number)
+        self.control = control
+        control.clear()
+        control.clock(EPOCH_S - 86_400)
+        control.delays(pending_s=0.0, initializing_s=0.0, shutting_down_s=0.0)
+        self.cluster = f"soak-{provider}-{number}"
+        names = [f"n{n + 1}" for n in range(NODES)]
+        made = seed(control.endpoint, self.cluster, names)
+        spares = tuple(names[NODES - self.chance.randint(0, 2) :])
+        self.store = MemoryStore()
+        self.site = AwsSite(
+            control, made, Ec2Kind(), open_ec2(control, self.cluster, launch_first=provider == "ec2"),
+            policy=self._policy(), spares=spares, store=self.store,
+        )  # fmt: skip
+        cloud = self.site.cloud
+        assert cloud is not None
+        self.cloud = cloud
+        cloud.chances.chance = self.chance
+        control.delays(pending_s=self.chance.uniform(0, 20), shutting_down_s=self.chance.uniform(0, 8))
+        control.delays(initializing_s=self.chance.uniform(0, 120))
+
+    def _policy(self) -> Policy:
+        """The caps that would end a soak are wide; the others are the shipped ones, or none."""
+        wide = BrakePolicy(drains_10min=100, drains_60min=1000, stopped_jobs_60min=1000, stopped_gpu_share_60min=100.0)
+        repair = replace(
+            POLICY.repair,
+            terminations_per_hour=self.chance.choice([4, 100]),
+            terminations_per_day=1000,
+            replacements_per_group=1000,
+            third_fault_window_s=self.chance.choice([60, POLICY.repair.third_fault_window_s]),
+        )
+        return replace(POLICY, brake=wide, repair=repair)
+
+    def live(self, recoveries: int) -> int:
+        """So many incidents and what comes of them; how many there were."""
+        for _ in range(recoveries):
+            self._weather()
+            self._people()
+            self._machine_goes_bad()
+            self._trouble()
+            self._pass(self.chance.uniform(10, 400))
+        self._mend()
+        return len(self.site.known_incidents(limit=10_000))
+
+    def _weather(self) -> None:
+        chance = self.chance
+        self.control.clear()
+        self.control.weather(
+            chance.randrange(2**30),
+            throttled=chance.choice([0, 0.05, 0.2]),
+            errors=chance.choice([0, 0.05, 0.15]),
+            lost_answers=chance.choice([0, 0.1, 0.3]),
+            no_capacity=chance.choice([0, 0, 0.5]),
+            stale_s=chance.choice([0, 0, 2, 15]),
+        )
+        for action in ("RunInstances", "TerminateInstances", "DescribeInstances", "StopInstances", "StartInstances"):
+            if chance.random() < 0.06:  # a time-out, before or after the effect
+                self.control.inject(Fault(action, delay_s=0.7, after=chance.random() < 0.5))
+        if chance.random() < 0.2:
+            self.control.hide_new(chance.randint(1, 8))
+        self.cloud.chances.broken = chance.choice([0, 0, 0.3])
+        self.cloud.chances.same_hardware = chance.choice([0, 0, 0.3])
+        self.cloud.chances.cured = chance.choice([0, 0.5, 1])
+
+    def _people(self) -> None:
+        site, chance = self.site, self.chance
+        if chance.random() < 0.5:
+            site.slurm.submit(chance.randint(1, 2), comment=chance.choice(["", "holdfast"]), exclusive=True)
+        for job in list(site.slurm.jobs.values()):
+            if job.state == "RUNNING" and chance.random() < 0.3:
+                site.slurm.finish(job, "COMPLETED")
+        for name in list(site.by_hand):
+            if chance.random() < 0.4:
+                del site.by_hand[name]
+                site.slurm.operator_resumes(name)
+        if chance.random() < 0.1:
+            self._operator_drains()
+        if chance.random() < 0.15 and not self.store.away:
+            self._operator_decides()
+
+    def _operator_drains(self) -> None:
+        name = self.chance.choice(list(self.site.slurm.nodes))
+        self.site.by_hand[name] = f"by hand at {self.site.clock.elapsed_s:g}"
+        self.site.slurm.operator_drains(name, self.site.by_hand[name])
+
+    def _operator_decides(self) -> None:
+        opened = self.site.store.incidents(only_open=True)
+        if opened:
+            try:
+                self.site.operate(self.chance.choice(["retry", "retry", "close"]), self.chance.choice(opened).id)
+            except Rejected:
+                log.debug("not now")
+
+    def _machine_goes_bad(self) -> None:
+        site, chance = self.site, self.chance
+        busy = {i.node for i in site.known_incidents(only_open=True)}
+        name = chance.choice([n for n in site.slurm.nodes if n not in busy] or list(site.slurm.nodes))
+        machine = site.machine(name)
+        machine.healthy = False
+        if chance.random() < 0.2:
+            machine.powered = False
+        elif chance.random() < 0.1:
+            machine.cut_off, machine.unreachable_by = True, set(site.slurm.nodes)
+        else:
+            site.agents.find(machine, **chance.choice(FAULTS))
+
+    def _trouble(self) -> None:
+        site, chance = self.site, self.chance
+        if chance.random() < 0.5:
+            site.kill_at = (chance.choice(STEPS), chance.choice(MOMENTS))
+        self.store.away = chance.random() < 0.08
+        site.slurm.away = chance.random() < 0.08
+        if self.store.away or site.slurm.away:
+            self._pass(chance.uniform(5, 60))
+            self.store.away = site.slurm.away = False
+
+    def _pass(self, seconds: float) -> None:
+        """Time passes; somewhere in it the controller may be started again."""
+        early = self.chance.uniform(0, seconds)
+        self.site.run(early, step_s=self.chance.choice([1, 3, 5]))
+        if self.chance.random() < 0.2:
+            self.site.start_controller()
+        self.site.run(seconds - early, step_s=5)
+
+    def _mend(self) -> None:
+        """Fair weather, whole machines, and hours for what waits for a cap."""
+        site = self.site
+        self.control.clear()
+        self.control.delays(pending_s=1, initializing_s=1, shutting_down_s=1)
+        self.cloud.chances.broken = self.cloud.chances.same_hardware = 0.0
+        self.cloud.chances.cured = 1.0
+        self.store.away = site.slurm.away = False
+        site.kill_at = None
+        for job in list(site.slurm.jobs.values()):
+            site.slurm.finish(job, "COMPLETED")
+        for node in site.slurm.nodes.values():
+            machine = site.machine(node.name)
+            machine.cut_off, machine.unreachable_by = False, set()
+        site.run(3600, step_s=20)
+        for _ in range(20):
+            if not self._left_over() and not self._at_work():
+                break
+            site.run(3600, step_s=60)
+
+    def _at_work(self) -> list[str]:
+        """Incidents that are neither over nor a human's."""
+        settled = (IncidentState.CLOSED, IncidentState.AWAITING_HUMAN, IncidentState.WATCHING)
+        return [
+            f"{i.id} {i.node} {i.state.value} {i.note}" for i in self.site.store.incidents() if i.state not in settled
+        ]
+
+    def _left_over(self) -> set[str]:
+        """Live instances of this cluster that serve no node."""
+        serving = set(self.site.cloud.sim._serving.values())  # type: ignore[union-attr]
+        mine = [i for i in self.control.instances() if i["tags"].get("holdfast:cluster") == self.cluster]
+        return {i["id"] for i in mine if i["state"] not in ("shutting-down", "terminated")} - serving
+
+    def check_the_end(self) -> None:
+        site = self.site
+        assert not self._at_work(), "\n".join(self._at_work() + [site.story()])
+        left = self._left_over()
+        assert not left, f"{sorted(left)} serve nothing\n{site.story()}"
+        for incident in site.store.incidents(only_open=True, limit=1000):
+            told = [s for s in site.notices.sent if incident.node in s]
+            assert told or incident.state is IncidentState.WATCHING, f"nobody was told of {incident}"
+        for name, node in site.slurm.nodes.items():
+            waits = [
+                i for i in site.store.incidents(node=name, only_open=True) if i.state is IncidentState.AWAITING_HUMAN
+            ]
+            serves = not (node.drain or node.down)
+            assert serves or waits or name in site.by_hand, f"{name} is forgotten: {node.reason!r}\n{site.tale(name)}"
+        doubled = {token: made for token, made in self.cloud.launched.items() if made > 1}
+        assert not doubled
+
+
+@pytest.fixture(scope="module")
+def weathered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorControl]:
+    """An emulator of its own: its clock stands still between calls."""
+    folder: Path = tmp_path_factory.mktemp("soak")
+    with pytest.MonkeyPatch.context() as patch, running_emulator(folder) as control:
+        for name, value in practice_env(control.endpoint).items():
+            patch.setenv(name, value)
+        yield control
+
+
+PROVIDERS = ("ec2",)
+
+
+@pytest.mark.aws
+@pytest.mark.slow
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_some_random_recoveries(weathered: EmulatorControl, provider: str) -> None:
+    life = Life(weathered, provider, 1)
+    life.live(EVERYDAY)
+    life.check_the_end()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_two_hundred_random_recoveries(weathered: EmulatorControl, provider: str) -> None:
+    first = int(os.environ.get("HOLDFAST_SOAK_SEED", "1"))
+    seen, number = 0, first
+    while seen < SOAK:
+        log.info("provider=%s seed=%d", provider, number)
+        print(f"provider={provider} seed={number} incidents so far={seen}")  # noqa: T201 - to repeat it
+        life = Life(weathered, provider, number)
+        seen += life.live(8)
+        life.check_the_end()
+        number += 1
