@@ -74,8 +74,8 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
     }
     window = timedelta(seconds=world.policy.join_window_s)
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
-        if incident.state is IncidentState.SUSPECTED:
-            continue  # a silent node is no fault; evidence of one stands by itself
+        if incident.state is IncidentState.SUSPECTED or incident.suspects:
+            continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one stands by itself
         if incident.acknowledged and _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]:
             continue  # an operator took over something milder: this is news
         acting = incident.state is not IncidentState.WATCHING

@@ -18,6 +18,7 @@ from holdfast.controller.identity import follow_identity
 from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
+from holdfast.controller.suspects import follow_suspects
 from holdfast.model.book import Book, Change, World
 
 
@@ -30,6 +31,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         lambda w: correlate(w, new_id),
         lambda w: watch_silence(w, new_id),
         follow_jobs,
+        lambda w: follow_suspects(w, new_id),
         follow_incidents,
         lambda w: _decide(w, fence),
     ):

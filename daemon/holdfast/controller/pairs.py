@@ -117,9 +117,9 @@ class _Plan:
         self.running = {node for probe in probes if probe.outcome is Outcome.RUNNING for node in probe.nodes}
 
     def order(self) -> list[str]:
-        """Suspects that are undecided; those that have failed come first: of them most can be learned."""
+        """Suspects that are undecided; round one goes before round two, so that it shows early whether many fail."""
         open_ = [n for n, s in self._standing.items() if s is Standing.UNDECIDED and self._tries(n) < MOST_TRIES]
-        return sorted(open_, key=lambda n: (n not in self._failed, n))
+        return sorted(open_, key=lambda n: (n in self._failed, n))
 
     def _tries(self, node: str) -> int:
         return sum(node in probe.nodes for probe in self._probes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.controller.decide import allow, contain, dead, recover, repair, tidy
+from holdfast.controller.decide import allow, contain, dead, probe, recover, repair, tidy
 from holdfast.model.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
@@ -31,6 +31,7 @@ def decide(world: World) -> Decision:
         allow.allow(world),
         dead.ask_witnesses(world),
         repair.repair(world),
+        probe.probe(world),
         tidy.tidy(world),
     ]
     once = {(p.incident_id, p.step): p for part in reversed(parts) for p in reversed(part.proposals)}

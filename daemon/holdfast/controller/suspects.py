@@ -1,0 +1,317 @@
+"""Suspects without evidence: the nodes of a job that failed, or that hangs, and no finding says why. Pure.
+
+Each such job run is looked into once. Its incident is only watched: nothing is drained for it. It lists the nodes, and the pair probes are
+its intents, so that a restart neither repeats nor loses them. A node that the probes convict gets an incident of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, probing
+from holdfast.controller.decide.hurt import consent
+from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
+from holdfast.model.action import Intent
+from holdfast.model.book import Change, CheckpointRecord, World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState
+from holdfast_checks.result import Remedy, Severity
+
+UNEXPLAINED = "job.unexplained"
+HUNG = "job.hung"
+ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG})
+"""Checks of incidents that are about a job and accuse no node."""
+_MOST_POSSIBLE = 64
+
+NewId = Callable[[datetime], str]
+Step = tuple[list[Incident], list[Event]]
+
+
+def follow_suspects(world: World, new_id: NewId) -> Change:
+    """Open an inquiry for a job that failed or hangs without a finding, move those that are open on, and open the incidents of nodes that
+    were convicted."""
+    view = facts.fresh_view(world)
+    if view is None or not world.policy.suspects.probe:
+        return Change()
+    incidents: list[Incident] = []
+    events: list[Event] = []
+    open_ = inquiries(world)
+    orders = probing.all_orders(world) if open_ else []
+    steps = [_follow(world, view, inquiry, orders, new_id) for inquiry in open_]
+    steps += [_opened(world, job, check, at, new_id) for job, check, at in _unexplained(world, view)]
+    for changed, seen in steps:
+        incidents += changed
+        events += seen
+    return Change(incidents=tuple(incidents), events=tuple(events))
+
+
+def inquiries(world: World) -> list[Incident]:
+    return [
+        i
+        for i in world.book.open_incidents()
+        if i.check in ABOUT_JOBS and i.suspects and i.state is IncidentState.WATCHING
+    ]
+
+
+def run_of(job: Job) -> str:
+    return f"{job.key.text}r{job.restarts}"
+
+
+# Which jobs
+
+
+def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
+    """Job runs to be looked into from now on: with the check and the time of the trouble."""
+    found = sorted([*_failed(world, view), *_hung(world, view)], key=lambda each: each[0].key.job_id)
+    if not found:
+        return []
+    known = {i.job for i in world.book.incidents.values() if i.job}
+    hour = world.now - timedelta(hours=1)
+    recent = sum(1 for i in world.book.incidents.values() if i.check in ABOUT_JOBS and i.opened_at > hour)
+    left = max(0, world.policy.suspects.jobs_per_hour - recent)
+    return [each for each in found if run_of(each[0]) not in known][:left]
+
+
+def _failed(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
+    policy = world.policy.suspects
+    found = []
+    for job in view.jobs.values():
+        if job.state not in facts.FAILED or len(job.nodes) < 2 or job.end_time is None:
+            continue
+        age_s = (world.now - job.end_time).total_seconds()
+        if not policy.wait_s <= age_s <= policy.window_s or not consent(world, job):
+            continue
+        if world.book.recovery_of(job.key, job.restarts) is None and explained(world, job.nodes, job.end_time) is None:
+            found.append((job, UNEXPLAINED, job.end_time))
+    return found
+
+
+def _hung(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
+    if world.frozen is not None or world.listening_since is None:
+        return []
+    found = []
+    long_ago = world.now - timedelta(seconds=world.policy.suspects.hang_floor_s)
+    for job_id, claims in world.book.checkpoints.items():
+        if not any(
+            r.progress_gap_s is not None and r.progress_at and r.progress_at < long_ago for r in claims.values()
+        ):
+            continue
+        job = view.jobs.get(job_id)
+        if job is None or job.state != "RUNNING" or len(job.nodes) < 2:
+            continue
+        record = facts.checkpoint_of(world, job)
+        if record is None or not _is_hung(world, job, record) or record.progress_at is None:
+            continue
+        if explained(world, job.nodes, record.progress_at) is None:
+            found.append((job, HUNG, record.progress_at))
+    return found
+
+
+def _is_hung(world: World, job: Job, record: CheckpointRecord) -> bool:
+    """It has told of progress in this run more than once, and has been silent for much longer than ever before.
+
+    Its agent must be heard, and this controller must have listened for as long: else the word may only be late."""
+    if record.progress_at is None or record.progress_gap_s is None or record.progress_restarts != job.restarts:
+        return False
+    policy = world.policy.suspects
+    patience = timedelta(seconds=max(policy.hang_floor_s, policy.hang_intervals * record.progress_gap_s))
+    since = max(record.progress_at, world.listening_since or world.now)
+    return world.now - since > patience and facts.agent_of(world, record.node) is not None
+
+
+def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | None:
+    """An incident of one of the nodes that explains trouble at that time: one that calls for action or a silence that is open, or a
+    finding near it."""
+    before = timedelta(seconds=world.policy.job.attribution_before_s)
+    after = timedelta(seconds=world.policy.job.attribution_after_s)
+    there = set(nodes)
+    for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
+        if incident.node not in there or incident.check in ABOUT_JOBS:
+            continue
+        stands = incident.open and incident.state is not IncidentState.WATCHING
+        if stands or at - before <= incident.fault_at <= at + after:
+            return incident
+    return None
+
+
+def _opened(world: World, job: Job, check: str, at: datetime, new_id: NewId) -> Step:
+    what = f"job {job.key.job_id} of {job.user} on {len(job.nodes)} nodes"
+    told = f"failed ({job.state})" if check == UNEXPLAINED else f"has told of no progress since {at:%H:%M:%S} UTC"
+    incident = Incident(
+        id=new_id(world.now),
+        node=min(job.nodes),
+        instance_id="",
+        boot_id="",
+        state=IncidentState.WATCHING,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        check=check,
+        headline=f"{check}: {what} {told}, and no finding says why",
+        fault_at=at,
+        opened_at=world.now,
+        state_since=world.now,
+        job=run_of(job),
+        suspects=tuple(sorted(job.nodes)),
+        note="its nodes are probed in pairs" if check == UNEXPLAINED else "its nodes are probed once it has ended",
+    )
+    return [incident], _opening(world, incident, job.key.text)
+
+
+def _opening(world: World, incident: Incident, job: str) -> list[Event]:
+    detail = {"check": incident.check, "severity": incident.severity.value, "remedy": incident.remedy.value}
+    said = (incident.id, incident.node, job, incident.headline, detail)
+    return [
+        Event(incident.fault_at, EventKind.FAULT_OCCURRED, *said),
+        Event(world.now, EventKind.INCIDENT_OPENED, *said),
+    ]
+
+
+# How an inquiry goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Where the probes of one job's nodes stand."""
+
+    probes: tuple[Probe, ...]
+    standings: Mapping[str, Standing]
+
+    def of(self, standing: Standing) -> list[str]:
+        return sorted(node for node, each in self.standings.items() if each is standing)
+
+    @property
+    def one_cause(self) -> bool:
+        """Most of the nodes fail: the cause is what they share."""
+        return len(self.of(Standing.BAD)) > self._most
+
+    @property
+    def may_be_one_cause(self) -> bool:
+        """It could still turn out so: some have failed once, or are being asked."""
+        asked = {n for p in self.probes if p.outcome in (Outcome.BAD, Outcome.RUNNING) for n in p.nodes}
+        return len(self.of(Standing.BAD)) + len(asked & set(self.of(Standing.UNDECIDED))) > self._most
+
+    @property
+    def _most(self) -> int:
+        return max(1, len(self.standings) // 2)
+
+
+def read(world: World, incident: Incident, orders: Iterable[Intent]) -> Inquiry:
+    """``orders``: of all probes in the book."""
+    probes = probing.probes_of(world, (o for o in orders if o.incident_id == incident.id))
+    trusted = probing.partners(probes, incident.suspects)
+    return Inquiry(tuple(probes), judge(incident.suspects, trusted, probes))
+
+
+def _follow(world: World, view: ClusterView, incident: Incident, orders: list[Intent], new_id: NewId) -> Step:
+    if incident.check == HUNG:
+        return _follow_hung(world, view, incident)
+    cause = _came_to_light(world, incident)
+    if cause is not None:
+        return _close(world, incident, f"explained by incident {cause.id}: {cause.headline}")
+    inquiry = read(world, incident, orders)
+    closed = _end(world, view, incident, inquiry)
+    wait = inquiry.one_cause or (inquiry.may_be_one_cause and not closed[0])
+    convicted = [] if wait else _convict(world, incident, inquiry, new_id)
+    incidents = [*convicted, *closed[0]]
+    if not closed[0] and inquiry.one_cause and incident.note != _ONE_CAUSE:
+        incidents.append(replace(incident, note=_ONE_CAUSE))
+    events = [e for each in convicted for e in _opening(world, each, incident.job.rpartition("r")[0])]
+    return incidents, [*events, *closed[1]]
+
+
+_ONE_CAUSE = "most of its nodes fail the pair probe: look for what they share; none is taken out"
+
+
+def _came_to_light(world: World, incident: Incident) -> Incident | None:
+    """A finding that came later and explains it; what this inquiry itself found does not."""
+    mine = {i.id for i in world.book.incidents.values() if i.job == incident.job}
+    book = replace(world.book, incidents={n: i for n, i in world.book.incidents.items() if n not in mine})
+    return explained(replace(world, book=book), incident.suspects, incident.fault_at)
+
+
+def _convict(world: World, incident: Incident, inquiry: Inquiry, new_id: NewId) -> list[Incident]:
+    found = []
+    for node in inquiry.of(Standing.BAD):
+        again = any(i.job == incident.job and i.node == node and i.check == probing.PAIR_CHECK for i in _all(world))
+        if again or any(facts.acting(i) for i in world.book.open_on(node)):
+            continue
+        failed = [p.partner(node) for p in inquiry.probes if node in p.nodes and p.outcome is Outcome.BAD]
+        record = world.book.nodes.get(node)
+        about = incident.headline.partition(": ")[2]
+        found.append(
+            Incident(
+                id=new_id(world.now),
+                node=node,
+                instance_id=record.instance_id if record is not None else "",
+                boot_id=record.boot_id if record is not None else "",
+                state=IncidentState.OPEN,
+                severity=Severity.DEGRADED,
+                remedy=Remedy.REBOOT,
+                check=probing.PAIR_CHECK,
+                headline=f"{probing.PAIR_CHECK}: failed with {', '.join(failed)}; {about}"[:300],
+                fault_at=incident.fault_at,
+                opened_at=world.now,
+                state_since=world.now,
+                job=incident.job,
+            )
+        )
+    return found
+
+
+def _all(world: World) -> Iterable[Incident]:
+    return world.book.incidents.values()
+
+
+def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> Step:
+    undecided = inquiry.of(Standing.UNDECIDED)
+    since = incident.state_since or incident.opened_at
+    over = world.now - since > timedelta(seconds=world.policy.suspects.window_s)
+    if undecided and not over:
+        possible = [*probing.partners(inquiry.probes, incident.suspects), *_possible(view, incident)]
+        if not exhausted(incident.suspects, list(dict.fromkeys(possible)), inquiry.probes):
+            return [], []
+    if inquiry.one_cause and not over:
+        return [], []  # stands for as long as a human may want to see it
+    parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
+    said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
+    return _close(world, incident, f"pair probe: {said}")
+
+
+def _possible(view: ClusterView, incident: Incident) -> list[str]:
+    """Nodes that could serve as partners some time, idle or not."""
+    partitions = {p for n in incident.suspects if n in view.nodes for p in view.nodes[n].partitions}
+    found = (
+        name
+        for name, node in sorted(view.nodes.items())
+        if name not in incident.suspects and not node.out_of_service and partitions & set(node.partitions)
+    )
+    return [name for name, _ in zip(found, range(_MOST_POSSIBLE), strict=False)]
+
+
+def _follow_hung(world: World, view: ClusterView, incident: Incident) -> Step:
+    job = view.jobs.get(_job_id(incident))
+    same = job is not None and run_of(job) == incident.job
+    if same and job is not None and job.state == "COMPLETED":
+        return _close(world, incident, "the job has completed")
+    if same and job is not None and facts.holds(job):
+        record = facts.checkpoint_of(world, job)
+        if record is not None and record.progress_at is not None and record.progress_at > incident.fault_at:
+            return _close(world, incident, "the job tells of progress again")
+        return [], []
+    probing_now = replace(incident, check=UNEXPLAINED, state_since=world.now, note="its nodes are probed in pairs")
+    text = "the job has ended: its nodes are probed in pairs"
+    return [probing_now], [Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)]
+
+
+def _job_id(incident: Incident) -> int:
+    """Of ``cluster/ID@time`` r restarts."""
+    return int(incident.job.rpartition("/")[2].partition("@")[0])
+
+
+def _close(world: World, incident: Incident, note: str) -> Step:
+    closed = replace(incident, state=IncidentState.CLOSED, state_since=world.now, closed_at=world.now, note=note)
+    detail = {"from": incident.state.value, "to": IncidentState.CLOSED.value}
+    event = Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, incident.node, text=note, detail=detail)
+    return [closed], [event]
