@@ -125,6 +125,10 @@ class EmulatorControl:
         """Whether a ClientToken whose instances are gone gets IdempotentInstanceTerminated, or the instances as they are."""
         self._ask("POST", "ended_launch", {"is_error": is_error})
 
+    def instances(self) -> list[dict[str, Any]]:
+        """What EC2 really has: id, state and tags of every instance, whatever its API shows now."""
+        return cast("list[dict[str, Any]]", self._ask("GET", "instances"))
+
     def clock(self, at: float | None) -> None:
         """Let the emulator's clock stand at this Unix time until told otherwise; None: it runs again."""
         self._ask("POST", "clock", {"at": at})

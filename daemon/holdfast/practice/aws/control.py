@@ -11,6 +11,7 @@ from urllib.parse import parse_qs
 from holdfast.practice.aws.faults import Weather, fault_from_json
 from holdfast.practice.aws.hyperpod_control import HYPERPOD_VERBS
 from holdfast.practice.aws.machine_control import MACHINE_VERBS
+from holdfast.practice.aws.truth import instances
 
 if TYPE_CHECKING:
     from holdfast.practice.aws.emulator import Emulator
@@ -101,6 +102,7 @@ _VERBS = {
     "POST hide": _hide,
     "POST delays": _delays,
     "POST clock": _clock,
+    "GET instances": instances,
     **MACHINE_VERBS,
     **HYPERPOD_VERBS,
 }
