@@ -1,6 +1,7 @@
 """``./dev demo``: a GPU falls off the bus under a training job on a real Slurm, and the cluster heals itself.
 
-Exit status 0 only if all of it is true: checked at Slurm, at the EC2 emulator and in the job's own output, not in Holdfast's words."""
+Exit status 0 only if all of it is true: checked at Slurm, at the machines' provider and in the job's own output, not in Holdfast's
+words."""
 
 from __future__ import annotations
 
@@ -22,13 +23,23 @@ from rich.table import Table
 from holdfast.controller.logs import set_up
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
 from holdfast.practice import jobs, story
+from holdfast.practice.backing import KINDS
 from holdfast.practice.client import get
+from holdfast.practice.deliveries import arrange
 from holdfast.practice.inject import Injector
-from holdfast.practice.site import SPARES, Site
+from holdfast.practice.show import ATTEMPTS, Ending, Hardware, Show, calls
+from holdfast.practice.site import Site
 
 GPU = 3
 _HEAL_WITHIN_S = 90.0
+"""After the fault; for each machine that fails as much as ``_RETRY_S`` more."""
+_RETRY_S = 30.0
 _TRAIN_WITHIN_S = 60.0
+_STANDS_BEHIND = {
+    "ec2": "the EC2 emulator",
+    "hyperpod": "the HyperPod emulator",
+    "command": "a rack of machines with a script of its own",
+}
 _WIDTH = 120
 """Columns where standard output is no terminal."""
 
@@ -36,7 +47,8 @@ _WIDTH = 120
 class Demo:
     """One run: set the stage, throw the fault, watch, check."""
 
-    def __init__(self, site: Site, console: Console) -> None:
+    def __init__(self, show: Show, site: Site, console: Console) -> None:
+        self._show = show
         self._site = site
         self._console = console
         self._began = time.monotonic()
@@ -49,13 +61,15 @@ class Demo:
         job = self._submit()
         first_nodes = self._wait("training", _TRAIN_WITHIN_S, lambda: self._training(job))
         bad = first_nodes[1]
-        before = {row["instance_id"]: row for row in self._node(bad)["agents"]}
+        before = Hardware.of(self._site, bad)
+        arrange(self._site.folder, self._show.deliveries)
         self._fault_at = datetime.now(UTC)
         Injector(self._site.practice).xid(bad, 79, GPU)
         self._say(f"[bold red]GPU {GPU} of {bad} falls off the bus (Xid 79)[/]: one line in the kernel log of {bad}")
-        incident = self._watch()
-        facts = self._facts(job, bad, first_nodes, set(before), incident)
-        self._show(incident)
+        told = self._watch()
+        ending = Ending(self._show, self._site, job, bad, first_nodes, before, told["timeline"], self._output(job))
+        facts = ending.facts()
+        self._sum_up(told)
         checked = Table.grid(padding=(0, 1))
         for text, true in facts:
             checked.add_row("  [green]✓[/]" if true else "  [bold red]✗[/]", text)
@@ -64,12 +78,13 @@ class Demo:
 
     def _stage(self) -> None:
         nodes, spares = self._site.practice.nodes, self._site.spare_names
+        reserve = f"{', '.join(spares)} as warm spare" if spares else "no spare"
         self._say(
-            f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({', '.join(spares)} as warm spare), the EC2 emulator, "
+            f"starting Slurm, {len(nodes)} nodes with 8 emulated GPUs each ({reserve}), {_STANDS_BEHIND[self._show.provider]}, "
             "the controller, the actor and one agent per node …"
         )
         self._site.up()
-        self._say(f"all agents are heard; {len(nodes) - len(spares)} nodes work, {len(spares)} in reserve")
+        self._say(f"all agents are heard; {len(nodes) - len(spares)} nodes work, {len(spares) or 'none'} in reserve")
 
     def _submit(self) -> int:
         folder = self._site.folder / "jobs"
@@ -100,21 +115,27 @@ class Demo:
         return shown.nodes
 
     def _watch(self) -> dict[str, Any]:
-        """Print what happens, as it happens, until the incident is closed."""
+        """Print what happens, as it happens, until the incident is closed, or a human was told."""
+        within_s = _HEAL_WITHIN_S + _RETRY_S * len(self._show.deliveries)
         since = time.monotonic()
-        while time.monotonic() - since < _HEAL_WITHIN_S:
+        while time.monotonic() - since < within_s:
             self._tell()
             incidents = get(self._site, "/v1/incidents")["incidents"]
-            if incidents and incidents[0]["state"] == "closed" and self._resumed(incidents[0]["id"]):
+            found: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[-1]['id']}") if incidents else {}
+            if found and self._over(found):
                 self._tell()
-                found: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[0]['id']}")
                 return found
             time.sleep(0.1)
-        raise Unavailable(f"not healed within {_HEAL_WITHIN_S:.0f} s; the logs are in {self._site.folder}/log")
+        raise Unavailable(f"not over within {within_s:.0f} s; the logs are in {self._site.folder}/log")
 
-    def _resumed(self, incident: str) -> bool:
-        found = get(self._site, f"/v1/incidents/{incident}")
-        return all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in found["recoveries"])
+    def _over(self, found: dict[str, Any]) -> bool:
+        if self._show.heals or self._show.spares:
+            settled = all(r["phase"] in ("resumed", "gone", "held", "left_alone") for r in found["recoveries"])
+        else:
+            settled = True  # no node is left for the job
+        if found["incident"]["state"] == "awaiting_human":
+            return settled and bool(calls(self._site))
+        return settled and found["incident"]["state"] == "closed"
 
     def _tell(self) -> None:
         """Print what is new in the record."""
@@ -122,49 +143,18 @@ class Demo:
             self._last_event = event["id"]
             if event["kind"] == "fault.occurred":
                 self._fault_at = datetime.fromisoformat(event["at"])
-            line = story.line_of(event) if event["incident_id"] else None
+            line = story.line_of(event)
             if line is not None:
                 at_s = story.after_s(event, self._fault_at)
                 self._console.print(story.told(at_s, line, self._console.width), soft_wrap=True)
 
-    def _facts(
-        self, job: int, bad: str, first: tuple[str, ...], old: set[str], told: dict[str, Any]
-    ) -> list[tuple[str, bool]]:
-        """What the demo claims, each asked where it happened."""
-        slurm = self._site.scheduler
-        shown, node, pool = slurm.job(job), slurm.node(bad), slurm.reservation(SPARES).nodes
-        lines = self._output(job)
-        resumed = [int(line.split()[3]) for line in lines if line.startswith("resumed from step")]
-        launched, gone = (self._site.emulator.effects(name) for name in ("RunInstances", "TerminateInstances"))
-        fresh = [i for i in launched if i not in old][len(self._site.practice.nodes) - 1 :] or launched[-1:]
-        spare = self._site.spare_names[0]
-        holds = [name for name in slurm.view().reservations if name != SPARES]
-        return [
-            (f"Slurm: job {job} runs again under the same id, Restarts={shown.restarts}",
-             shown.state == "RUNNING" and shown.restarts == 1),
-            (f"Slurm: it left {bad}, kept {', '.join(sorted(set(first) - {bad}))}, and got the spare {spare}",
-             set(shown.nodes) == (set(first) - {bad}) | {spare}),
-            (f"Job's own output: resumed from step {resumed[-1] if resumed else '?'}, not from zero",
-             bool(resumed) and resumed[-1] > 0),
-            (f"EC2: one machine launched ({', '.join(fresh)}), one terminated ({', '.join(gone)})",
-             len(gone) == 1 and gone[0] in old and len(launched) == len(self._site.practice.nodes) + 1),
-            ("Holdfast: the new machine was validated before it served",
-             any(e["kind"] == "node.validated" for e in told["timeline"])),
-            (f"Slurm: {bad} is back in service, as the new spare", bad in pool and not node.out_of_service),
-            ("Slurm: no reservation of the recovery is left behind", not holds),
-        ]  # fmt: skip
-
-    def _show(self, told: dict[str, Any]) -> None:
+    def _sum_up(self, told: dict[str, Any]) -> None:
         """The timeline, and what the fault cost."""
         self._console.print()
         title = f"Timeline of incident {told['incident']['id']} on {told['incident']['node']}"
         self._console.print(story.milestones(title, told["timeline"], self._fault_at))
         self._console.print(story.figures(told["timings"] or {}))
         self._console.print()
-
-    def _node(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = next(n for n in get(self._site, "/v1/nodes")["nodes"] if n["name"] == name)
-        return found
 
     def _wait(self, what: str, within_s: float, ready: Callable[[], tuple[str, ...] | None]) -> tuple[str, ...]:
         until = time.monotonic() + within_s
@@ -187,19 +177,47 @@ class Demo:
         self._console.print(row, highlight=False)
 
 
-def main() -> int:
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.splitlines()[0].partition(": ")[2])
+    parser.add_argument("--provider", choices=KINDS, default="ec2", help="what stands behind the nodes (ec2)")
+    parser.add_argument(
+        "--spares",
+        type=int,
+        choices=(0, 1),
+        default=1,
+        help="0: no spare and no idle node; the job waits for the repair",
+    )
+    parser.add_argument(
+        "--fail-replacements", type=int, choices=range(ATTEMPTS + 1), default=0, metavar="N",
+        help=f"the next N replacements come without a GPU; {ATTEMPTS}: the ladder ends at a human",
+    )  # fmt: skip
+    parser.add_argument(
+        "--same-hardware", action="store_true", help="the same GPUs come back under the first replacement"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
     options = parser.parse_args()
+    if options.same_hardware and options.fail_replacements:
+        parser.error("--same-hardware and --fail-replacements are two shows: one at a time")
+    if options.same_hardware and options.provider == "ec2":
+        parser.error("--same-hardware needs a provider that exchanges a machine in place: hyperpod or command")
+    return options
+
+
+def main() -> int:
+    options = _options()
+    show = Show(options.provider, options.spares, options.fail_replacements, options.same_hardware)
     set_up("text", "error")
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
     folder.chmod(0o755)
-    site = Site.create(folder, nodes=5, spares=1, heartbeat_s=2.0, name="demo")
+    settings = {"repair": {"backoff_s": 1.0}}
+    site = Site.create(
+        folder, nodes=show.nodes, spares=show.spares, provider=show.provider, settings=settings, heartbeat_s=2.0, name="demo"
+    )  # fmt: skip
     began = time.monotonic()
-    healed = False
+    true = False
     try:
-        healed = Demo(site, console).run()
+        true = Demo(show, site, console).run()
     except HoldfastError as error:
         console.print(f"[bold red]{escape(str(error))}[/]")
     except KeyboardInterrupt:
@@ -207,22 +225,23 @@ def main() -> int:
     finally:
         if not options.keep:
             site.down()
-            if healed:
+            if true:
                 shutil.rmtree(folder, ignore_errors=True)
-    verdict = "[bold green]Healed.[/]" if healed else f"[bold red]Not all of it is true[/]; see {folder}/log"
+    good = "Healed." if show.heals else "A human was called once; the job was not held up by it."
+    verdict = f"[bold green]{good}[/]" if true else f"[bold red]Not all of it is true[/]; see {folder}/log"
     console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
     if options.keep:
-        _how_to_go_on(folder)
-    return 0 if healed else 1
+        _how_to_go_on(folder, site.practice.nodes[2])
+    return 0 if true else 1
 
 
-def _how_to_go_on(folder: Path) -> None:
+def _how_to_go_on(folder: Path, node: str) -> None:
     holdfast = Path(sys.executable).with_name("holdfast")
     sys.stdout.write(
         f"The cluster runs on. To use it in this shell:\n"
         f'  eval "$({holdfast} practice env --dir {folder})"\n'
         f"  holdfast nodes; holdfast incidents; holdfast metrics; squeue\n"
-        f"  holdfast practice inject n3 xid 79 --gpu 5\n"
+        f"  holdfast practice inject {node} xid 79 --gpu 5\n"
         f"and to end it:\n"
         f"  {holdfast} practice down --dir {folder}\n"
     )

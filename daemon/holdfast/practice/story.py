@@ -24,6 +24,8 @@ _STEPS = {
     "collect_evidence": "evidence",
     "Launch": "EC2 launch",
     "Terminate": "EC2 terminate",
+    "Replace": "exchange ordered",
+    "Notify": "human called",
     "Assign": "name handed over",
     "AdoptSpare": "spare again",
 }
