@@ -169,7 +169,7 @@ def test_the_real_agent_is_told_and_answers(bench: Bench, short_folder: Path) ->
     (item,) = items
     assert item.body["statement"] == "checkpoint.register"
     assert (item.body["path"], item.body["uid"], item.body["restarts"]) == (str(folder), os.geteuid(), 0)
-    assert item.body["detail"]["save_signal"] == "USR1"
+    assert (item.body["detail"]["save_signal"], item.body["detail"]["save_s"]) == ("USR1", 120)
     assert desk.refused == {}
 
 

@@ -170,3 +170,18 @@ def test_the_next_run_may_speak_from_another_node() -> None:
 def test_what_lies_in_another_directory_is_not_the_newest_of_this_one() -> None:
     first = (("n1", _register()), ("n1", statement("checkpoint.saved", step=20, at=later(1))))
     assert _told(*first, ("n2", _register(restarts=1, path="/else"))).saved_step is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [(60, 60.0), (0, None), (True, None), (-5, None), ("60", None), (10**9, None)]
+)
+def test_how_long_a_job_takes_to_save_is_kept_where_it_makes_sense(said: int | str | bool, kept: float | None) -> None:
+    assert _run(_register(detail={"save_signal": "USR1", "save_s": said})).record.save_s == kept
+
+
+def test_what_sbatch_was_told_of_saving_outlasts_a_registration_by_the_job_itself_in_the_same_run() -> None:
+    first = _register(detail={"save_signal": "USR2", "save_s": 60})
+    own = _register(detail={"fenced": True}, at=later(1))
+    record = _run(first, own).record
+    assert (record.fenced, record.save_signal, record.save_s) == (True, "USR2", 60)
+    assert _run(first, replace(own, restarts=1)).record.save_signal is None

@@ -1,7 +1,8 @@
 """One turn of the control loop, as a pure function: world in, change out.
 
-findings → incidents (:mod:`correlate`) → what has happened (:mod:`silence`, :mod:`follow`, :mod:`lifecycle`) → decisions
-(:mod:`decide`) → brakes (:mod:`guard`) → the record (:mod:`record`). The caller commits the change, then wakes the actor."""
+findings and the provider's word → incidents (:mod:`correlate`, :mod:`planned`) → what has happened (:mod:`silence`, :mod:`follow`,
+:mod:`lifecycle`) → decisions (:mod:`decide`) → brakes (:mod:`guard`) → the record (:mod:`record`). The caller commits the change, then
+wakes the actor."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
 from holdfast.controller.identity import follow_identity
 from holdfast.controller.lifecycle import follow_incidents
+from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
 from holdfast.controller.suspects import follow_suspects
@@ -29,6 +31,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         adopt,
         follow_identity,
         lambda w: correlate(w, new_id),
+        lambda w: plan_stops(w, new_id),
         lambda w: watch_silence(w, new_id),
         follow_jobs,
         lambda w: follow_suspects(w, new_id),

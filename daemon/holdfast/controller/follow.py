@@ -7,14 +7,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, notices
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Recovery, RecoveryPhase
 
-_ORDERED = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT})
+_ORDERED = frozenset(
+    {RecoveryPhase.SAVING, RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT}
+)
 
 
 def follow_jobs(world: World) -> Change:
@@ -49,7 +51,16 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
         return replace(
             recovery, phase=RecoveryPhase.GONE, note="its incident is over or an operator's: left as it is"
         ), []
+    if recovery.phase is RecoveryPhase.SAVING and _cause_is_gone(world, recovery):
+        return replace(
+            recovery, phase=RecoveryPhase.GONE, note="the provider took its notice back: the job runs on"
+        ), []
     return recovery, []
+
+
+def _cause_is_gone(world: World, recovery: Recovery) -> bool:
+    incident = world.book.incidents.get(recovery.incident_id)
+    return incident is not None and notices.withdrawn(world, incident)
 
 
 def _cause_acts(world: World, recovery: Recovery) -> bool:

@@ -1,7 +1,8 @@
 """The brakes: what of the proposals may be done now. Pure.
 
 Two brakes of their own (design, section 6): one on new automatic drains, one on running jobs stopped on a check's word. Pause and
-observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody."""
+observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody. What the
+provider announces is no check's word: the brakes neither count nor withhold it."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, notices
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -84,6 +85,8 @@ def _withhold(world: World, holding: dict[str, Brake], budget: _Budget, proposal
         return "observe mode: recorded, not done"
     if world.book.paused is not None:
         return f"paused by {world.book.paused}"
+    if notices.goes_soon(world, proposal.incident_id):
+        holding = {}  # the provider's word, not a check's: the machine goes, whoever is asked
     if holding and isinstance(
         action, Drain
     ):  # a DOWN is for a node that two witnesses found dead: its jobs have lost it already
@@ -117,7 +120,7 @@ def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
 
 def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
     """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts."""
-    if not any(isinstance(p.action, Drain | SetDown) for p in proposals):
+    if not any(isinstance(p.action, Drain | SetDown) and not _planned(world, p.incident_id) for p in proposals):
         return ""
     released = _released(world, DRAINS)
     for window_s, most in drain_limits(world):
@@ -125,9 +128,16 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
         drained = {
             i.action.node
             for i in world.book.intents.values()
-            if isinstance(i.action, Drain | SetDown) and i.state in _COUNTS and i.planned_at > since
+            if isinstance(i.action, Drain | SetDown)
+            and i.state in _COUNTS
+            and i.planned_at > since
+            and not _planned(world, i.incident_id)
         }
-        nodes = drained | {i.node for i in world.book.open_incidents() if facts.acting(i) and i.opened_at > since}
+        nodes = drained | {
+            i.node
+            for i in world.book.open_incidents()
+            if facts.acting(i) and i.opened_at > since and not notices.planned(world, i)
+        }
         if len(nodes) > most:
             return (
                 f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
@@ -138,7 +148,13 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:
     """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop."""
     since = max(world.now - timedelta(hours=1), _released(world, JOB_STOPS))
-    new = [p for p in proposals if p.stops_running_job and _opened_after(world, p.incident_id, since)]
+    new = [
+        p
+        for p in proposals
+        if p.stops_running_job
+        and _opened_after(world, p.incident_id, since)
+        and not notices.goes_soon(world, p.incident_id)
+    ]
     if not new:
         return ""
     past = [
@@ -167,10 +183,16 @@ def _job_id(action: Action) -> int:
 def _stopped(world: World, intent: Intent) -> bool:
     """Whether this intent stopped a running job on a check's word."""
     action = intent.action
-    if not isinstance(action, Requeue):
+    if not isinstance(action, Requeue) or _planned(world, intent.incident_id):
         return False
     recovery = world.book.recovery_of(action.job, action.restarts)
     return recovery is not None and recovery.consent not in ("it failed by itself", "it lost the node")
+
+
+def _planned(world: World, incident_id: str) -> bool:
+    """On the provider's word alone, which no brake counts."""
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and notices.planned(world, incident)
 
 
 def _gpus(world: World, action: Action) -> int:

@@ -73,11 +73,11 @@ def _watching(world: World, incident: Incident) -> Step:
     if incident.suspects and world.policy.suspects.probe:
         return incident, []  # about a job: controller/suspects.py sees it through
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
-    if mine and all(f.cleared_at is not None for f in mine):
+    if mine and not incident.notice and all(f.cleared_at is not None for f in mine):
         return replace(incident, state=_S.CLOSED, note="every finding has cleared"), []
     if _of_another_machine(world, incident):
         return replace(incident, state=_S.CLOSED, note="its machine no longer serves the node"), []
-    sticky = any(f.sticky and f.cleared_at is None for f in mine)
+    sticky = incident.notice != "" or any(f.sticky and f.cleared_at is None for f in mine)
     newest = max((f.received_at for f in mine), default=incident.opened_at)
     if not sticky and world.now - newest > timedelta(seconds=world.policy.watch_s):
         return replace(incident, state=_S.CLOSED, note="nothing more was seen"), []

@@ -60,6 +60,8 @@ class CheckpointRecord:
     fenced: bool
     """Its library refuses an older run's writes: a fence that needs no power-off."""
     save_signal: str | None = None
+    save_s: float | None = None
+    """How long the job said that it takes to save upon that signal; None: it did not say."""
     saved_step: int | None = None
     saved_at: datetime | None = None
     progress_step: int | None = None

@@ -13,6 +13,8 @@ from datetime import datetime, timedelta
 from holdfast.model.book import CheckpointRecord
 from holdfast.model.report import Statement
 
+SAVE_MAX_S = 24 * 3600
+"""A job that says that it takes longer than that to save has said nothing."""
 REUSE_AFTER = timedelta(hours=24)
 """Slurm gives an id out again only after all others (MaxJobId, 67 million by default) or when its state was lost."""
 
@@ -61,6 +63,7 @@ def _register_new(said: Statement, node: str) -> Kept | str:
         directory=said.path,
         fenced=said.detail.get("fenced") is True,
         save_signal=_signal(said),
+        save_s=_save_s(said),
         node=node,
     )
     return Kept(record, said.at, said.restarts)
@@ -104,7 +107,15 @@ def _longest_gap(record: CheckpointRecord, said: Statement) -> float | None:
 def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRecord | str:
     if not said.path:
         return f"a registration of job {said.job_id} names no directory"
-    again = replace(record, directory=said.path, fenced=said.detail.get("fenced") is True, save_signal=_signal(said))
+    # What sbatch was told (the SPANK plug-in speaks first) holds where the job's own library says nothing of it.
+    same_run = record if said.restarts == record.restarts else replace(record, save_signal=None, save_s=None)
+    again = replace(
+        record,
+        directory=said.path,
+        fenced=said.detail.get("fenced") is True,
+        save_signal=_signal(said) or same_run.save_signal,
+        save_s=_save_s(said) or same_run.save_s,
+    )
     if said.path == record.directory:
         return again
     return replace(again, saved_step=None, saved_at=None)  # what lies elsewhere is not this directory's newest
@@ -113,3 +124,11 @@ def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRe
 def _signal(said: Statement) -> str | None:
     name = said.detail.get("save_signal")
     return name if isinstance(name, str) and name else None
+
+
+def _save_s(said: Statement) -> float | None:
+    """0 is how the SPANK plug-in says that the user gave none."""
+    seconds = said.detail.get("save_s")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= SAVE_MAX_S:
+        return None
+    return float(seconds)

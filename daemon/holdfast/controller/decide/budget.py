@@ -30,6 +30,7 @@ def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | N
             if (r.job.cluster, r.job.job_id, r.uid) == (recovery.job.cluster, recovery.job.job_id, recovery.uid)
             and r.restarts_before < recovery.restarts_before
             and r.phase not in (RecoveryPhase.LEFT_ALONE, RecoveryPhase.AWAITING_CONSENT)
+            and not _machine_went(world, r)
         ),
         key=lambda r: r.restarts_before,
     )
@@ -38,6 +39,12 @@ def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | N
     if stuck := _no_progress(world, earlier, recovery):
         return Refusal(stuck, suspect=False)
     return None
+
+
+def _machine_went(world: World, past: Recovery) -> bool:
+    """It was stopped for what the provider announced: no failure."""
+    cause = world.book.incidents.get(past.incident_id)
+    return cause is not None and cause.goes_at is not None
 
 
 def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> str:

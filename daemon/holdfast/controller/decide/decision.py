@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.controller.decide import allow, contain, dead, probe, recover, repair, tidy
+from holdfast.controller.decide import allow, contain, dead, ending, probe, recover, repair, tidy
 from holdfast.model.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
@@ -28,6 +28,7 @@ def decide(world: World) -> Decision:
     parts = [
         contain.contain(world),
         recover.recover(world),
+        ending.warn_of_ends(world),
         allow.allow(world),
         dead.ask_witnesses(world),
         repair.repair(world),

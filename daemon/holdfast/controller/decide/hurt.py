@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, notices
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident
 
+_EARLY = timedelta(seconds=10)
+"""A machine may go so much before its time (two clocks)."""
 CONSENT_WORD = "holdfast"
 """``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
 
@@ -16,18 +18,25 @@ CONSENT_WORD = "holdfast"
 def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
     hurt = [j for j in view.jobs_on(incident.node) if facts.hurt_by(incident, j) and j.state != "COMPLETING"]
-    before = timedelta(seconds=world.policy.job.attribution_before_s)
-    after = timedelta(seconds=world.policy.job.attribution_after_s)
     for _, job in sorted(view.jobs.items()):
         if job.state not in facts.FAILED or incident.node not in job.nodes or job.end_time is None:
             continue
         # A job that runs on without consent is the fault's victim however long after it fails.
         known = world.book.recovery_of(job.key, job.restarts)
         told = known is not None and known.incident_id == incident.id
-        soon = incident.fault_at - after <= job.end_time <= incident.fault_at + before
+        soon = _around(world, incident, job.end_time)
         if told or (soon and facts.hurt_by(incident, job)):
             hurt.append(job)
     return hurt
+
+
+def _around(world: World, incident: Incident, ended: datetime) -> bool:
+    """Whether the fault may have ended a job at that time; of a machine that goes only its going may."""
+    before = timedelta(seconds=world.policy.job.attribution_before_s)
+    after = timedelta(seconds=world.policy.job.attribution_after_s)
+    if incident.goes_at is not None and notices.planned(world, incident):
+        return incident.goes_at - _EARLY <= ended <= incident.goes_at + before
+    return incident.fault_at - after <= ended <= incident.fault_at + before
 
 
 def consent(world: World, job: Job) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from holdfast.controller import facts, fencing
-from holdfast.controller.decide import budget, hurt
+from holdfast.controller import facts, fencing, notices
+from holdfast.controller.decide import budget, hurt, saving
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import choose_spare
 from holdfast.controller.whole import stragglers
@@ -45,6 +45,8 @@ def recover(world: World) -> Part:
     plan = _Plan(world, view)
     for incident in world.book.open_incidents():
         if facts.acting(incident) and incident.severity is Severity.FATAL and incident.state in _RECOVERING:
+            if notices.withdrawn(world, incident):
+                continue
             for job in hurt.hurt_jobs(world, view, incident):
                 plan.add(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
@@ -74,17 +76,20 @@ class _Plan:
             return  # planned in this very cycle, for a fault of another of its nodes
         failed = job.state in facts.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
-        if known is not None and (cause is None or not cause.open) and known.phase in _MAY_BEGIN_ANEW:
-            known = None  # its fault is over, this one is another
-        if known is None:
+        over = cause is None or not cause.open
+        if known is None or (over and known.phase in _MAY_BEGIN_ANEW):  # the fault of then is over, this one is another
             self._begin(incident, job, self._new(incident, job), failed=failed)
-        elif known.phase is RecoveryPhase.AWAITING_CONSENT and (
-            failed or incident.dead or hurt.consent(self.world, job)
-        ):
+        else:
+            self._go_on(incident, cause, job, known, failed=failed)
+
+    def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
+        if known.phase is RecoveryPhase.AWAITING_CONSENT and (failed or incident.dead or hurt.consent(self.world, job)):
             self._begin(incident, job, replace(known, consent=""), failed=failed)
         elif known.phase is RecoveryPhase.WAITING:
             if failed or incident.dead or not self._lost_another(incident, job):
                 self._begin(incident, job, known, failed=failed)
+        elif known.phase is RecoveryPhase.SAVING:
+            self._saving(incident, cause or incident, job, known, failed=failed)
         elif known.phase is RecoveryPhase.STOPPING:
             self._stop_again(cause, known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
@@ -124,7 +129,10 @@ class _Plan:
         given = "it lost the node" if incident.dead else hurt.consent(self.world, job)
         ground = "it failed by itself" if failed else given
         if not ground:
-            text = f"node {incident.node} has a fault ({incident.headline}); the job did not opt in and runs on until it fails"
+            fault = "will go" if notices.planned(self.world, incident) else "has a fault"
+            text = (
+                f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on until it fails"
+            )
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
             return
         # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
@@ -132,13 +140,37 @@ class _Plan:
         if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)):
             self._wait(recovery, note)
             return
-        refusal = budget.refuses(self.world, incident, recovery)
+        planned = notices.planned(self.world, incident)  # no fault that the job could be to blame for
+        refusal = None if planned and not failed else budget.refuses(self.world, incident, recovery)
         if refusal:
             self._hold(incident, job, recovery, refusal)
+            return
+        if not failed and saving.worth_asking(self.world, incident, job):
+            self._ask_to_save(incident, job, replace(recovery, consent=ground))
             return
         self._stop(
             incident, job, replace(recovery, consent=ground, via_down=incident.dead and not failed), failed=failed
         )
+
+    def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
+        """Its machine goes at a known time: the job saves first, and is stopped once it has."""
+        why = saving.why_stop(self.world, incident, job, recovery)
+        if why:
+            mine = facts.checkpoint_of(self.world, job)
+            saved = replace(recovery, checkpoint_step=mine.saved_step if mine else None, via_down=False)
+            self._stop(incident, job, saved, failed=False)
+            return
+        until = saving.latest_stop(self.world, job, incident)
+        note = f"asked to save; stopped once it has, or at {until:%H:%M:%S} UTC"
+        self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.SAVING, note=note)
+        self.proposals += saving.ask(self.world, job, recovery)
+
+    def _saving(self, incident: Incident, cause: Incident, job: Job, known: Recovery, *, failed: bool) -> None:
+        """A fault of any of its nodes ends the wait."""
+        if failed or not notices.planned(self.world, incident):
+            self._begin(incident, job, known, failed=failed)
+        elif not saving.faulty(self.world, job):
+            self._ask_to_save(cause, job, known)
 
     def _keeps_it_waiting(self, incident: Incident, job: Job) -> str:
         """Why its dead node may not be set DOWN now; empty: it may."""

@@ -1,0 +1,111 @@
+"""Does a job save before its machine goes? Pure.
+
+A machine that goes at a known time leaves its jobs well until then. One that takes a signal is asked to save, on all of its nodes and
+once; it is stopped as soon as it has said so, or when the time is short. A job that takes no signal is stopped at once: the newest
+checkpoint does not become newer by waiting."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, notices
+from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.book import World
+from holdfast.model.cluster import Job
+from holdfast.model.incident import Incident, Recovery
+from holdfast_checks.result import Severity
+
+_ORDER_S = 60.0
+"""An order that no agent has fetched after so long comes too late to help."""
+
+
+def worth_asking(world: World, incident: Incident, job: Job) -> bool:
+    """Whether the job takes a signal and there is time left for it to save."""
+    mine = facts.checkpoint_of(world, job)
+    if mine is None or mine.save_signal is None or not notices.planned(world, incident) or faulty(world, job):
+        return False
+    return job.state == "RUNNING" and world.now < latest_stop(world, job, incident)
+
+
+def faulty(world: World, job: Job) -> bool:
+    """Whether the job holds something that is broken already: it may not be able to save, and must not wait for it."""
+    return any(
+        facts.acting(i)
+        and i.severity is Severity.FATAL
+        and i.node in job.nodes
+        and facts.hurt_by(i, job)
+        and not notices.planned(world, i)
+        for i in world.book.open_incidents()
+    )
+
+
+def goes_at(world: World, job: Job, incident: Incident) -> datetime:
+    """When the first of the job's machines goes; now, where none does (any more)."""
+    others = (i for i in world.book.open_incidents() if facts.acting(i) and i.node in job.nodes)
+    times = [i.goes_at for i in (incident, *others) if i.goes_at is not None]
+    return min(times, default=world.now)
+
+
+def latest_stop(world: World, job: Job, incident: Incident) -> datetime:
+    """The moment at which the job must be stopped for the restart to begin before its machine goes."""
+    return goes_at(world, job, incident) - timedelta(seconds=world.policy.planned.margin_s)
+
+
+def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> str:
+    """Why a job that was asked to save is stopped now; empty: it still has time."""
+    mine = facts.checkpoint_of(world, job)
+    asked = orders_of(world, recovery)
+    if mine is None or mine.save_signal is None:
+        return "it takes no signal any more"
+    if world.now >= latest_stop(world, job, incident):
+        return "the time is short"
+    if not asked:
+        return ""
+    since = asked[0].planned_at
+    if mine.saved_at is not None and mine.saved_at > since and mine.saved_step != recovery.checkpoint_step:
+        return f"it has saved step {mine.saved_step}"
+    if mine.save_s is not None and world.now >= since + timedelta(seconds=mine.save_s):
+        return f"the {mine.save_s:g} s that it asked for are over"
+    if all(i.settled and i.state is not IntentState.DONE for i in asked) and _all_asked(job, asked):
+        return "none of its processes takes the signal"
+    return ""
+
+
+def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
+    """The orders to save that were given for this recovery, oldest first."""
+    prefix = _step(recovery, "")
+    mine = world.book.intents_of(recovery.incident_id)
+    return tuple(i for i in mine if i.step.startswith(prefix) and i.state is not IntentState.WITHHELD)
+
+
+def ask(world: World, job: Job, recovery: Recovery) -> list[Proposal]:
+    """One order to each node of the job, as its agent is heard; what was asked once is not asked again."""
+    mine = facts.checkpoint_of(world, job)
+    if mine is None or mine.save_signal is None:
+        return []
+    proposals = []
+    for part in job.components:
+        for node in part.nodes:
+            step = _step(recovery, node)
+            agent = facts.agent_of(world, node)
+            if agent is None or world.book.attempts(recovery.incident_id, step):
+                continue
+            action = order(node, agent.instance_id, agent.boot_id, part, mine.save_signal)
+            reason = f"job {job.key} is asked to save before it is stopped"
+            proposals.append(Proposal(recovery.incident_id, step, action, reason, group=recovery.id, order=5))
+    return proposals
+
+
+def order(node: str, instance_id: str, boot_id: str, part: Job, signal: str) -> SendOrder:
+    """Tell the job's processes on one node to save."""
+    args = {"job_id": part.key.job_id, "uid": part.uid, "signal": signal}
+    return SendOrder(node, instance_id, boot_id, Verb.SAVE, _ORDER_S, args)
+
+
+def _step(recovery: Recovery, node: str) -> str:
+    return f"SendOrder/save/{recovery.job.job_id}r{recovery.restarts_before}.{node}"
+
+
+def _all_asked(job: Job, asked: tuple[Intent, ...]) -> bool:
+    told = {i.action.node for i in asked if isinstance(i.action, SendOrder)}
+    return {n for part in job.components for n in part.nodes} <= told

@@ -1,0 +1,221 @@
+"""What the provider announces becomes an incident: watched until its time comes, then a planned stop. Pure.
+
+An interruption is acted upon at once, maintenance ``planned.act_before_s`` before it, a failing status check after ``planned.impaired_s``.
+What an agent passes on has its incident already (:mod:`correlate`); here it is given its time, and raised when that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, notices
+from holdfast.model.action import IntentState
+from holdfast.model.book import Change, World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.event import Event, EventKind
+from holdfast.model.incident import Incident, IncidentState, legal
+from holdfast.model.machine import Notice, NoticeKind
+from holdfast_checks.result import Remedy, Severity
+
+_S = IncidentState
+_BEFORE_REPAIR = frozenset({_S.WATCHING, _S.OPEN, _S.CONTAINED, _S.AWAITING_HUMAN})
+_IN_PLAY = frozenset({_S.OPEN, _S.CONTAINED, _S.REPAIRING, _S.VALIDATING, _S.AWAITING_HUMAN, _S.SUSPECTED})
+Step = tuple[Incident, list[Event]]
+
+
+def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
+    """Follow every notice that stands, and open incidents for new ones."""
+    told = notices.from_provider(world)
+    passed_on = {f.incident_id for f in world.book.findings.values() if "notice" in f.evidence}
+    nodes = {n.node for n in told}
+    view = facts.fresh_view(world)
+    followed: dict[str, Step] = {}
+    by_node: dict[str, list[Incident]] = {}
+    for incident in world.book.open_incidents():
+        after: Incident = incident
+        concerned = incident.notice or incident.goes_at or incident.id in passed_on or incident.node in nodes
+        if concerned and not incident.acknowledged and incident.state in _BEFORE_REPAIR:
+            followed[incident.id] = _follow(world, view, incident)
+            after = followed[incident.id][0]
+        if incident.node in nodes and after.open:
+            by_node.setdefault(incident.node, []).append(after)
+    for notice in told:
+        here = by_node.setdefault(notice.node, [])
+        if view is None or notice.node not in view.nodes or any(_stands_for(world, i, notice) for i in here):
+            continue
+        step = _open(world, notice, new_id(world.now))
+        followed[step[0].id] = step
+        here.append(step[0])
+    changed = [step for number, step in followed.items() if step[0] != world.book.incidents.get(number)]
+    return Change(incidents=tuple(i for i, _ in changed), events=tuple(e for _, seen in changed for e in seen))
+
+
+def _stands_for(world: World, incident: Incident, notice: Notice) -> bool:
+    """Whether no other incident is needed: this one is for the same notice, or at work on the node."""
+    if incident.notice == notices.key_of(notice) or incident.state in _IN_PLAY:
+        return True
+    passed_on = (notices.of_finding(world, f) for f in notices.evidence(world, incident))
+    return any(n is not None and n.kind is notice.kind for n in passed_on)
+
+
+def _open(world: World, notice: Notice, number: str) -> Step:
+    """Watched first; one that is due is raised on the spot."""
+    agent = facts.agent_of(world, notice.node, notice.instance_id)
+    record = world.book.nodes.get(notice.node)
+    incident = Incident(
+        id=number,
+        node=notice.node,
+        instance_id=notice.instance_id,
+        boot_id=agent.boot_id if agent is not None else record.boot_id if record is not None else "",
+        state=_S.WATCHING,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        check=f"cloud.{notice.kind.value}",
+        headline=_headline(notice),
+        fault_at=world.now,
+        opened_at=world.now,
+        state_since=world.now,
+        goes_at=_goes_at(notice),
+        notice=notices.key_of(notice),
+    )
+    if _due(world, incident, notice):
+        incident = _raised(world, incident, notice)
+    detail = _detail(incident, notice)
+    kinds = (EventKind.FAULT_OCCURRED, EventKind.INCIDENT_OPENED)
+    return incident, [
+        Event(world.now, k, incident.id, incident.node, text=incident.headline, detail=detail) for k in kinds
+    ]
+
+
+def _headline(notice: Notice) -> str:
+    at = f" at {notice.at:%Y-%m-%d %H:%M:%S} UTC" if _goes_at(notice) is not None and notice.at else ""
+    return f"cloud.{notice.kind.value} {notice.code}{at}: {notice.text}"
+
+
+def _goes_at(notice: Notice) -> datetime | None:
+    return notice.at if notice.kind in notices.TAKES_AWAY or notice.kind is NoticeKind.CAPACITY_END else None
+
+
+def _detail(incident: Incident, notice: Notice) -> dict[str, str]:
+    return {
+        "check": incident.check,
+        "code": notice.code,
+        "severity": incident.severity.value,
+        "remedy": incident.remedy.value,
+    }
+
+
+def _due(world: World, incident: Incident, notice: Notice) -> bool:
+    if notices.dealt_with(world, notice):
+        return False
+    match notice.kind:
+        case NoticeKind.INTERRUPTION:
+            return True
+        case NoticeKind.REBOOT | NoticeKind.STOP:
+            soon = timedelta(seconds=world.policy.planned.act_before_s)
+            return notice.at is not None and notice.at - world.now <= soon
+        case NoticeKind.IMPAIRED:
+            since = incident.opened_at if notice.at is None else notice.at
+            return world.now - since >= timedelta(seconds=world.policy.planned.impaired_s) and not _fresh(world, notice)
+        case _:
+            return False
+
+
+def _fresh(world: World, notice: Notice) -> bool:
+    """The node was repaired a short while ago: status checks lag behind a reboot or a launch."""
+    since = world.now - timedelta(seconds=world.policy.repair.fresh_s)
+    return any(
+        i.node == notice.node and i.rung and i.closed_at is not None and i.closed_at > since
+        for i in world.book.incidents.values()
+    )
+
+
+def _raised(world: World, incident: Incident, notice: Notice) -> Incident:
+    """It calls for action from now on. Jobs on an impaired machine go on; whatever takes it away ends them."""
+    severity = Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else Severity.FATAL
+    return replace(
+        incident,
+        state=_S.OPEN,
+        state_since=world.now,
+        fault_at=world.now,
+        severity=severity,
+        remedy=_remedy(notice),
+        check=f"cloud.{notice.kind.value}",
+        headline=_headline(notice),
+        goes_at=_goes_at(notice),
+    )
+
+
+def _remedy(notice: Notice) -> Remedy:
+    """What brings the node past it. AWS lets one's own reboot take the place of an announced instance-reboot; a system-reboot, and a
+    failing system status, are the host's, which a stop and start leaves."""
+    of_the_host = notice.code.startswith("system")
+    match notice.kind:
+        case NoticeKind.REBOOT:
+            return Remedy.STOP_START if of_the_host else Remedy.REBOOT
+        case NoticeKind.IMPAIRED if of_the_host:
+            return Remedy.STOP_START
+        case NoticeKind.IMPAIRED if notice.code.startswith("instance"):
+            return Remedy.REBOOT
+        case _:
+            return Remedy.REPLACE
+
+
+def _follow(world: World, view: ClusterView | None, incident: Incident) -> Step:
+    said = notices.of_incident(world, incident)
+    if incident.state is _S.WATCHING:
+        return _watched(world, incident, said)
+    if notices.withdrawn(world, incident):
+        return _taken_back(world, view, incident)
+    times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
+    return (replace(incident, goes_at=min(times)) if times else incident), []
+
+
+def _watched(world: World, incident: Incident, said: list[Notice]) -> Step:
+    if incident.notice and not any(notices.key_of(n) == incident.notice for n in said):
+        # Of what an agent found the agent has the last word.
+        over = notices.silent_about(world, incident) and not notices.evidence(world, incident)
+        return _moved(world, incident, _S.CLOSED, "the provider says it no more") if over else (incident, [])
+    others = [i for i in world.book.open_on(incident.node) if i.id != incident.id and i.state in _IN_PLAY]
+    for notice in said:
+        if _due(world, incident, notice) and not others:
+            raised = _raised(world, incident, notice)
+            return raised, _raised_events(world, raised, notice)
+    times = [at for n in said if (at := _goes_at(n)) is not None]
+    return (replace(incident, goes_at=min(times)) if times else incident), []
+
+
+def _raised_events(world: World, incident: Incident, notice: Notice) -> list[Event]:
+    """From here on times count."""
+    detail = {**_detail(incident, notice), "from": _S.WATCHING.value, "to": _S.OPEN.value}
+    text = f"watching → open ({incident.headline})"
+    return [
+        Event(world.now, EventKind.FAULT_OCCURRED, incident.id, incident.node, text=incident.headline, detail=detail),
+        Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text, detail=detail),
+    ]
+
+
+def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> Step:
+    """Nothing is wrong any more. A node that was drained meanwhile is proved and released once it is free."""
+    untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
+    if incident.state is _S.OPEN and untouched:
+        return _moved(world, incident, _S.CLOSED, "the provider took it back before anything was done")
+    if incident.state is not _S.CONTAINED or view is None or incident.node not in view.nodes:
+        return incident, []
+    if facts.drained_by(view.nodes[incident.node]) == "ours" and facts.free_of_jobs(view, incident.node):
+        return _moved(world, incident, _S.VALIDATING, "the provider took it back")
+    return incident, []
+
+
+def _moved(world: World, incident: Incident, state: IncidentState, note: str) -> Step:
+    if not legal(incident.state, state):
+        raise AssertionError(f"incident {incident.id}: {incident.state} → {state} is not in the table")
+    closed = state is _S.CLOSED
+    after = replace(
+        incident, state=state, state_since=world.now, closed_at=world.now if closed else None, note=note, goes_at=None
+    )
+    detail = {"from": incident.state.value, "to": state.value}
+    kind = EventKind.INCIDENT_CLOSED if closed else EventKind.INCIDENT_STATE
+    text = f"{incident.state.value} → {state.value} ({note})"
+    return after, [Event(world.now, kind, after.id, after.node, text=text, detail=detail)]

@@ -1,0 +1,398 @@
+"""Stops that the provider announces: watched, then acted upon in time, and taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.controller.guard import DRAINS, JOB_STOPS
+from holdfast.model.action import IntentState, SendOrder, Verb
+from holdfast.model.book import Brake, Change
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.machine import Notice, NoticeKind
+from holdfast.model.policy import Mode
+from holdfast_checks.result import Remedy, Severity
+from support.simulated.site import POLICY, Site
+from support.simulated.slurm import SimJob
+
+
+def announce(site: Site, node: str, kind: NoticeKind, code: str, in_s: float | None) -> Notice:
+    at = site.clock.now() + timedelta(seconds=in_s) if in_s is not None else None
+    notice = Notice(site.machine(node).instance_id, node, kind, code, "says the provider", at)
+    site.provider.announced = [n for n in site.provider.announced if n.node != node] + [notice]
+    site.run(21)
+    return notice
+
+
+def job_that_saves(site: Site, nodes: int = 2, *, save_s: int | None = None, signal: str | None = "USR1") -> SimJob:
+    job = site.slurm.submit(nodes, comment="holdfast", exclusive=True, gpus=8)
+    site.run(3)
+    detail: dict[str, Any] = {"fenced": True} | ({"save_signal": signal} if signal else {})
+    detail |= {"save_s": save_s} if save_s is not None else {}
+    say(site, job, "register", path="/ckpt", detail=detail)
+    say(site, job, "saved", step=10)
+    site.run(2)
+    return job
+
+
+def say(site: Site, job: SimJob, kind: str, **said: Any) -> None:
+    site.agents.state(site.machine(job.nodes[0]), f"checkpoint.{kind}", job.job_id, job.restarts, **said)
+
+
+def spot_found(site: Site, node: str, in_s: float = 120.0, **evidence: Any) -> None:
+    """The agent passes on what IMDS says."""
+    at = site.clock.now() + timedelta(seconds=in_s)
+    site.fault(
+        node,
+        check="cloud.interruption",
+        component="node",
+        code="terminate",
+        minor=None,
+        summary="spot capacity is taken back",
+        sticky=True,
+        evidence={"notice": "interruption", "goes_at": at.isoformat(), **evidence},
+    )
+    site.react()
+
+
+def asked(site: Site) -> list[str]:
+    orders = [i for i in site.store.intents() if isinstance(i.action, SendOrder) and i.action.verb is Verb.SAVE]
+    return sorted(i.action.node for i in orders if isinstance(i.action, SendOrder))
+
+
+def test_a_job_saves_before_its_spot_machine_goes_and_runs_on_elsewhere() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    first = job.nodes
+    spot_found(site, first[0])
+    recovery = site.recovery(job.job_id)
+    assert (recovery.phase, job.restarts) == (RecoveryPhase.SAVING, 0)
+    assert asked(site) == sorted(first)
+    order = next(
+        i.action for i in site.store.intents() if isinstance(i.action, SendOrder) and i.action.verb is Verb.SAVE
+    )
+    assert dict(order.args) == {"job_id": job.job_id, "uid": 1000, "signal": "USR1"}
+    site.run(5)
+    assert site.slurm.nodes[first[0]].drain
+    assert job.restarts == 0
+    say(site, job, "saved", step=17)
+    site.run(8)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert set(job.nodes) == {first[1], "n5"}
+    assert site.recovery(job.job_id).checkpoint_step == 17
+    assert asked(site) == sorted(first)
+
+
+def test_a_job_that_does_not_save_in_time_is_stopped_when_the_time_is_short() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    spot_found(site, job.nodes[0])
+    site.run(70)
+    assert job.restarts == 0
+    site.run(10)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert site.recovery(job.job_id).checkpoint_step == 10
+
+
+def test_a_job_that_takes_no_signal_is_stopped_at_once() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site, signal=None)
+    spot_found(site, job.nodes[0])
+    site.run(4)
+    assert (job.state, job.restarts, asked(site)) == ("RUNNING", 1, [])
+
+
+def test_a_job_gets_the_seconds_that_it_asked_for_and_no_more() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site, save_s=20)
+    spot_found(site, job.nodes[0])
+    site.run(15)
+    assert job.restarts == 0
+    site.run(10)
+    assert job.restarts == 1
+
+
+def test_an_older_checkpoint_or_the_word_of_another_user_is_no_reason_to_stop() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    spot_found(site, job.nodes[0])
+    say(site, job, "saved", step=10)
+    say(site, job, "saved", step=30, uid=1001)
+    other = next(n for n in site.slurm.nodes if n not in job.nodes)
+    site.agents.state(site.machine(other), "checkpoint.saved", job.job_id, 0, step=40)
+    site.run(10)
+    assert (job.restarts, site.recovery(job.job_id).phase) == (0, RecoveryPhase.SAVING)
+
+
+def test_a_job_that_did_not_opt_in_is_told_and_left() -> None:
+    site = Site(4)
+    job = site.slurm.submit(1, exclusive=True, gpus=8)
+    site.run(3)
+    spot_found(site, job.nodes[0])
+    site.run(100)
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    assert "will go" in job.admin_comment
+    assert site.slurm.nodes[job.nodes[0]].drain
+
+
+def test_a_fault_ends_the_wait() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    spot_found(site, job.nodes[0])
+    site.fault(job.nodes[1])
+    site.run(5)
+    assert job.restarts == 1
+
+
+def test_a_fault_of_the_very_machine_that_goes_ends_the_wait() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    spot_found(site, job.nodes[0])
+    site.fault(job.nodes[0])
+    site.run(5)
+    assert job.restarts == 1
+
+
+@pytest.mark.parametrize("moment", ["planned", "started", "acted", "finished"])
+def test_nothing_is_asked_twice_after_a_crash(moment: str) -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    site.kill_at = ("Drain", moment)
+    spot_found(site, job.nodes[0])
+    site.start_controller()
+    site.run(20)
+    assert len(asked(site)) == 2
+    say(site, job, "saved", step=17)
+    site.run(8)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert site.slurm.requeued == {(job.job_id, 0): 1} or all(n == 1 for n in site.slurm.requeued.values())
+
+
+def test_neither_brake_holds_back_a_planned_stop_and_none_is_tripped_by_many() -> None:
+    site = Site(12, spares=("n12",))
+    jobs = [job_that_saves(site, 1) for _ in range(10)]
+    brakes = tuple(Brake(kind, site.clock.now(), "drill") for kind in (DRAINS, JOB_STOPS))
+    for job in jobs[:9]:
+        spot_found(site, job.nodes[0])
+    assert not site.book.brakes
+    lease = site.loop.lease
+    assert lease is not None
+    site.store.commit(Change(brakes=brakes), lease.fence)
+    spot_found(site, jobs[9].nodes[0])
+    site.run(5)
+    assert all(site.slurm.nodes[j.nodes[0]].drain for j in jobs)
+    for job in jobs:
+        say(site, job, "saved", step=20)
+    site.run(10)
+    assert {j.restarts for j in jobs} == {1}
+
+
+def test_a_pause_and_observe_mode_hold_it_back() -> None:
+    for policy, paused in ((replace(POLICY, mode=Mode.OBSERVE), False), (POLICY, True)):
+        site = Site(5, spares=("n5",), policy=policy)
+        job = job_that_saves(site)
+        if paused:
+            site.operate("pause")
+        spot_found(site, job.nodes[0])
+        site.run(130)
+        orders = [i for i in site.store.intents() if isinstance(i.action, SendOrder)]
+        assert {i.state for i in orders if isinstance(i.action, SendOrder) and i.action.verb is Verb.SAVE} <= {
+            IntentState.WITHHELD
+        }
+        assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, False)
+        assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
+
+
+def test_maintenance_is_watched_until_its_time_comes_and_then_the_machine_is_replaced() -> None:
+    site = Site(4)
+    announce(site, "n1", NoticeKind.STOP, "instance-retirement", 2 * 3600)
+    incident = site.incident("n1")
+    assert (incident.state, incident.severity) == (IncidentState.WATCHING, Severity.WARNING)
+    site.run(3500, step_s=10)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    assert not site.slurm.nodes["n1"].drain
+    site.run(200, step_s=5)
+    due = site.incident("n1")
+    assert (due.id, due.severity, due.remedy) == (incident.id, Severity.FATAL, Remedy.REPLACE)
+    assert due.state is not IncidentState.WATCHING
+    site.provider.announced = []
+    site.run(400, step_s=5)
+    assert site.incident("n1").state is IncidentState.CLOSED
+    assert site.machine("n1").instance_id != incident.instance_id
+    assert len(site.store.incidents(node="n1")) == 1
+
+
+def test_a_reboot_of_our_own_takes_the_place_of_an_announced_one_and_is_done_once() -> None:
+    site = Site(4)
+    boot = site.machine("n1").boot_id
+    announce(site, "n1", NoticeKind.REBOOT, "instance-reboot", 3000)
+    site.run(600, step_s=5)
+    assert site.machine("n1").boot_id != boot
+    assert not site.slurm.nodes["n1"].drain
+    boot = site.machine("n1").boot_id
+    site.run(2000, step_s=10)  # AWS still lists it
+    assert site.machine("n1").boot_id == boot
+    assert site.incident("n1").state is IncidentState.WATCHING
+    site.provider.announced = []
+    site.run(60)
+    assert site.incident("n1").state is IncidentState.CLOSED
+
+
+@pytest.mark.parametrize(("code", "remedy"), [("instance-status", Remedy.REBOOT), ("system-status", Remedy.STOP_START)])
+def test_a_failing_status_check_counts_when_it_has_lasted(code: str, remedy: Remedy) -> None:
+    site = Site(4)
+    announce(site, "n1", NoticeKind.IMPAIRED, code, 0)
+    site.run(200, step_s=5)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    site.run(120, step_s=5)
+    incident = site.incident("n1")
+    assert (incident.severity, incident.remedy) == (Severity.DEGRADED, remedy)
+    assert site.slurm.nodes["n1"].drain
+
+
+def test_a_job_on_an_impaired_machine_runs_on() -> None:
+    site = Site(4)
+    job = job_that_saves(site, 1)
+    announce(site, job.nodes[0], NoticeKind.IMPAIRED, "system-status", 0)
+    site.run(400, step_s=5)
+    assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, True)
+
+
+def test_the_status_check_of_a_machine_that_has_just_been_repaired_is_not_believed() -> None:
+    site = Site(4)
+    site.fault("n1", remedy=Remedy.REBOOT, check="gpu.count", code="lost", minor=None)
+    site.run(400, step_s=5)
+    assert site.incident("n1").state is IncidentState.CLOSED
+    announce(site, "n1", NoticeKind.IMPAIRED, "instance-status", 0)
+    site.run(900, step_s=10)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    boot = site.machine("n1").boot_id
+    site.run(1200, step_s=10)
+    assert site.machine("n1").boot_id != boot
+
+
+def test_a_notice_that_is_taken_back_ends_its_incident() -> None:
+    site = Site(4)
+    announce(site, "n1", NoticeKind.STOP, "instance-stop", 7200)
+    site.provider.announced = []
+    site.run(21)
+    assert site.incident("n1").state is IncidentState.CLOSED
+
+
+def test_a_notice_that_is_taken_back_late_leaves_the_job_running() -> None:
+    site = Site(4)
+    job = job_that_saves(site, 1)
+    node = job.nodes[0]
+    announce(site, node, NoticeKind.STOP, "instance-stop", 1800)
+    assert site.recovery(job.job_id).phase is RecoveryPhase.SAVING
+    site.provider.announced = []
+    site.run(1900, step_s=10)
+    assert (job.state, job.restarts, site.recovery(job.job_id).phase) == ("RUNNING", 0, RecoveryPhase.GONE)
+    site.slurm.finish(job, "COMPLETED")
+    site.run(200, step_s=5)
+    assert not site.slurm.nodes[node].drain
+    assert site.machine(node).instance_id in site.provider.live()
+    assert not site.provider.terminated
+
+
+def test_a_provider_that_does_not_answer_takes_nothing_back() -> None:
+    site = Site(4)
+    announce(site, "n1", NoticeKind.STOP, "instance-stop", 7200)
+    site.provider.away = True
+    site.run(1000, step_s=10)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    assert len(site.store.incidents(node="n1")) == 1
+
+
+def test_a_likely_interruption_is_a_warning() -> None:
+    site = Site(4)
+    job = job_that_saves(site, 1)
+    announce(site, job.nodes[0], NoticeKind.REBALANCE, "rebalance-recommendation", None)
+    site.run(4000, step_s=20)
+    assert len(site.store.incidents(node=job.nodes[0])) == 1
+    assert site.incident(job.nodes[0]).state is IncidentState.WATCHING
+    assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain, asked(site)) == (0, False, [])
+
+
+def test_at_the_end_of_a_capacity_block_jobs_save_and_nothing_is_replaced() -> None:
+    site = Site(4)
+    job = job_that_saves(site, 2)
+    for node in job.nodes:
+        announce(site, node, NoticeKind.CAPACITY_END, "capacity-block", 1500)
+    site.run(300, step_s=5)
+    assert asked(site) == []
+    site.run(700, step_s=5)
+    assert asked(site) == sorted(job.nodes)
+    assert "nothing takes its place" in job.admin_comment
+    assert any("capacity ends" in said for said in site.notices.sent)
+    assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain, site.provider.tokens) == (0, False, {})
+
+
+def test_one_node_has_one_incident_whoever_tells_of_the_interruption() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    spot_found(site, job.nodes[0])
+    announce(site, job.nodes[0], NoticeKind.INTERRUPTION, "spot", 100)
+    site.run(30)
+    assert len(site.store.incidents(node=job.nodes[0])) == 1
+
+
+def test_an_operator_who_took_over_is_left_alone() -> None:
+    site = Site(4)
+    announce(site, "n1", NoticeKind.STOP, "instance-stop", 4000)
+    site.operate("acknowledge", site.incident("n1").id)
+    site.run(1500, step_s=10)
+    assert (site.incident("n1").state, site.slurm.nodes["n1"].drain) == (IncidentState.WATCHING, False)
+
+
+def test_what_an_agent_only_observes_is_not_acted_upon() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    at = site.clock.now() + timedelta(seconds=120)
+    told = {"notice": "stop", "goes_at": at.isoformat(), "observe": True}
+    site.fault(
+        job.nodes[0],
+        check="cloud.interruption",
+        minor=None,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        evidence=told,
+    )
+    site.run(130)
+    assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, False)
+
+
+@pytest.mark.parametrize("said", ["soon", "2026-01-01T00:00:00", 17, "9999-01-01T00:00:00+00:00"])
+def test_a_time_that_makes_no_sense_is_no_plan(said: Any) -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    site.fault(
+        job.nodes[0],
+        check="cloud.interruption",
+        minor=None,
+        severity=Severity.WARNING,
+        remedy=Remedy.NONE,
+        evidence={"notice": "stop", "goes_at": said},
+    )
+    site.run(100)
+    assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, False)
+
+
+def test_the_machine_goes_and_a_new_one_takes_its_place() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    node = job.nodes[0]
+    old = site.machine(node).instance_id
+    spot_found(site, node)
+    site.run(10)
+    say(site, job, "saved", step=17)
+    site.run(100)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    site.provider._machines[old].powered = False
+    site.run(600, step_s=5)
+    assert site.machine(node).instance_id != old
+    assert site.incident(node).state is IncidentState.CLOSED
+    assert job.restarts == 1
