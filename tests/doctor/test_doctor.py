@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
+from holdfast.doctor.facts import PluginFacts, Script, SpankLine
 from holdfast.model.cluster import Node, Reservation
+from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
 from holdfast.model.report import AgentView
 
@@ -69,11 +71,33 @@ def good(version: str = "24.11") -> DoctorFacts:
             nodes=NODES,
             reservations={"holdfast-spares": Reservation("holdfast-spares", ("n3",))},
             may_change=True,
+            may_reserve=True,
         ),
         agents=AGENTS,
         store_path="/var/lib/holdfast/holdfast.db",
         store_filesystem="ext4",
+        plugins=plugins(version),
     )
+
+
+SO = "/usr/local/lib/holdfast/spank_holdfast.so"
+LUA = "/usr/local/share/holdfast/slurm-plugins/lua/holdfast.lua"
+GLUE = f'local here, holdfast = pcall(dofile, "{LUA}")'
+
+
+def plugins(version: str = "24.11", **changes: object) -> PluginFacts:
+    """A plug-in that is there and fits, and nothing else."""
+    release = tuple(int(part) for part in version.split("."))
+    line = SpankLine("optional", SO, there=True, readable=True, release=(release[0], release[1]))
+    return replace(PluginFacts(seen=True, folder="/etc/slurm", spank=(line,)), **changes)  # type: ignore[arg-type]
+
+
+def spank(**changes: object) -> Change:
+    return site(plugins=plugins(spank=(replace(plugins().spank[0], **changes),)))  # type: ignore[arg-type]
+
+
+def script(key: str, *, there: bool = True, executable: bool = True) -> Script:
+    return Script(key, f"/usr/local/share/holdfast/slurm-plugins/{key.lower()}.sh", there, executable)
 
 
 Change = Callable[[DoctorFacts], DoctorFacts]
@@ -125,6 +149,11 @@ def both(*changes: Change) -> Change:
 
 
 DRAIN = frozenset({"DRAIN"})
+CANNOT = ProviderCan(reboot=False, replace=True, launch_first=False, status=True, power_off_confirmed=False)
+SAVING = config(SuspendProgram="/opt/off", SuspendTime="600 sec")
+HYPERPOD = policy(repair=RepairPolicy(provider="hyperpod"))
+OLD = both(slurm(version="22.05.8"), site(plugins=plugins("22.05")))
+DENIED = site(provider_denied={"RunInstances": "UnauthorizedOperation: RunInstances"})
 OBSERVING = policy(mode=Mode.OBSERVE)
 
 TABLE = [
@@ -133,6 +162,9 @@ TABLE = [
     ("slurm.permission", Level.ERROR, slurm(may_change=False), "holdfast-actor"),
     ("slurm.permission", Level.WARNING, both(slurm(may_change=False), OBSERVING), "holdfast-actor"),
     ("slurm.permission", Level.WARNING, slurm(may_change=None), "could not be found out"),
+    ("slurm.permission", Level.ERROR, slurm(may_change=False, may_reserve=True), "a Slurm operator, who may not"),
+    ("slurm.permission_reserve", Level.WARNING, slurm(may_reserve=False), "reservations"),
+    ("slurm.private_data_controller", Level.HINT, config(PrivateData="jobs"), "hides jobs"),
     ("slurm.private_data", Level.ERROR, both(slurm(may_change=False), config(PrivateData="jobs,users")), "hides jobs"),
     ("slurm.return_to_service", Level.WARNING, config(ReturnToService="2"), "=2"),
     ("slurm.return_to_service", Level.HINT, config(ReturnToService="0"), "=0"),
@@ -145,6 +177,12 @@ TABLE = [
         both(config(RebootProgram="(null)"), policy(repair=RepairPolicy(provider="none"))),
         "RebootProgram",
     ),
+    (
+        "slurm.reboot_program",
+        Level.WARNING,
+        both(config(RebootProgram="(null)"), site(provider_can=CANNOT)),
+        "neither can the provider",
+    ),
     ("slurm.resume_timeout", Level.WARNING, config(ResumeTimeout="60 sec"), "60"),
     ("slurm.health_check_program", Level.HINT, config(HealthCheckProgram="/usr/sbin/nhc"), "/usr/sbin/nhc"),
     ("slurm.prolog_epilog_timeout", Level.WARNING, config(PrologEpilogTimeout="65534"), "Epilog"),
@@ -155,6 +193,12 @@ TABLE = [
         Level.WARNING,
         both(config(SuspendProgram="/opt/off", SuspendTime="600 sec"), slurm(version="22.05.8")),
         "power saving",
+    ),
+    (
+        "slurm.power_saving",
+        Level.WARNING,
+        both(SAVING, config(SuspendExcNodes="n1:1,n2"), slurm(version="22.05.8")),
+        "spares",
     ),
     ("slurm.node_features", Level.HINT, config(NodeFeaturesPlugins="node_features/helpers"), "helpers"),
     (
@@ -205,6 +249,45 @@ TABLE = [
     ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4", store_on_network=True), "nfs4"),
     ("site.store_in_memory", Level.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
     ("site.provider_unreachable", Level.ERROR, site(provider_problem="no credentials"), "no credentials"),
+    ("provider.permission", Level.ERROR, DENIED, "may not, at the provider ec2: RunInstances"),
+    ("provider.permission", Level.WARNING, both(DENIED, OBSERVING), "RunInstances"),
+    (
+        "provider.refused",
+        Level.WARNING,
+        site(provider_refused={"RunInstances": "InvalidLaunchTemplateId.NotFound"}),
+        "InvalidLaunchTemplateId",
+    ),
+    ("provider.repairs_itself", Level.HINT, both(HYPERPOD, site(provider_repairs=True)), "by itself"),
+    ("plugins.none", Level.HINT, site(plugins=PluginFacts(seen=True, folder="/etc/slurm")), "/etc/slurm"),
+    ("plugins.spank_required", Level.ERROR, spank(kind="required"), "'required'"),
+    ("plugins.spank_missing", Level.WARNING, spank(there=False, readable=False, release=None), "is not there"),
+    ("plugins.spank_missing", Level.WARNING, spank(readable=False, release=None), "cannot be read"),
+    ("plugins.spank_release", Level.WARNING, spank(release=(22, 5)), "22.05, and 24.11.5"),
+    (
+        "plugins.lua_unprotected",
+        Level.ERROR,
+        site(plugins=plugins(lua_glue=f'local holdfast = dofile("{LUA}")', lua_module=LUA, lua_module_there=True)),
+        "without pcall",
+    ),
+    (
+        "plugins.lua_unused",
+        Level.WARNING,
+        site(plugins=plugins(lua_glue=GLUE, lua_module=LUA, lua_module_there=True)),
+        "no lua",
+    ),
+    (
+        "plugins.lua_missing",
+        Level.WARNING,
+        both(site(plugins=plugins(lua_glue=GLUE, lua_module=LUA)), config(JobSubmitPlugins="lua")),
+        "not there",
+    ),
+    (
+        "plugins.prolog_missing",
+        Level.WARNING,
+        site(plugins=plugins(scripts=(script("Prolog"), script("Epilog", there=False, executable=False)))),
+        "epilog.sh is not there",
+    ),
+    ("plugins.prolog_half", Level.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
     ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
     ("site.observe", Level.HINT, OBSERVING, "observes"),
     ("site.consent", Level.HINT, policy(job=JobPolicy()), "no partition"),
@@ -253,7 +336,19 @@ NOTHING_TO_SAY = [
         config(SuspendProgram="/off", SuspendTime="600 sec", SuspendExcStates="DOWN,DRAIN,RESERVED"),
     ),
     ("power saving never begins", config(SuspendProgram="/off", SuspendTime="INFINITE")),
-    ("private data do not bind an administrator", config(PrivateData="jobs,nodes")),
+    ("the controller's user sees for itself", both(config(PrivateData="jobs,nodes"), site(user="holdfast-controller"))),
+    ("every spare is kept awake by name", both(SAVING, config(SuspendExcNodes="n1,n3:1"), OLD)),
+    ("spares may be in a range", both(SAVING, config(SuspendExcNodes="n[1-3]"), OLD)),
+    ("Slurm's settings are on another machine", site(plugins=PluginFacts())),
+    ("a plug-in whose release cannot be seen", spank(release=None)),
+    (
+        "the Lua module in use",
+        both(
+            site(plugins=plugins(lua_glue=GLUE, lua_module=LUA, lua_module_there=True)),
+            config(JobSubmitPlugins="lua,defaults"),
+        ),
+    ),
+    ("prolog and epilog", site(plugins=plugins(scripts=(script("Prolog"), script("Epilog"))))),
     ("our own health check program", config(HealthCheckProgram="/usr/libexec/holdfast/health-check")),
     ("one of two agents of a node is heard", agents({"n2": (agent("n2", age_s=500), agent("n2"))})),
     ("no database file", site(store_path="", store_filesystem="")),
@@ -306,7 +401,9 @@ def test_every_advice_is_tried_here_and_documented() -> None:
     used = {
         found
         for file in sources
-        for found in re.findall(r'^ +"((?:slurm|pool|agents|site)\.\w+)",$', file.read_text(), re.MULTILINE)
+        for found in re.findall(
+            r'^ +"((?:slurm|pool|agents|site|provider|plugins)\.\w+)",$', file.read_text(), re.MULTILINE
+        )
     }
     assert used == {row[0] for row in TABLE}
     assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))

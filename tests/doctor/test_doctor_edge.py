@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -10,7 +11,8 @@ import pytest
 
 from holdfast.config.controller import load
 from holdfast.doctor import Level, Site, gather, run, site_of
-from holdfast.doctor.edge import NO_SUCH_NODE, may_change
+from holdfast.doctor.edge import NO_SUCH_RESERVATION, may_change, may_reserve
+from holdfast.doctor.provider_edge import NO_SUCH_NODE
 from holdfast.model.cluster import ClusterView
 from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.policy import Mode
@@ -22,9 +24,17 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 class FewWords:
     """The four calls of the Scheduler port that the doctor makes, with a chosen answer to the drain."""
 
-    def __init__(self, drain: HoldfastError | None = None, view: HoldfastError | None = None) -> None:
-        self.answer, self.view_fails = drain, view
+    def __init__(
+        self,
+        drain: HoldfastError | None = None,
+        view: HoldfastError | None = None,
+        delete: HoldfastError | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        self.answer, self.view_fails, self.delete_answer = drain, view, delete
+        self.settings = {"JobRequeue": "0", **(config or {})}
         self.drained: list[str] = []
+        self.deleted: list[str] = []
 
     def view(self) -> ClusterView:
         if self.view_fails is not None:
@@ -35,12 +45,17 @@ class FewWords:
         return "22.05.8"
 
     def config(self) -> dict[str, str]:
-        return {"JobRequeue": "0"}
+        return self.settings
 
     def drain(self, node: str, reason: str) -> None:
         self.drained.append(node)
         if self.answer is not None:
             raise self.answer
+
+    def delete_reservation(self, name: str) -> None:
+        self.deleted.append(name)
+        if self.delete_answer is not None:
+            raise self.delete_answer
 
 
 def scheduler(fake: FewWords) -> Scheduler:
@@ -63,23 +78,20 @@ def test_rights_are_tried_on_a_node_that_is_not_there(answer: HoldfastError | No
     assert fake.drained == [NO_SUCH_NODE]
 
 
+@pytest.mark.parametrize(
+    ("answer", "may"),
+    [(None, True), (NotPermitted("Access/permission denied"), False), (Unavailable("no answer"), None)],
+)
+def test_so_is_the_right_to_reservations(answer: HoldfastError | None, may: bool | None) -> None:
+    fake = FewWords(delete=answer)
+    assert may_reserve(scheduler(fake)) is may
+    assert fake.deleted == [NO_SUCH_RESERVATION]
+
+
 def test_slurm_away_is_a_fact() -> None:
     facts = gather(scheduler(FewWords(view=Unavailable("slurmctld timed out"))), Site(), None, NOW)
     assert facts.slurm is None
     assert facts.slurm_problem == "slurmctld timed out"
-
-
-@pytest.mark.parametrize(
-    ("error", "problem"),
-    [(None, ""), (NotPermitted("UnauthorizedOperation"), "UnauthorizedOperation"), (NotFound("no such machine"), "")],
-)
-def test_provider_is_asked(error: HoldfastError | None, problem: str) -> None:
-    def ask() -> None:
-        if error is not None:
-            raise error
-
-    facts = gather(scheduler(FewWords(NotFound("x"))), Site(ask_provider=ask), None, NOW)
-    assert facts.provider_problem == problem
 
 
 def test_run_says_what_it_found() -> None:

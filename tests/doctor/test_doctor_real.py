@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from holdfast.doctor import Level, Site, run
-from holdfast.doctor.edge import may_change
+from holdfast.doctor.edge import may_change, may_reserve
 from holdfast.model.errors import Rejected
 from holdfast.ports import Scheduler
 from holdfast.practice.cluster import Practice
@@ -28,6 +28,13 @@ class _AsUser:
 
     def drain(self, node: str, reason: str) -> None:
         argv = ("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
+        try:
+            self._command(*argv, uid=self._uid)
+        except Rejected as error:
+            raise refusal(argv, str(error)) from error
+
+    def delete_reservation(self, name: str) -> None:
+        argv = ("scontrol", "delete", f"ReservationName={name}")
         try:
             self._command(*argv, uid=self._uid)
         except Rejected as error:
@@ -52,6 +59,8 @@ def test_doctor_on_a_real_cluster() -> None:
         if os.geteuid() == 0:
             nobody = cast(Scheduler, _AsUser(practice.command, 65534))
             assert may_change(nobody) is False
+            assert may_reserve(nobody) is False
+        assert (may_change(slurm), may_reserve(slurm)) == (True, True)
         assert slurm.view().nodes == before
     finally:
         practice.remove()

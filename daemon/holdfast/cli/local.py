@@ -156,9 +156,8 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     from holdfast.controller.wiring import provider_of, scheduler_of  # noqa: PLC0415
     from holdfast.doctor import run, site_of  # noqa: PLC0415
 
-    provider = provider_of(settings)
-    ask = (lambda: provider.instance_of("holdfast-doctor")) if settings.provider != "none" else None
-    return run(scheduler_of(settings), site_of(settings, ask), _agents())
+    provider = provider_of(settings) if settings.provider != "none" else None
+    return run(scheduler_of(settings), site_of(settings, provider), _agents())
 
 
 def _agents() -> dict[str, tuple[AgentView, ...]] | None:

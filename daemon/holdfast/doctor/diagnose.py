@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast.doctor import agents, gpus, pool, requeue, service, site
+from holdfast.doctor import agents, gpus, plugins, pool, provider, requeue, rights, service, site
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
-SITE_RULES = site.RULES
-SLURM_RULES = (*service.RULES, *requeue.RULES, *gpus.RULES, *pool.RULES, *agents.RULES)
+SITE_RULES = (*site.RULES, *provider.RULES)
+SLURM_RULES = (
+    *rights.RULES,
+    *service.RULES,
+    *requeue.RULES,
+    *gpus.RULES,
+    *plugins.RULES,
+    *pool.RULES,
+    *agents.RULES,
+)
 """Rules that need Slurm's answer."""
 
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import Settings
+from holdfast.doctor import plugin_facts
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
-from holdfast.doctor.facts import DoctorFacts, SlurmFacts
+from holdfast.doctor.facts import DoctorFacts, PluginFacts, SlurmFacts
+from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
-from holdfast.ports import Scheduler
+from holdfast.ports import Provider, Scheduler
 from holdfast.store.mounts import mount_type, network_type
 
-NO_SUCH_NODE = "holdfast-doctor-no-such-node"
-"""Slurm checks the caller's right before it looks the node up: changing this one shows the right and changes nothing."""
+NO_SUCH_RESERVATION = "holdfast-doctor-no-such-reservation"
+"""Slurm checks the caller's right before it looks a node or a reservation up: to change one that is not there shows the right and
+changes nothing."""
+NODES_ASKED = 16
+"""The provider is asked for the machines of so many nodes at most, until it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +34,17 @@ class Site:
     policy: Policy = field(default_factory=Policy)
     store_path: Path | None = None
     """File of an SQLite store; None: another database."""
-    ask_provider: Callable[[], object] | None = None
-    """Any cheap, reading call on the provider; it raises an OutsideError when the provider does not answer."""
+    provider: Provider | None = None
+    """None: there is none that could be asked."""
 
 
 _SQLITE = "sqlite:///"
 
 
-def site_of(settings: Settings, ask_provider: Callable[[], object] | None = None) -> Site:
+def site_of(settings: Settings, provider: Provider | None = None) -> Site:
     """The site as ``controller.toml`` tells it."""
     url = settings.store.url
-    return Site(settings.policy, Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None, ask_provider)
+    return Site(settings.policy, Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None, provider)
 
 
 def run(
@@ -59,6 +64,8 @@ def gather(
     slurm, problem = _slurm(scheduler)
     store = PurePosixPath(site.store_path.resolve()) if site.store_path is not None else None
     mounts = _mounts()
+    names = tuple(node.name for node in slurm.computing[:NODES_ASKED]) if slurm is not None else ()
+    found = examine(site.provider, names) if site.provider is not None else Examined()
     return DoctorFacts(
         now=now,
         policy=site.policy,
@@ -69,7 +76,12 @@ def gather(
         store_path=str(store or ""),
         store_filesystem=(mount_type(store, mounts) or "") if store else "",
         store_on_network=store is not None and network_type(store, mounts) is not None,
-        provider_problem=_provider_problem(site.ask_provider),
+        provider_problem=found.problem,
+        provider_denied=found.denied,
+        provider_refused=found.refused,
+        provider_can=found.can,
+        provider_repairs=found.repairs,
+        plugins=plugin_facts.look(slurm) if slurm is not None else PluginFacts(),
     )
 
 
@@ -83,6 +95,7 @@ def _slurm(scheduler: Scheduler) -> tuple[SlurmFacts | None, str]:
             reservations=view.reservations,
             may_change=may_change(scheduler) if NO_SUCH_NODE not in view.nodes else None,
         )
+        facts = replace(facts, may_reserve=may_reserve(scheduler))
     except OutsideError as error:
         return None, str(error)
     return facts, ""
@@ -101,16 +114,15 @@ def may_change(scheduler: Scheduler) -> bool | None:
     return None
 
 
-def _provider_problem(ask: Callable[[], object] | None) -> str:
-    if ask is None:
-        return ""
+def may_reserve(scheduler: Scheduler) -> bool | None:
+    """The same for reservations, tried on one that does not exist."""
     try:
-        ask()
-    except NotFound:
-        return ""  # it answered
-    except OutsideError as error:
-        return str(error) or type(error).__name__
-    return ""
+        scheduler.delete_reservation(NO_SUCH_RESERVATION)
+    except NotPermitted:
+        return False
+    except OutsideError:
+        return None
+    return True
 
 
 def _mounts() -> str:

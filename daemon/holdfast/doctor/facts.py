@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.model.cluster import Node, Reservation
+from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
 
@@ -25,6 +26,8 @@ class SlurmFacts:
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
     may_change: bool | None = None
     """Whether this user may change nodes, found by trying; None: it could not be found out."""
+    may_reserve: bool | None = None
+    """The same for reservations: an operator may, though no more than that."""
 
     def value(self, key: str) -> str:
         """A setting without Slurm's words for nothing. Several values of one key (``Epilog[0]``) are joined."""
@@ -58,6 +61,46 @@ class SlurmFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SpankLine:
+    """A line of plugstack.conf with Holdfast's plug-in."""
+
+    kind: str
+    """``optional`` or ``required``."""
+    path: str
+    there: bool
+    readable: bool
+    release: tuple[int, int] | None
+    """Slurm's release that it was compiled for; None: it cannot be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A Prolog or Epilog of Holdfast's in slurm.conf, as it lies on this machine."""
+
+    key: str
+    path: str
+    there: bool
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFacts:
+    """Holdfast's plug-ins in Slurm, as far as this machine shows them."""
+
+    seen: bool = False
+    """Slurm's configuration lies on this machine; False: nothing is known of its plug-ins."""
+    folder: str = ""
+    """Of slurm.conf."""
+    spank: tuple[SpankLine, ...] = ()
+    lua_glue: str = ""
+    """The text of job_submit.lua; empty: there is none."""
+    lua_module: str = ""
+    """The path of holdfast.lua in it."""
+    lua_module_there: bool = False
+    scripts: tuple[Script, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorFacts:
     """Everything the rules may look at."""
 
@@ -77,6 +120,15 @@ class DoctorFacts:
     store_on_network: bool = False
     provider_problem: str = ""
     """Why the provider does not answer; empty: it does, or was not asked."""
+    provider_denied: Mapping[str, str] = field(default_factory=dict)
+    """Call → why this user may not make it, found by dry runs and by reading."""
+    provider_refused: Mapping[str, str] = field(default_factory=dict)
+    """Call → any other error that a dry run met."""
+    provider_can: ProviderCan | None = None
+    """None: there is no provider, or it did not say."""
+    provider_repairs: bool = False
+    """It replaces broken machines by itself."""
+    plugins: PluginFacts = field(default_factory=PluginFacts)
 
     def spares(self) -> tuple[Node, ...]:
         """Nodes of the spare pool's reservation that Slurm knows."""

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
-from holdfast.model.policy import Mode
 
 OLDEST_TRIED = (22, 5)
 """Oldest Slurm that the contract tests run against (docs/versions.md)."""
@@ -27,39 +26,6 @@ def version(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             f"Slurm {slurm.version or '(unknown)'}: older than any release that Holdfast is tried on",
             "Its commands may print what Holdfast cannot read.",
             "see docs/versions.md for the releases that are tried",
-        )
-
-
-def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
-    owner = slurm.value("SlurmUser").partition("(")[0] or "SlurmUser"
-    fix = f"sacctmgr modify user {facts.user} set adminlevel=Admin   # or run the actor as {owner} (docs/install.md)"
-    if slurm.may_change is False:
-        yield Advice(
-            "slurm.permission",
-            Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
-            f"user {facts.user} may not change nodes in Slurm (it is neither root nor {owner} nor a Slurm administrator)",
-            "As this user the actor can drain nothing and requeue nothing. Run the doctor as the actor's user.",
-            fix,
-        )
-    elif slurm.may_change is None:
-        yield Advice(
-            "slurm.permission",
-            Level.WARNING,
-            f"it could not be found out whether user {facts.user} may change nodes in Slurm",
-            "Without that right the actor can drain nothing and requeue nothing.",
-            fix,
-        )
-
-
-def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
-    hidden = sorted({"jobs", "nodes", "reservations"} & set(slurm.options("PrivateData")))
-    if hidden and slurm.may_change is not True:
-        yield Advice(
-            "slurm.private_data",
-            Level.ERROR,
-            f"PrivateData hides {', '.join(hidden)} from user {facts.user}",
-            "The controller sees only part of the cluster: jobs on a bad node would not be recovered.",
-            f"sacctmgr modify user {facts.user} set adminlevel=Operator",
         )
 
 
@@ -105,11 +71,15 @@ def slurmd_timeout(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
 
 def reboot(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     if "RebootProgram" in slurm.config and not slurm.value("RebootProgram"):
+        can = facts.provider_can
+        other = can.reboot if can is not None else facts.policy.repair.provider != "none"
         yield Advice(
             "slurm.reboot_program",
-            Level.WARNING if facts.policy.repair.provider == "none" else Level.HINT,
-            "no RebootProgram: Slurm cannot reboot a node",
-            "Faults that a reboot heals go to the next rung: the provider, or a human.",
+            Level.HINT if other else Level.WARNING,
+            "no RebootProgram: Slurm cannot reboot a node" + ("" if other else ", and neither can the provider"),
+            "The provider reboots it instead, and Slurm takes that for a failure of the node."
+            if other
+            else "Faults that a reboot heals go to the next rung: a replacement, or a human.",
             "slurm.conf: RebootProgram=/sbin/reboot",
         )
         return
@@ -170,7 +140,8 @@ def power_saving(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     by_state = slurm.release >= STATES_SINCE
     spare = names(node.name for node in facts.spares()) or "SPARES"
     fix = "SuspendExcStates=RESERVED,DRAIN,DOWN" if by_state else f"SuspendExcNodes={spare.replace(', ', ',')}"
-    if not by_state and slurm.value("SuspendExcNodes"):
+    kept = slurm.value("SuspendExcNodes")
+    if not by_state and kept and ("[" in kept or {node.name for node in facts.spares()} <= _plain(kept)):
         return
     yield Advice(
         "slurm.power_saving",
@@ -179,6 +150,11 @@ def power_saving(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         "A spare that sleeps costs its boot time; a drained node goes before its evidence was collected.",
         f"slurm.conf: {fix}",
     )
+
+
+def _plain(hostlist: str) -> set[str]:
+    """Names of a list without ranges; ``n1:2`` counts as ``n1``."""
+    return {name.partition(":")[0] for name in hostlist.split(",")}
 
 
 def node_features(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
@@ -207,8 +183,6 @@ def single_controller(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
 
 RULES = (
     version,
-    permission,
-    private_data,
     return_to_service,
     slurmd_timeout,
     reboot,

@@ -42,26 +42,6 @@ def store_place(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-def provider(facts: DoctorFacts) -> Iterator[Advice]:
-    chosen = facts.policy.repair.provider
-    if facts.provider_problem:
-        yield Advice(
-            "site.provider_unreachable",
-            Level.ERROR,
-            f"the provider {chosen} does not answer: {facts.provider_problem}",
-            "Bad nodes are drained and their jobs recovered, but no node is replaced.",
-            "check the controller's credentials, its region and its way to the provider's endpoint",
-        )
-    elif chosen == "none":
-        yield Advice(
-            "site.no_provider",
-            Level.HINT,
-            "no provider: Holdfast cannot replace a node",
-            "A bad node is drained and waits for a human; the spares are used up one after the other.",
-            'controller.toml: the repair provider, such as "ec2"',
-        )
-
-
 def mode(facts: DoctorFacts) -> Iterator[Advice]:
     if facts.policy.mode is Mode.OBSERVE:
         yield Advice(
@@ -69,7 +49,7 @@ def mode(facts: DoctorFacts) -> Iterator[Advice]:
             Level.HINT,
             "Holdfast observes: it records what it would do, and does nothing",
             "No node is drained and no job is recovered. Meant for the first days of a site.",
-            'controller.toml: mode = "act"   # once its decisions look right',
+            'controller.toml: [mode] mode = "act"   # once its decisions look right',
         )
 
 
@@ -81,8 +61,8 @@ def consent(facts: DoctorFacts) -> Iterator[Advice]:
             Level.HINT,
             "no partition or QOS lets Holdfast stop a running job ahead of its own failure",
             "Only jobs that opted in, or registered a checkpoint, are stopped at once; others run into NCCL's watchdog first.",
-            "controller.toml: consent_partitions or consent_qos",
+            'controller.toml: [jobs] consent_partitions = ["PARTITION"], or consent_qos',
         )
 
 
-RULES = (slurm_answers, store_place, provider, mode, consent)
+RULES = (slurm_answers, store_place, mode, consent)

@@ -1,0 +1,71 @@
+"""Rules about the provider and the rights that it grants; they need no Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.facts import DoctorFacts
+from holdfast.model.policy import Mode
+
+_POLICIES = frozenset({"ec2", "asg", "hyperpod", "parallelcluster"})
+"""Kinds with a policy under docs/iam/."""
+
+
+def reachable(facts: DoctorFacts) -> Iterator[Advice]:
+    chosen = facts.policy.repair.provider
+    if facts.provider_problem:
+        yield Advice(
+            "site.provider_unreachable",
+            Level.ERROR,
+            f"the provider {chosen} does not answer: {facts.provider_problem}",
+            "Bad nodes are drained and their jobs recovered, but no node is replaced.",
+            "check the actor's credentials (/etc/holdfast/actor/environment), [provider] region, and the way to the endpoint",
+        )
+    elif chosen == "none":
+        yield Advice(
+            "site.no_provider",
+            Level.HINT,
+            "no provider: Holdfast cannot replace a node",
+            "A bad node is drained and waits for a human; the spares are used up one after the other.",
+            'controller.toml: [provider] kind = "ec2"   # or another: docs/providers.md',
+        )
+
+
+def rights(facts: DoctorFacts) -> Iterator[Advice]:
+    chosen = facts.policy.repair.provider
+    if facts.provider_denied:
+        calls = ", ".join(sorted(facts.provider_denied))
+        policy = f"docs/iam/{chosen}.json" if chosen in _POLICIES else "docs/providers.md"
+        yield Advice(
+            "provider.permission",
+            Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
+            f"user {facts.user} may not, at the provider {chosen}: {calls}",
+            f"{next(iter(facts.provider_denied.values()))}. Steps of the ladder that need it fail.",
+            f"grant it to the actor: {policy}   # and run the doctor with the actor's credentials: docs/doctor.md",
+        )
+    for call, reason in sorted(facts.provider_refused.items()):
+        yield Advice(
+            "provider.refused",
+            Level.WARNING,
+            f"the provider {chosen} would refuse {call}: {reason}",
+            "A dry run met this error; the real call would meet it in the middle of a recovery.",
+            "controller.toml: [provider]   # what the error names: template, subnet, offer, script",
+        )
+
+
+def repairs_itself(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.provider_repairs:
+        chosen = facts.policy.repair.provider
+        yield Advice(
+            "provider.repairs_itself",
+            Level.HINT,
+            f"the provider {chosen} repairs broken machines by itself",
+            "Two repairers would undo each other's work: Holdfast drains and recovers jobs, and only watches the machine's repair.",
+            'aws sagemaker update-cluster … --node-recovery None, and controller.toml: [provider] mode = "lead"'
+            if chosen == "hyperpod"
+            else "switch the provider's own repair off",
+        )
+
+
+RULES = (reachable, rights, repairs_itself)

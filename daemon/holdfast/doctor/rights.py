@@ -1,0 +1,69 @@
+"""Rules about what Slurm lets the actor do and the controller see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.facts import DoctorFacts, SlurmFacts
+from holdfast.model.policy import Mode
+
+CONTROLLER_USER = "holdfast-controller"
+"""Of the units; it reads Slurm with no right of its own."""
+
+
+def permission(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    owner = slurm.value("SlurmUser").partition("(")[0] or "SlurmUser"
+    fix = f"sacctmgr modify user {facts.user} set adminlevel=Admin   # or run the actor as {owner} (docs/install.md)"
+    if slurm.may_change is False:
+        less = (
+            "it is a Slurm operator, who may not"
+            if slurm.may_reserve
+            else f"it is neither root nor {owner} nor a Slurm administrator"
+        )
+        yield Advice(
+            "slurm.permission",
+            Level.WARNING if facts.policy.mode is Mode.OBSERVE else Level.ERROR,
+            f"user {facts.user} may not change nodes in Slurm ({less})",
+            "As this user the actor can drain nothing. Run the doctor as the actor's user.",
+            fix,
+        )
+    elif slurm.may_change is None:
+        yield Advice(
+            "slurm.permission",
+            Level.WARNING,
+            f"it could not be found out whether user {facts.user} may change nodes in Slurm",
+            "Without that right the actor can drain nothing and requeue nothing.",
+            fix,
+        )
+    elif slurm.may_reserve is False:
+        yield Advice(
+            "slurm.permission_reserve",
+            Level.WARNING,
+            f"user {facts.user} may change nodes and may not change reservations in Slurm",
+            "The spare pool is a reservation, and so is what keeps a job's nodes for it: recovered jobs wait in the queue.",
+            fix,
+        )
+
+
+def private_data(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    hidden = ", ".join(sorted({"jobs", "nodes", "reservations"} & set(slurm.options("PrivateData"))))
+    if hidden and slurm.may_change is not True:
+        yield Advice(
+            "slurm.private_data",
+            Level.ERROR,
+            f"PrivateData hides {hidden} from user {facts.user}",
+            "The controller sees only part of the cluster: jobs on a bad node would not be recovered.",
+            f"sacctmgr modify user {facts.user} set adminlevel=Operator",
+        )
+    elif hidden and facts.user != CONTROLLER_USER:
+        yield Advice(
+            "slurm.private_data_controller",
+            Level.HINT,
+            f"PrivateData hides {hidden} from users without rights, and the controller reads Slurm as one of its own",
+            "Unless that user is an operator, jobs on a bad node are not seen and not recovered.",
+            f"sacctmgr modify user {CONTROLLER_USER} set adminlevel=Operator",
+        )
+
+
+RULES = (permission, private_data)
