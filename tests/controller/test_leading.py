@@ -25,6 +25,8 @@ CHANGES = {
         "replace",
         "report_fault",
         "stop_start",
+        "power_down",
+        "power_up",
     ),
 }
 

@@ -22,7 +22,11 @@ from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.seed import seed
-from holdfast.providers import PROVIDERS, CommandSettings, HyperpodSettings, open_provider
+from holdfast.practice.clustermgtd import ClusterManager
+from holdfast.providers import PROVIDERS, CommandSettings, HyperpodSettings, ParallelClusterSettings, open_provider
+from support.parallelcluster import EmulatedFleet, SimGround
+from support.simulated.clock import SimClock
+from support.simulated.slurm import PowerSaving, SimSlurm
 
 HERE = Path(__file__).parent
 UNKNOWN_ID = "i-0123456789abcdef0"
@@ -121,6 +125,38 @@ def open_hyperpod(request: pytest.FixtureRequest) -> World:
     return World(make(), make, ids, launched=replaced, rebooted=rebooted, settle=write_config)
 
 
+def open_parallelcluster(request: pytest.FixtureRequest) -> World:
+    """A simulated Slurm, EC2 over HTTP, and between the two the look-alike of clustermgtd. More is in test_parallelcluster*.py."""
+    aws: EmulatorControl = request.getfixturevalue("aws")
+    cluster: str = request.getfixturevalue("cluster")
+    slurm = SimSlurm(SimClock(), ("n1", "n10"))
+    slurm.saving = PowerSaving()
+    ground = SimGround(slurm, EmulatedFleet(aws.endpoint, cluster))
+    for name in slurm.nodes:
+        ground.launch(name)
+    manager = ClusterManager(ground, lambda: datetime.now(UTC), time.monotonic)
+    backing = ground.backing()
+    ids = {name: backing[slurm.addresses[name]].instance_id for name in slurm.nodes}
+    settings = ParallelClusterSettings(cluster, REGION, attempts=1)
+
+    def make() -> Provider:
+        return open_provider("parallelcluster", settings, scheduler=slurm)
+
+    def settle() -> None:
+        """Slurm's power saving, then clustermgtd: it lets the machine go at one turn, and launches another at the next."""
+        slurm.step(lambda _node: True)
+        for _ in range(2):
+            manager.turn()
+        for name in slurm.nodes:
+            slurm.nodes[name].power = ""
+            ground.registers(name)
+
+    def asked() -> int:
+        return sum(verb == "power_down" for verb, _ in slurm.calls)
+
+    return World(make(), make, ids, launched=asked, settle=settle)
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a world is opened, and what its provider must be able to do there."""
@@ -149,6 +185,7 @@ WORLDS = {
         SLOW,
     ),
     "hyperpod": Opening(open_hyperpod, does("status", "reboot", "in place"), (pytest.mark.aws,)),
+    "parallelcluster": Opening(open_parallelcluster, does("status", "in place"), (pytest.mark.aws,)),
     "command, ipmi": Opening(open_ipmi, does("status", "reboot", "reboot by token"), SLOW),
 }
 

@@ -29,7 +29,7 @@ from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.provider_watch import ProviderWatch
 from holdfast.model.ids import incident_id
 from holdfast.ports import Clock, Notifier, Provider, Scheduler
-from holdfast.providers import open_provider
+from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler
 from holdfast.store import SqlStore, open_store
 
@@ -65,10 +65,12 @@ def holder_of(settings: Settings) -> str:
 
 
 def scheduler_of(settings: Settings) -> Scheduler:
+    """Slurm; where drained nodes are given away, with holds by reservation in the place of drains."""
     env = dict(os.environ)
     if settings.cluster.slurm_conf is not None:
         env["SLURM_CONF"] = str(settings.cluster.slurm_conf)
-    return open_scheduler(settings.cluster.slurm_client, env=env)
+    reserve = KINDS[settings.provider].gives_drained_away
+    return open_scheduler(settings.cluster.slurm_client, env=env, reserve=reserve)
 
 
 def provider_of(settings: Settings) -> Provider:

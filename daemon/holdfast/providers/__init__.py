@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.providers.hyperpod_settings import HyperpodSettings
+from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
 from holdfast.providers.registry import KINDS, PROVIDERS, Kind, open_provider
 from holdfast.providers.settings import CommandSettings, Ec2Settings, Offer, TagKeys
 
@@ -14,6 +15,7 @@ __all__ = [
     "HyperpodSettings",
     "Kind",
     "Offer",
+    "ParallelClusterSettings",
     "TagKeys",
     "open_provider",
 ]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import ConfigError
 from holdfast.providers.hyperpod_settings import HyperpodSettings
+from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
 from holdfast.providers.settings import CommandSettings, Ec2Settings
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Kind:
     """The settings' ``cluster`` is ``[cluster] name``, and that may not be empty."""
     hears_slurm: bool = False
     """It acts through Slurm: it takes ``scheduler`` besides."""
+    gives_drained_away: bool = False
+    """A drained node is exchanged there by somebody else, so Holdfast keeps nodes by reservations (``slurm/holding.py``)."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -48,6 +51,13 @@ KINDS: Mapping[str, Kind] = {
     "ec2": Kind("holdfast.providers.ec2:Ec2Provider", Ec2Settings, needs_cluster_name=True),
     "command": Kind("holdfast.providers.command:CommandProvider", CommandSettings),
     "hyperpod": Kind("holdfast.providers.hyperpod:HyperpodProvider", HyperpodSettings, own_cluster=True),
+    "parallelcluster": Kind(
+        "holdfast.providers.parallelcluster:ParallelClusterProvider",
+        ParallelClusterSettings,
+        own_cluster=True,
+        hears_slurm=True,
+        gives_drained_away=True,
+    ),
 }
 PROVIDERS = tuple(KINDS)
 """Names that ``open_provider`` and ``[provider] kind`` know."""

@@ -113,6 +113,8 @@ class SimSlurm:
         self.on_requeue: Callable[[SimJob], None] = lambda _job: None
         self.saving: PowerSaving | None = None
         """SuspendTime and its companions; None: Slurm saves no power."""
+        self.addresses: dict[str, str] = {}
+        """NodeAddr where somebody has set it."""
         self.suspended: list[tuple[float, str]] = []
         """When (seconds) Slurm began to power which node down."""
         self.on_resume: Callable[[str], None] = lambda _node: None
@@ -122,10 +124,13 @@ class SimSlurm:
         self.on_reboot: Callable[[str], None] = lambda _node: None
 
     def address(self, name: str) -> str:
-        return f"10.0.0.{list(self.nodes).index(name) + 1}"
+        return self.addresses.get(name) or f"10.0.0.{list(self.nodes).index(name) + 1}"
 
     def node_at(self, address: str) -> str:
         """The node of an address; of an IP alone, agents know no names."""
+        for name, set_by_hand in self.addresses.items():
+            if set_by_hand == address:
+                return name
         return list(self.nodes)[int(address.rsplit(".", 1)[1]) - 1]
 
     # What people and the world do
