@@ -100,7 +100,7 @@ def problem(result: Result) -> str | None:
 
 
 def plain(result: Result) -> dict[str, Any]:
-    keep = ("check", "verdict", "component", "code", "severity", "summary")
+    keep = ("check", "verdict", "component", "code", "severity", "remedy", "summary")
     return {key: value for key, value in asdict(result).items() if key in keep and value not in (None, "")}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdfast.api.hub import OrderHub
+from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import turn
 from holdfast.controller.observe import Observer
 from holdfast.model.action import Intent, IntentState, SendOrder
@@ -64,6 +65,7 @@ class ControlLoop:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
         watcher = asyncio.create_task(self._watch_slurm())
         pruner = asyncio.create_task(self._prune())
+        reader = asyncio.create_task(self._read_background())
         try:
             while not self.stopping:
                 self.wake.clear()
@@ -82,6 +84,7 @@ class ControlLoop:
         finally:
             watcher.cancel()
             pruner.cancel()
+            reader.cancel()
 
     async def _cycle(self) -> None:
         lease = self.lease
@@ -171,6 +174,14 @@ class ControlLoop:
         jobs = self.world.view.jobs if self.world.view is not None else {}
         parts = {n: [p.key.job_id for p in jobs[n].components] if n in jobs else [n] for n in moving}
         return [number for n in moving[:MOST_MOVING_JOBS] for number in parts[n]]
+
+    async def _read_background(self) -> None:
+        """Histories and topology; beside the cycle, since a query of weeks takes its time."""
+        while True:
+            world = self.world
+            if world is not None and self.leads:
+                await asyncio.to_thread(self.observer.background.refresh, world)
+            await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.background import BackgroundWatch
 from holdfast.controller.whole import whole_jobs
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -85,6 +86,10 @@ class Observer:
     policy: Policy
     cold_start_s: float = COLD_START_S
     listening_since: datetime | None = field(default=None)
+    background: BackgroundWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.background = BackgroundWatch(self.store, self.slurm.scheduler)
 
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
@@ -100,4 +105,5 @@ class Observer:
             agents=self.agents.views(),
             listening_since=self.listening_since,
             frozen="the controller has just started and still waits for its agents" if cold else None,
+            background=self.background.newest,
         )

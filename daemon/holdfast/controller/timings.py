@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdfast.model.event import Event, EventKind
+from holdfast.model.ids import UPKEEP
 
 N = TypeVar("N", int, float)
 MIN_SAMPLES_FOR_PERCENTILES = 50
@@ -147,7 +148,7 @@ def measure(events: Iterable[Event]) -> tuple[IncidentTimings, ...]:
     """One entry per incident, in the order of their ids (which is the order of time)."""
     by_incident: dict[str, list[Event]] = {}
     for event in events:
-        if event.incident_id is not None:
+        if event.incident_id is not None and event.incident_id != UPKEEP:
             by_incident.setdefault(event.incident_id, []).append(event)
     return tuple(_incident(key, sorted(mine, key=lambda e: e.at)) for key, mine in sorted(by_incident.items()))
 

@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import URL, Column, Connection, Table, select
 
 from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.ids import UPKEEP
 from holdfast.store import tables as t
 
 BATCH = 2000
@@ -32,6 +33,11 @@ def prune_steps(before: datetime) -> tuple[Callable[[Connection], int], ...]:
         _step(t.events, e.id, (e.at < before) & (e.incident_id.is_(None) | e.incident_id.not_in(recent))),
         _step(t.findings, f.id, f.incident_id.in_(old) | (f.incident_id.is_(None) & (f.last_seen_at < before))),
         _step(t.intents, t.intents.c.key, t.intents.c.incident_id.in_(old) & t.intents.c.settled),
+        _step(
+            t.intents,
+            t.intents.c.key,
+            (t.intents.c.incident_id == UPKEEP) & t.intents.c.settled & (t.intents.c.planned_at < before),
+        ),
         _step(
             t.recoveries, t.recoveries.c.id, t.recoveries.c.incident_id.in_(old) & (t.recoveries.c.final_at < before)
         ),

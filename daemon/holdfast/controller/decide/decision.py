@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.controller.decide import allow, contain, dead, ending, probe, recover, repair, tidy
+from holdfast.controller.decide import allow, contain, dead, ending, probe, recover, refill, repair, tidy, upkeep
 from holdfast.model.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
@@ -34,6 +34,8 @@ def decide(world: World) -> Decision:
         repair.repair(world),
         probe.probe(world),
         tidy.tidy(world),
+        refill.keep_pool(world),
+        upkeep.check_spares(world),
     ]
     once = {(p.incident_id, p.step): p for part in reversed(parts) for p in reversed(part.proposals)}
     return Decision(

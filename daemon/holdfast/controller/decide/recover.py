@@ -240,7 +240,8 @@ class _Plan:
                 if node in replaced:
                     continue
                 replaced.add(node)
-                spare = choose_spare(self.world, self.view, part, taken=frozenset(self._spares_taken))
+                taken = frozenset(self._spares_taken)
+                spare = choose_spare(self.world, self.view, part, taken=taken, replaced=node, near=survivors)
                 if spare is not None:
                     self._spares_taken.add(spare)
                     spares.append(spare)

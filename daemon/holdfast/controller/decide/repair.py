@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, fencing, replacement, rungs, validation
 from holdfast.controller.decide.part import Part
-from holdfast.controller.decide.spares import spare_pool
+from holdfast.controller.decide.spares import returns_as_spare
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import (
     Action,
@@ -19,7 +19,6 @@ from holdfast.model.action import (
     IntentState,
     Launch,
     Notify,
-    PromoteSpare,
     Proposal,
     Reboot,
     Replace,
@@ -238,7 +237,7 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     elif not rungs.slurmd_is_new(world, incident):
         return []
     adopted = facts.done(world.book.attempts(incident.id, f"AdoptSpare/{incident.node}")) is not None
-    if not adopted and _returns_as_spare(world, view, incident):
+    if not adopted and returns_as_spare(world, view, incident):
         return _step(
             world,
             incident,
@@ -282,14 +281,6 @@ def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
 def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
     """Part of the plan, so that a crash between the termination and its record cannot mistake the new slurmd for the old one."""
     return view.nodes[incident.node].slurmd_start_time
-
-
-def _returns_as_spare(world: World, view: ClusterView, incident: Incident) -> bool:
-    """The pool gets back what this incident took from it; a node that was a spare stays one."""
-    if not world.policy.repair.return_as_spare:
-        return False
-    done = (i for i in world.book.intents_of(incident.id) if i.state is IntentState.DONE)
-    return any(isinstance(i.action, PromoteSpare) for i in done) or incident.node in spare_pool(world, view)
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:

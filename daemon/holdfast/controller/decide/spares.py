@@ -1,40 +1,108 @@
-"""Which spare takes the place of a bad node? Pure."""
+"""Which spare takes the place of a bad node, and does a repaired node become one? Pure."""
 
 from __future__ import annotations
 
-from holdfast.controller import facts
+import re
+from collections import Counter
+
+from holdfast.controller import facts, upkeep
+from holdfast.controller.pool import kept, spare_pool, wanted
+from holdfast.model.action import IntentState, PromoteSpare
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.incident import Incident
+
+_GPU_TYPE = re.compile(r"(?:^|,)(?:gres[:/])?gpu:([A-Za-z][^:,()]*)")
 
 
-def spare_pool(world: World, view: ClusterView) -> tuple[str, ...]:
-    """Nodes in the reservation that Holdfast owns, in the order of their names."""
-    reservation = view.reservations.get(world.policy.spare_reservation)
-    return tuple(sorted(reservation.nodes)) if reservation is not None else ()
+def choose_spare(
+    world: World,
+    view: ClusterView,
+    job: Job,
+    *,
+    taken: frozenset[str],
+    replaced: str = "",
+    near: tuple[str, ...] = (),
+) -> str | None:
+    """A ready spare of the job's partition with no fewer GPUs than its nodes had, and of the same type; None: there is none.
 
-
-def choose_spare(world: World, view: ClusterView, job: Job, *, taken: frozenset[str]) -> str | None:
-    """A ready spare of the job's partition with no fewer GPUs than its nodes had; None: there is none.
+    Of several the one that is not under test, then one that its last check found nothing wrong with, with the features of ``replaced``,
+    that is no lemon, with the least switches between it and the nodes ``near``, and the first by name.
 
     Ready: idle and in service, no open incident, its agent heard. A spare whose agent is silent is unknown, not ready; one whose
     agent has not had the time to be heard since this controller started is what it was before."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
     wanted_gpus = max((len(m) for m in job.gpu_minors.values()), default=0)
-    for name in spare_pool(world, view):
-        node = view.nodes.get(name)
-        if node is None or name in promised or name in job.excluded_nodes:
-            continue
-        if _ready(world, view, node) and job.partition in node.partitions and node.gpu_count >= wanted_gpus:
-            return name
-    return None
+    bad = view.nodes.get(replaced)
+    fit = [
+        node
+        for name in spare_pool(world, view)
+        if (node := view.nodes.get(name)) is not None
+        and name not in promised
+        and name not in job.excluded_nodes
+        and job.partition in node.partitions
+        and node.gpu_count >= wanted_gpus
+        and _same_gpus(node, bad)
+        and not why_not_ready(world, view, node)
+    ]
+    if len(fit) < 2:
+        return fit[0].name if fit else None
+    tested = upkeep.under_test(world)
+    leaves = _leaves(world, near)
+    return min(fit, key=lambda node: _rank(world, node, bad, node.name in tested, leaves)).name
 
 
-def _ready(world: World, view: ClusterView, node: Node) -> bool:
-    if node.out_of_service or not node.responding or node.base_state != "IDLE" or view.jobs_on(node.name):
-        return False
-    if any(facts.acting(i) for i in world.book.open_on(node.name)):
-        return False
-    return facts.agent_of(world, node.name) is not None or _heard_before(world, node.name)
+def _rank(
+    world: World, node: Node, bad: Node | None, tested: bool, leaves: Counter[str]
+) -> tuple[bool, bool, int, bool, int, str]:
+    record = world.book.nodes.get(node.name)
+    topology = world.background.topology
+    return (
+        tested,
+        record is not None and bool(record.check_note),
+        len(bad.features - node.features) if bad is not None else 0,
+        world.background.lemon(node.name, world.now),
+        sum(topology.distance(node.name, other) * times for other, times in leaves.items()),
+        node.name,
+    )
+
+
+def _leaves(world: World, near: tuple[str, ...]) -> Counter[str]:
+    """One node of each leaf switch, and how many there are of it: a large job's nodes share few."""
+    first: dict[tuple[str, ...], str] = {}
+    counted: Counter[str] = Counter()
+    for name in near:
+        above = world.background.topology.switches.get(name)
+        if above is not None:
+            counted[first.setdefault(above, name)] += 1
+    return counted
+
+
+def _same_gpus(node: Node, bad: Node | None) -> bool:
+    """The types of GPUs that Slurm shows of both are the same; where it shows none of one of them nothing is known."""
+    if bad is None:
+        return True
+    here, there = set(_GPU_TYPE.findall(node.gres)), set(_GPU_TYPE.findall(bad.gres))
+    return not here or not there or there <= here
+
+
+def why_not_ready(world: World, view: ClusterView, node: Node) -> str:
+    """Why a spare cannot take a bad node's place now; empty: it can."""
+    if node.out_of_service:
+        return f"out of service: {node.reason or node.base_state}"
+    if not node.responding:
+        return "Slurm does not hear it"
+    jobs = view.jobs_on(node.name)
+    if jobs:
+        return f"held by job {','.join(str(j.key.job_id) for j in jobs)}"
+    if node.base_state != "IDLE":
+        return f"Slurm shows it {node.base_state}"
+    open_here = [i for i in world.book.open_on(node.name) if facts.acting(i)]
+    if open_here:
+        return f"incident {open_here[0].id}: {open_here[0].headline}"
+    if facts.agent_of(world, node.name) is None and not _heard_before(world, node.name):
+        return "its agent is not heard"
+    return ""
 
 
 def _heard_before(world: World, name: str) -> bool:
@@ -45,3 +113,16 @@ def _heard_before(world: World, name: str) -> bool:
         return False
     record = world.book.nodes.get(name)
     return record is not None and bool(record.boot_id)
+
+
+def returns_as_spare(world: World, view: ClusterView, incident: Incident) -> bool:
+    """A node that was a spare stays one. Where a number is wanted, the pool gets what it lacks; else what this incident took from it."""
+    if not world.policy.repair.return_as_spare:
+        return False
+    if incident.node in spare_pool(world, view):
+        return True
+    number = wanted(world, view).number
+    if number is not None:
+        return len(kept(world, view)) < number
+    done = (i for i in world.book.intents_of(incident.id) if i.state is IntentState.DONE)
+    return any(isinstance(i.action, PromoteSpare) for i in done)

@@ -1,0 +1,106 @@
+"""Reads what changes slowly, every few minutes and beside the cycle: the record of weeks, Slurm's topology. What cannot be read stays as
+it was."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from holdfast.controller import history
+from holdfast.controller.pool import kept, wanted
+from holdfast.model.background import Background, Outage
+from holdfast.model.book import World
+from holdfast.model.errors import OutsideError
+from holdfast.model.event import Event
+from holdfast.ports import Scheduler, Store
+
+log = logging.getLogger(__name__)
+
+READ_EVERY_S = 300.0
+PAGE = 5000
+"""Events read with one query."""
+MOST_INCIDENTS = 20_000
+
+
+@dataclass
+class BackgroundWatch:
+    """The newest reading. One thread at a time calls :meth:`refresh`."""
+
+    store: Store
+    scheduler: Scheduler
+    newest: Background = field(default_factory=Background)
+    _slurm_failed: bool = False
+
+    def refresh(self, world: World) -> None:
+        """Read all of it anew for the policy of this world. Raises nothing that the outside may answer."""
+        before = self.newest
+        try:
+            since, outages = self._outages(world)
+        except OutsideError as error:
+            log.warning("event=history_unavailable error=%r", str(error))
+            return
+        policy = world.policy
+        serving = {n.name: n.instance_id for n in world.book.nodes.values()}
+        excluded = history.excluding_users(world)
+        lemons = history.lemons(outages, serving, excluded, policy.history, policy.repair.fresh_s, world.now)
+        now = replace(before, read_at=world.now, since=since, outages=outages, lemons=lemons)
+        now = replace(self._topology(now), short_since=_short_since(replace(world, background=now), before))
+        self.newest = now
+        if policy.history.lemon_file:
+            write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)))
+
+    def _outages(self, world: World) -> tuple[datetime | None, tuple[Outage, ...]]:
+        policy = world.policy
+        window_s = max(policy.spares.rate_window_s, policy.history.window_s + policy.history.lemon_s)
+        since = world.now - timedelta(seconds=window_s)
+        events: list[Event] = []
+        while page := self._page(since, events[-1].id if events else 0):
+            events += page
+            if len(page) < PAGE:
+                break
+        incidents = {i.id: i for i in self.store.incidents(since=since, limit=MOST_INCIDENTS)}
+        first = self.store.events(limit=1)
+        found = history.outages(events, incidents, self.store.recoveries(since=since))
+        return (first[0].at if first else None), found
+
+    def _page(self, since: datetime, after_id: int) -> tuple[Event, ...]:
+        return self.store.events(since=since, after_id=after_id, kinds=history.KINDS, limit=PAGE)
+
+    def _topology(self, background: Background) -> Background:
+        try:
+            topology = self.scheduler.topology()
+        except OutsideError as error:
+            if not self._slurm_failed:
+                log.warning("event=topology_unavailable error=%r", str(error))
+            self._slurm_failed = True
+            return background
+        self._slurm_failed = False
+        return replace(background, topology=topology)
+
+
+def _short_since(world: World, before: Background) -> datetime | None:
+    """Since when the pool has been smaller than wanted, to the precision of these readings."""
+    if world.view is None:
+        return before.short_since
+    number = wanted(world, world.view).number
+    if number is None or len(kept(world, world.view)) >= number:
+        return None
+    return before.short_since or world.now
+
+
+def write_lemons(path: Path, names: Iterable[str]) -> None:
+    """One name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are a preference.
+
+    It is written at every reading: one that is older than some minutes says that nobody keeps it."""
+    text = "".join(f"{name}\n" for name in names)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="ascii")
+        draft.chmod(0o644)
+        draft.replace(path)
+    except OSError as error:
+        log.warning("event=lemons_not_written path=%s error=%r", path, str(error))

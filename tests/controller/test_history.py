@@ -1,0 +1,113 @@
+"""Lemons: tables of outages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast.controller.history import lemons, outages
+from holdfast.model.background import Lemon, Outage
+from holdfast.model.event import Event, EventKind
+from holdfast.model.policy import HistoryPolicy
+from support.simulated import Site
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+FRESH_S = 1800.0
+
+
+def _faults(*days_ago: float, machine: str = "") -> list[Outage]:
+    """Each back after an hour."""
+    ats = [NOW - timedelta(days=d) for d in days_ago]
+    return [Outage("n1", f"i{n}", machine, "gpu.xid 79", at, at + timedelta(hours=1)) for n, at in enumerate(ats)]
+
+
+def _lemon(known: list[Outage], users: int = 0, machine: str = "") -> Lemon | None:
+    excluded = {"n1": users} if users else {}
+    return lemons(known, {"n1": machine}, excluded, HistoryPolicy(), FRESH_S, NOW).get("n1")
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "lemon", "score"),
+    [
+        ((), None, 0),
+        ((1,), False, 1),
+        ((1, 5), True, 2),
+        ((1, 9), False, 2),
+        ((1, 12, 24), True, 3),
+        ((1, 12, 31), False, 2),
+        ((20, 25), True, 2),
+        ((27, 33), True, 1),
+        ((29, 33), None, 0),
+        ((35, 36), None, 0),
+    ],
+)
+def test_two_in_a_week_or_three_in_four_weeks(days_ago: tuple[float, ...], lemon: bool | None, score: int) -> None:
+    found = _lemon(_faults(*days_ago))
+    if lemon is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.holds(NOW) is lemon
+    assert found.score == score
+
+
+def test_it_ends_four_weeks_after_the_fault_that_made_it_one() -> None:
+    found = _lemon(_faults(20, 25))
+    assert found is not None
+    assert found.until == NOW + timedelta(days=8)
+    assert found.reasons[0] == "lemon until 2026-03-09: 2 faults in 7 days, 2 are enough"
+
+
+def test_a_fault_soon_after_the_repair_counts_twice() -> None:
+    first, second = _faults(10, 10 - 1.2 / 24)
+    found = _lemon([first, second])
+    assert found is not None
+    assert found.score == 3
+    assert "1 fault within 30 min after its return" in found.reasons
+
+
+def test_only_the_machine_that_serves_counts() -> None:
+    assert _lemon(_faults(1, 2, machine="i-old"), machine="i-new") is None
+    kept = _lemon(_faults(1, 2, machine="i-new"), machine="i-new")
+    assert kept is not None
+    assert kept.holds(NOW)
+
+
+def test_users_alone_make_no_lemon() -> None:
+    assert _lemon([], users=2) is None
+    found = _lemon([], users=4)
+    assert found == Lemon(1, None, ("excluded by 4 users",))
+
+
+def test_outages_are_made_of_the_events() -> None:
+    def event(kind: EventKind, incident: str, hours: float, by: str = "ours") -> Event:
+        return Event(NOW + timedelta(hours=hours), kind, incident, "n1", text="out", detail={"by": by})
+
+    found = outages(
+        [
+            event(EventKind.NODE_OUT, "a", 0),
+            event(EventKind.NODE_RETURNED, "a", 2),
+            event(EventKind.NODE_OUT, "b", 3, by="foreign"),
+            event(EventKind.NODE_OUT, "c", 4),
+            event(EventKind.NODE_RETURNED, "x", 5),
+        ],
+        {},
+        (),
+    )
+    assert [(o.incident_id, o.back_at) for o in found] == [("a", NOW + timedelta(hours=2)), ("c", None)]
+
+
+def test_a_site_remembers_what_happened_to_a_node() -> None:
+    site = Site(4)
+    site.slurm.submit(1, user="bob", uid=1001, excluded=("n3",), required=("n4",))
+    for _ in range(2):
+        site.fault("n1")
+        site.run(400)
+        assert not site.incident("n1").open
+    site.read_background()
+    background = site.loop.observer.background.newest
+    assert [(o.node, o.back_at is not None) for o in background.outages] == [("n1", True), ("n1", True)]
+    assert background.topology.switches == {}
+    # Each machine was replaced: the one that serves now has no history of its own.
+    assert background.lemons == {}
