@@ -93,6 +93,7 @@ class SimFleet:
     def __init__(self, provider: SimProvider) -> None:
         self._provider = provider
         self._number = 0
+        self.impaired_since: dict[str, datetime] = {}
 
     def address(self, instance_id: str) -> str:
         return f"10.1.{int(instance_id.rsplit('-', 1)[1])}"
@@ -102,7 +103,8 @@ class SimFleet:
 
     def _backing(self, instance_id: str) -> Backing:
         shown = self._provider.instance(instance_id)
-        return Backing(instance_id, shown.launched_at or datetime.fromtimestamp(0).astimezone())
+        launched_at = shown.launched_at or datetime.fromtimestamp(0).astimezone()
+        return Backing(instance_id, launched_at, self.impaired_since.get(instance_id))
 
     def terminate(self, instance_id: str) -> None:
         self._provider.terminate(instance_id)

@@ -34,6 +34,8 @@ class SimNode:
     """POWER_DOWN (a wish), POWERING_DOWN, POWERED_DOWN, POWERING_UP; empty: on."""
     power_until_s: float = 0.0
     idle_since_s: float = 0.0
+    maintenance: bool = False
+    """In a reservation with the MAINT flag."""
     stuck: bool = False
     """Tasks hang in the driver: a job that ends stays COMPLETING here."""
 
@@ -350,7 +352,8 @@ class SimSlurm:
             "DRAIN": node.drain,
             "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
             "NOT_RESPONDING": node.unheard_since_s is not None and node.power != "POWERED_DOWN",
-            "RESERVED": any(node.name in r.nodes for r in self.reservations.values()),
+            "MAINTENANCE": node.maintenance,
+            "RESERVED": node.maintenance or any(node.name in r.nodes for r in self.reservations.values()),
             node.power: bool(node.power),
         }
         return Node(
