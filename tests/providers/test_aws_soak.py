@@ -5,31 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from holdfast.model.errors import Rejected
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import BrakePolicy, Policy
-from holdfast.ports import Provider
-from holdfast.practice.aws import REGION, practice_env
+from holdfast.practice.aws import practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import Fault
-from holdfast.practice.aws.seed import TEMPLATE, seed
-from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.settings import Ec2Settings
 from holdfast_checks.result import Remedy, Severity
-from support.aws_site import EPOCH_S, AwsSite, Ec2Kind
+from support.aws_kinds import Ec2Kind, HyperpodKind
+from support.aws_site import EPOCH_S, AwsSite, Kind
 from support.simulated.site import POLICY
 from support.simulated.store import MemoryStore
 
 log = logging.getLogger(__name__)
-SESSION = boto3.session.Session()
 NODES = 5
 EVERYDAY, SOAK = 4, 200
 """Recoveries a test."""
@@ -43,38 +38,33 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"check": "gpu.remap", "code": "pending", "severity": Severity.DEGRADED, "sticky": True},
 )
 STEPS = ("Launch", "Terminate", "Assign", "Replace", "Reboot", "StopStart", "Drain", "Undrain", "SetDown", "AdoptSpare")
+TIMED_OUT = (
+    "RunInstances", "TerminateInstances", "DescribeInstances", "StopInstances", "StartInstances",
+    "BatchReplaceClusterNodes", "BatchRebootClusterNodes", "ListClusterNodes",
+)  # fmt: skip
 MOMENTS = ("planned", "started", "acted", "finished")
 
 
-def open_ec2(control: EmulatorControl, cluster: str, *, launch_first: bool) -> Callable[..., Provider]:
-    def make(sleep: Callable[[float], None], monotonic: Callable[[], float]) -> Provider:
-        settings = Ec2Settings(
-            cluster=cluster, region=REGION, launch_template=TEMPLATE, attempts=1, read_timeout_s=0.5,
-            launch_first=launch_first,
-        )  # fmt: skip
-        return Ec2Provider(settings, session=SESSION, sleep=sleep, monotonic=monotonic)
-
-    return make
+def kind_of(provider: str, chance: random.Random, folder: Path) -> Kind:
+    if provider == "hyperpod":
+        return HyperpodKind(folder / "resource_config.json" if chance.random() < 0.5 else None)
+    return Ec2Kind(launch_first=provider == "ec2")
 
 
 class Life:
     """One site for some recoveries, all of it drawn from one seed."""
 
-    def __init__(self, control: EmulatorControl, provider: str, number: int) -> None:
+    def __init__(self, control: EmulatorControl, provider: str, number: int, folder: Path) -> None:
         self.chance = random.Random(number)
         self.control = control
         control.clear()
         control.clock(EPOCH_S - 86_400)
         control.delays(pending_s=0.0, initializing_s=0.0, shutting_down_s=0.0)
-        self.cluster = f"soak-{provider}-{number}"
-        names = [f"n{n + 1}" for n in range(NODES)]
-        made = seed(control.endpoint, self.cluster, names)
-        spares = tuple(names[NODES - self.chance.randint(0, 2) :])
+        self.kind = kind_of(provider, self.chance, folder)
+        made = self.kind.make(control, f"soak-{provider}-{number}", NODES)
+        spares = tuple(sorted(made)[NODES - self.chance.randint(0, 2) :])
         self.store = MemoryStore()
-        self.site = AwsSite(
-            control, made, Ec2Kind(), open_ec2(control, self.cluster, launch_first=provider == "ec2"),
-            policy=self._policy(), spares=spares, store=self.store,
-        )  # fmt: skip
+        self.site = AwsSite(control, made, self.kind, policy=self._policy(), spares=spares, store=self.store)
         cloud = self.site.cloud
         assert cloud is not None
         self.cloud = cloud
@@ -116,11 +106,10 @@ class Life:
             no_capacity=chance.choice([0, 0, 0.5]),
             stale_s=chance.choice([0, 0, 2, 15]),
         )
-        for action in ("RunInstances", "TerminateInstances", "DescribeInstances", "StopInstances", "StartInstances"):
+        for action in TIMED_OUT:
             if chance.random() < 0.06:  # a time-out, before or after the effect
                 self.control.inject(Fault(action, delay_s=0.7, after=chance.random() < 0.5))
-        if chance.random() < 0.2:
-            self.control.hide_new(chance.randint(1, 8))
+        self.kind.stir(self.cloud, chance)
         self.cloud.chances.broken = chance.choice([0, 0, 0.3])
         self.cloud.chances.same_hardware = chance.choice([0, 0, 0.3])
         self.cloud.chances.cured = chance.choice([0, 0.5, 1])
@@ -189,6 +178,7 @@ class Life:
         """Fair weather, whole machines, and hours for what waits for a cap."""
         site = self.site
         self.control.clear()
+        self.kind.mend()
         self.control.delays(pending_s=1, initializing_s=1, shutting_down_s=1)
         self.cloud.chances.broken = self.cloud.chances.same_hardware = 0.0
         self.cloud.chances.cured = 1.0
@@ -214,13 +204,11 @@ class Life:
 
     def _left_over(self) -> set[str]:
         """Live instances of this cluster that serve no node."""
-        serving = set(self.site.cloud.sim._serving.values())  # type: ignore[union-attr]
-        mine = [i for i in self.control.instances() if i["tags"].get("holdfast:cluster") == self.cluster]
-        return {i["id"] for i in mine if i["state"] not in ("shutting-down", "terminated")} - serving
+        return self.kind.live() - set(self.cloud.sim._serving.values())
 
     def check_the_end(self) -> None:
         site = self.site
-        assert not self._at_work(), "\n".join(self._at_work() + [site.story()])
+        assert not self._at_work(), "\n".join([*self._at_work(), site.story()])
         left = self._left_over()
         assert not left, f"{sorted(left)} serve nothing\n{site.story()}"
         for incident in site.store.incidents(only_open=True, limit=1000):
@@ -246,27 +234,27 @@ def weathered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorCont
         yield control
 
 
-PROVIDERS = ("ec2",)
+PROVIDERS = ("ec2", "ec2-in-place", "hyperpod")
 
 
 @pytest.mark.aws
 @pytest.mark.slow
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_some_random_recoveries(weathered: EmulatorControl, provider: str) -> None:
-    life = Life(weathered, provider, 1)
+def test_some_random_recoveries(weathered: EmulatorControl, provider: str, tmp_path: Path) -> None:
+    life = Life(weathered, provider, 1, tmp_path)
     life.live(EVERYDAY)
     life.check_the_end()
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_two_hundred_random_recoveries(weathered: EmulatorControl, provider: str) -> None:
+def test_two_hundred_random_recoveries(weathered: EmulatorControl, provider: str, tmp_path: Path) -> None:
     first = int(os.environ.get("HOLDFAST_SOAK_SEED", "1"))
     seen, number = 0, first
     while seen < SOAK:
         log.info("provider=%s seed=%d", provider, number)
         print(f"provider={provider} seed={number} incidents so far={seen}")  # noqa: T201 - to repeat it
-        life = Life(weathered, provider, number)
+        life = Life(weathered, provider, number, tmp_path)
         seen += life.live(8)
         life.check_the_end()
         number += 1

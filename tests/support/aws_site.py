@@ -5,6 +5,7 @@ against the promises there and then. The emulator's clock is the simulation's.""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -16,7 +17,6 @@ from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import Unavailable
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import Incident
-from holdfast.model.machine import Instance
 from holdfast.model.policy import Policy
 from holdfast.ports import Provider, Store
 from holdfast.practice.aws.client import EmulatorControl
@@ -29,10 +29,30 @@ ENDS = ("TerminateInstances", "StopInstances", "RebootInstances", "BatchReplaceC
 
 
 class Kind(Protocol):
-    """How one kind of provider's machines come and go."""
+    """One kind of provider: its machines at AWS, and how they come and go."""
+
+    def make(self, control: EmulatorControl, cluster: str, nodes: int) -> Mapping[str, str]:
+        """Running machines: node → instance."""
+        ...
+
+    def open(self, sleep: Callable[[float], None], monotonic: Callable[[], float]) -> Provider:
+        """A provider as a freshly started actor has it: no waiting of its own is real."""
+        ...
 
     def follow(self, cloud: Cloud, call: Mapping[str, Any]) -> None:
         """Let the simulated machines do what this call of the journal has effected."""
+        ...
+
+    def stir(self, cloud: Cloud, chance: random.Random) -> None:
+        """What else may go wrong with this kind."""
+        ...
+
+    def mend(self) -> None:
+        """The end of all that."""
+        ...
+
+    def live(self) -> set[str]:
+        """Instances that are there, and not on their way out."""
         ...
 
 
@@ -128,53 +148,6 @@ class Cloud:
             machine.gpu_prefix = f"{instance_id}-{machine.boot}"
 
 
-class Ec2Kind:
-    """EC2: a machine serves a node once its tags say so, at its launch or later."""
-
-    def follow(self, cloud: Cloud, call: Mapping[str, Any]) -> None:
-        given = call["parameters"]
-        match call["action"]:
-            case "RunInstances":
-                tags = flat_tags(given, "TagSpecification.1.Tag")
-                for instance_id in call["effects"]:
-                    self._made(cloud, instance_id, tags)
-            case "CreateTags":
-                self._named(cloud, given["ResourceId.1"])
-            case "TerminateInstances" | "StopInstances":
-                for instance_id in call["effects"]:
-                    cloud.power_off(instance_id)
-            case "StartInstances":
-                for instance_id in call["effects"]:
-                    cloud.boot(instance_id, new_host=True)
-            case "RebootInstances":
-                for instance_id in call["effects"]:
-                    cloud.boot(instance_id)
-
-    def _made(self, cloud: Cloud, instance_id: str, tags: Mapping[str, str]) -> None:
-        token, node = tags.get("holdfast:token", ""), tags["holdfast:node"]
-        cloud.launched[token] += 1
-        cloud.make(instance_id, node, cloud.clock.elapsed_s + cloud.chances.boots_in_s())
-        if tags.get("holdfast:role", "serving") == "serving":
-            cloud.hand_over(node, instance_id)
-        cloud.on_launch(instance_id, token)
-
-    def _named(self, cloud: Cloud, instance_id: str) -> None:
-        """The call may have failed, or been carried out unheard: what counts are the tags that it left."""
-        tags = next(i["tags"] for i in cloud.control.instances() if i["id"] == instance_id)
-        if tags.get("holdfast:role") == "serving" and instance_id in cloud.machines:
-            cloud.hand_over(tags["holdfast:node"], instance_id)
-
-
-def flat_tags(given: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Tags of EC2's query form: ``PREFIX.1.Key``, ``PREFIX.1.Value`` …"""
-    tags = {}
-    for number in range(1, 51):
-        if f"{prefix}.{number}.Key" not in given:
-            break
-        tags[given[f"{prefix}.{number}.Key"]] = given.get(f"{prefix}.{number}.Value", "")
-    return tags
-
-
 class Followed:
     """A provider whose every call is made at the simulation's time and looked at in the journal when it is over."""
 
@@ -198,14 +171,13 @@ class Followed:
 
 
 class AwsSite(Site):
-    """``make_provider`` gets the sleep and the monotonic clock that it is to use: no waiting is real."""
+    """A site whose machines are at AWS. ``made``: node → instance, as ``kind`` has made them."""
 
     def __init__(
         self,
         control: EmulatorControl,
         made: Mapping[str, str],
         kind: Kind,
-        make_provider: Callable[[Callable[[float], None], Callable[[], float]], Provider],
         *,
         policy: Policy,
         spares: tuple[str, ...] = (),
@@ -219,7 +191,7 @@ class AwsSite(Site):
         self.cloud.on_launch = self.is_wanted
         self.by_hand: dict[str, str] = {}
         """Drains of operators that stand: node → reason."""
-        real = make_provider(self.sleep, self.clock.monotonic_s)
+        real = kind.open(self.sleep, self.clock.monotonic_s)
         self.provider = cast("SimProvider", Followed(self.cloud, real, sim.serving))
         self.start_controller()
         self.start_actor()
@@ -232,10 +204,8 @@ class AwsSite(Site):
 
     def sleep(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        try:
+        with contextlib.suppress(Unavailable):
             self.loop._lead()
-        except Unavailable:
-            pass
         if self.cloud is not None:
             self.cloud.tell_time()
 
@@ -279,7 +249,3 @@ class AwsSite(Site):
         finally:
             if away:
                 cast("Any", self.store).away = True
-
-
-def running(instances: list[Instance]) -> set[str]:
-    return {i.instance_id for i in instances if i.state not in ("shutting-down", "terminated")}
