@@ -17,6 +17,8 @@ import pytest
 from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.providers.asg import AsgProvider
+from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.ec2 import Ec2Provider
 from holdfast.providers.settings import CommandSettings, Ec2Settings
 
@@ -70,8 +72,29 @@ def open_ec2_provider(aws: EmulatorControl, cluster: str) -> OpenEc2:
             "attempts": 1,
             "read_timeout_s": 5.0,
             "consistency_wait_s": 0.6,
+            "patience_s": 3.0,
         }
         return Ec2Provider(Ec2Settings(**given | changes), session=SESSION)
+
+    return make
+
+
+@pytest.fixture
+def open_asg_provider(aws: EmulatorControl, cluster: str) -> Callable[..., AsgProvider]:
+    """The same for the group that is called as the cluster."""
+    aws.delays(relaunch_s=0.05)
+
+    def make(**changes: Any) -> AsgProvider:
+        given: dict[str, Any] = {
+            "cluster": cluster,
+            "region": REGION,
+            "groups": (cluster,),
+            "attempts": 1,
+            "read_timeout_s": 5.0,
+            "consistency_wait_s": 0.2,
+            "patience_s": 3.0,
+        }
+        return AsgProvider(AsgSettings(**given | changes), session=SESSION)
 
     return make
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +21,7 @@ from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.practice.aws.seed import seed
+from holdfast.practice.aws.seed import seed, seed_group
 from holdfast.practice.clustermgtd import ClusterManager
 from holdfast.providers import PROVIDERS, CommandSettings, HyperpodSettings, ParallelClusterSettings, open_provider
 from support.parallelcluster import EmulatedFleet, SimGround
@@ -54,16 +54,35 @@ def open_none(_: pytest.FixtureRequest) -> World:
     return World(open_provider("none"), lambda: open_provider("none"))
 
 
-def open_ec2(request: pytest.FixtureRequest) -> World:
+def open_ec2(request: pytest.FixtureRequest, *, launch_first: bool) -> World:
     aws: EmulatorControl = request.getfixturevalue("aws")
-    make = request.getfixturevalue("open_ec2_provider")
+    open_provider = request.getfixturevalue("open_ec2_provider")
+
+    def make() -> Provider:
+        return cast("Provider", open_provider(launch_first=launch_first))
+
     ids = seed(aws.endpoint, request.getfixturevalue("cluster"), ["n1", "n10"])
     since = aws.last_call()
 
     def count(action: str) -> Callable[[], int]:
         return lambda: len(aws.effects(action, since))
 
-    return World(make(), make, ids, count("RunInstances"), count("TerminateInstances"), count("RebootInstances"))
+    launched, terminated, rebooted = count("RunInstances"), count("TerminateInstances"), count("RebootInstances")
+    return World(make(), make, ids, launched, terminated, rebooted, count("StopInstances"))
+
+
+def open_asg(request: pytest.FixtureRequest) -> World:
+    """A group with a machine per node; it launches what it lacks by itself. More is in test_asg.py."""
+    aws: EmulatorControl = request.getfixturevalue("aws")
+    cluster: str = request.getfixturevalue("cluster")
+    make = request.getfixturevalue("open_asg_provider")
+    ids = seed_group(aws.endpoint, cluster, cluster, ["n1", "n10"])
+    since = aws.last_call()
+
+    def ended() -> int:
+        return len(aws.effects("TerminateInstanceInAutoScalingGroup", since))
+
+    return World(make(), make, ids, launched=ended, rebooted=lambda: len(aws.effects("RebootInstances", since)))
 
 
 def open_site(request: pytest.FixtureRequest, mode: str) -> World:
@@ -175,7 +194,17 @@ MEMORY = frozenset({"reboot by token", "in place by token", "on trial"})
 """What a provider remembers, beside what it says in ``can``: a token, and which machines are on trial."""
 WORLDS = {
     "none": Opening(open_none, does()),
-    "ec2": Opening(open_ec2, does("status", "reboot", "launch first"), (pytest.mark.aws,)),
+    "ec2": Opening(
+        lambda request: open_ec2(request, launch_first=True),
+        does("status", "reboot", "launch first", "stop and start", "on trial"),
+        (pytest.mark.aws,),
+    ),
+    "ec2, in place": Opening(
+        lambda request: open_ec2(request, launch_first=False),
+        does("status", "reboot", "in place", "in place by token", "stop and start"),
+        (pytest.mark.aws,),
+    ),
+    "asg": Opening(open_asg, does("status", "reboot", "in place", "in place by token"), (pytest.mark.aws,)),
     "command, launch first": Opening(
         lambda request: open_site(request, "launch"), does("status", "reboot", "reboot by token", "launch first"), SLOW
     ),

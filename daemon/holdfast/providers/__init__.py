@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.hyperpod_settings import HyperpodSettings
 from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
 from holdfast.providers.registry import KINDS, PROVIDERS, Kind, open_provider
@@ -10,6 +11,7 @@ from holdfast.providers.settings import CommandSettings, Ec2Settings, Offer, Tag
 __all__ = [
     "KINDS",
     "PROVIDERS",
+    "AsgSettings",
     "CommandSettings",
     "Ec2Settings",
     "HyperpodSettings",

@@ -24,6 +24,7 @@ def dry_runs(client: EC2Client, settings: Ec2Settings, instance_id: str) -> dict
     request = run_request(settings, settings.offers[0], node="dry-run", incident="dry-run", token="dry-run")  # noqa: S106
     request["DryRun"] = True
     ids = [instance_id]
+    reservations = [offer.capacity_reservation_id for offer in settings.offers if offer.capacity_reservation_id]
     tag = {"Key": settings.tags.cluster, "Value": settings.cluster}
     calls: dict[str, Callable[[], object]] = {
         "DescribeInstances": lambda: client.describe_instances(InstanceIds=ids, DryRun=True),
@@ -32,6 +33,14 @@ def dry_runs(client: EC2Client, settings: Ec2Settings, instance_id: str) -> dict
         "CreateTags": lambda: client.create_tags(Resources=ids, Tags=[tag], DryRun=True),  # type: ignore[list-item]
         "TerminateInstances": lambda: client.terminate_instances(InstanceIds=ids, DryRun=True),
         "RebootInstances": lambda: client.reboot_instances(InstanceIds=ids, DryRun=True),
+        "StopInstances": lambda: client.stop_instances(InstanceIds=ids, DryRun=True),
+        "StartInstances": lambda: client.start_instances(InstanceIds=ids, DryRun=True),
+        "ReportInstanceStatus": lambda: client.report_instance_status(
+            Instances=ids, Status="impaired", ReasonCodes=["other"], DryRun=True
+        ),
+        "DescribeCapacityReservations": lambda: client.describe_capacity_reservations(
+            CapacityReservationIds=reservations, DryRun=True
+        ),
     }
     return {action: _obstacle(action, call) for action, call in calls.items()}
 

@@ -14,11 +14,14 @@ from holdfast.model.machine import Instance
 from holdfast.providers.settings import Ec2Settings, Offer, TagKeys, is_template_id
 
 if TYPE_CHECKING:
+    from mypy_boto3_ec2.literals import ReportInstanceReasonCodesType
     from mypy_boto3_ec2.type_defs import InstanceStatusTypeDef, InstanceTypeDef, RunInstancesRequestTypeDef
 
 CANDIDATE, SERVING, RETIRED = "candidate", "serving", "retired"
 LIVE_STATES = ("pending", "running", "stopping", "stopped")
 GONE_STATES = ("shutting-down", "terminated")
+ASG_TAG = "aws:autoscaling:groupName"
+"""Set by EC2 Auto Scaling on the machines of a group, which would put a new one in the place of each that we end."""
 CLIENT_TOKEN_MAX = 64
 """EC2's limit for a ClientToken, ASCII characters."""
 _DIGEST_CHARS = 8
@@ -38,12 +41,12 @@ def client_token(token: str, settings: Ec2Settings, offer: Offer) -> str:
 
 
 def run_request(
-    settings: Ec2Settings, offer: Offer, *, node: str, incident: str, token: str
+    settings: Ec2Settings, offer: Offer, *, node: str, incident: str, token: str, role: str = CANDIDATE
 ) -> RunInstancesRequestTypeDef:
     """RunInstances for one machine: the launch template, what the offer overrides, tags set in the same call."""
     template = offer.launch_template or settings.launch_template
     version = offer.version or (settings.version if not offer.launch_template else "$Default")
-    tags = {"Name": node} | launch_tags(settings, node=node, incident=incident, token=token)
+    tags = {"Name": node} | launch_tags(settings, node=node, incident=incident, token=token, role=role)
     request: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
@@ -66,15 +69,15 @@ def run_request(
     return request  # type: ignore[return-value]  # built key by key
 
 
-def launch_tags(settings: Ec2Settings, *, node: str, incident: str, token: str) -> dict[str, str]:
-    """Our tags of a machine at its launch: a candidate for the node, and whose it is."""
+def launch_tags(settings: Ec2Settings, *, node: str, incident: str, token: str, role: str) -> dict[str, str]:
+    """Our tags of a machine at its launch: for which node, in which role, and whose it is."""
     keys = settings.tags
     return {
         keys.cluster: settings.cluster,
         keys.node: node,
         keys.incident: incident,
         keys.token: token,
-        keys.role: CANDIDATE,
+        keys.role: role,
     }
 
 
@@ -106,6 +109,25 @@ def serves(raw: InstanceTypeDef, keys: TagKeys, node: str) -> bool:
     tags = tags_of(raw)
     role = tags.get(keys.role, SERVING)
     return state_of(raw) in LIVE_STATES and tags.get(keys.node) == node and role not in (CANDIDATE, RETIRED)
+
+
+def in_group(raw: InstanceTypeDef) -> str:
+    """Name of the Auto Scaling group that the machine belongs to; empty: none."""
+    return tags_of(raw).get(ASG_TAG, "")
+
+
+_REASONS: tuple[tuple[ReportInstanceReasonCodesType, tuple[str, ...]], ...] = (
+    ("unresponsive", ("silent", "unreachable", "no answer", "does not answer", "dead", "hangs", "hung")),
+    ("performance-network", ("efa", "nic ", "network", "infiniband", "link down", "packet")),
+    ("performance-instance-store", ("nvme", "instance store", "i/o error", "disk")),
+)
+
+
+def reason_codes(text: str) -> list[ReportInstanceReasonCodesType]:
+    """ReportInstanceStatus' ReasonCodes for a fault in our words; ``other`` for what EC2 has no code for, such as a GPU."""
+    low = f"{text.lower()} "
+    codes = [code for code, words in _REASONS if any(word in low for word in words)]
+    return codes or ["other"]
 
 
 def judge_status(status: InstanceStatusTypeDef) -> bool | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import ConfigError
+from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.hyperpod_settings import HyperpodSettings
 from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
 from holdfast.providers.settings import CommandSettings, Ec2Settings
@@ -49,6 +50,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "none": Kind("holdfast.providers.none:NoProvider"),
     "ec2": Kind("holdfast.providers.ec2:Ec2Provider", Ec2Settings, needs_cluster_name=True),
+    "asg": Kind("holdfast.providers.asg:AsgProvider", AsgSettings, needs_cluster_name=True),
     "command": Kind("holdfast.providers.command:CommandProvider", CommandSettings),
     "hyperpod": Kind("holdfast.providers.hyperpod:HyperpodProvider", HyperpodSettings, own_cluster=True),
     "parallelcluster": Kind(

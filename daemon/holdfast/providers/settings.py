@@ -48,6 +48,8 @@ class TagKeys:
     token: str = "holdfast:token"  # noqa: S105 - a tag's name
     role: str = "holdfast:role"
     """``candidate`` until handed over, ``serving`` after, ``retired`` once another has its name. Absent is serving."""
+    order: str = "holdfast:order"
+    """What was ordered for the machine last: ``stop`` or ``replace``, the token, and when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,14 @@ class Ec2Settings:
 
     page_size: int = 1000
     """DescribeInstances' largest MaxResults; it allows 5 to 1000."""
+    patience_s: float = 30.0
+    """How long one call waits for a machine that is on its way (off, stopped) before it says so; the caller asks again."""
+    force_stop_s: float = 600.0
+    """A machine that is stopping for longer is stopped by force: a broken host may never finish by itself."""
+    block_margin_s: float = 7200.0
+    """An offer whose Capacity Block ends sooner is passed over: EC2 ends its machines from 30 minutes before the end on."""
+    block_notice_s: float = 21600.0
+    """So long before the end of a Capacity Block its machines are reported as going."""
 
     def __post_init__(self) -> None:
         for name in ("cluster", "region", "launch_template"):
@@ -85,6 +95,11 @@ class Ec2Settings:
             raise ConfigError("provider ec2: offers is empty; leave it out to use the launch template as it is")
         if self.attempts < 1:
             raise ConfigError(f"provider ec2: attempts is {self.attempts}, at least 1 is needed")
+        for name in ("patience_s", "force_stop_s", "block_margin_s", "block_notice_s", "consistency_wait_s"):
+            if not 0 <= getattr(self, name) <= 7 * 86400:
+                raise ConfigError(f"provider ec2: {name} is {getattr(self, name):g}, not between 0 and a week")
+        if self.patience_s > MAX_DEADLINE_S:
+            raise ConfigError(f"provider ec2: patience_s is {self.patience_s:g}, at most {MAX_DEADLINE_S:g}")
 
 
 @dataclass(frozen=True, slots=True)

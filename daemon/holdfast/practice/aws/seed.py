@@ -16,6 +16,7 @@ from holdfast.model.errors import Unavailable
 from holdfast.practice.aws import REGION
 
 if TYPE_CHECKING:
+    from mypy_boto3_autoscaling import AutoScalingClient
     from mypy_boto3_ec2 import EC2Client
 
 _SESSION_LOCK = threading.Lock()
@@ -46,6 +47,38 @@ def seed(endpoint: str, cluster: str, nodes: Sequence[str], *, wait_s: float = 1
     ec2 = open_ec2(endpoint)
     _make_template(ec2)
     ids = {node: _launch(ec2, cluster, node) for node in nodes}
+    _await_running(ec2, list(ids.values()), wait_s)
+    return ids
+
+
+def open_groups(endpoint: str) -> AutoScalingClient:
+    """The same for Auto Scaling."""
+    config = Config(connect_timeout=2, read_timeout=10, retries={"total_max_attempts": 2}, proxies={})
+    with _SESSION_LOCK:
+        return _session().client("autoscaling", endpoint_url=endpoint, config=config)
+
+
+def seed_group(
+    endpoint: str, cluster: str, group: str, nodes: Sequence[str], *, wait_s: float = 10.0
+) -> dict[str, str]:
+    """An Auto Scaling group with one named instance per node: node → id of its running instance.
+
+    Once per group name. Raises Unavailable when they do not run within ``wait_s``."""
+    ec2, groups = open_ec2(endpoint), open_groups(endpoint)
+    _make_template(ec2)
+    groups.create_auto_scaling_group(
+        AutoScalingGroupName=group,
+        LaunchTemplate={"LaunchTemplateName": TEMPLATE, "Version": "$Default"},
+        MinSize=0,
+        MaxSize=len(nodes) + 10,
+        DesiredCapacity=len(nodes),
+        AvailabilityZones=[f"{REGION}a"],
+    )
+    [made] = groups.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
+    ids = dict(zip(nodes, sorted(member["InstanceId"] for member in made.get("Instances", [])), strict=True))
+    for node, instance_id in ids.items():
+        tags = {"Name": node, CLUSTER_TAG: cluster, NODE_TAG: node}
+        ec2.create_tags(Resources=[instance_id], Tags=[{"Key": k, "Value": v} for k, v in tags.items()])
     _await_running(ec2, list(ids.values()), wait_s)
     return ids
 

@@ -1,0 +1,78 @@
+"""Capacity reservations and Capacity Blocks: when they end, and what follows from it. Pure but for the one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.providers.aws_errors import translated
+from holdfast.providers.settings import Offer
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2 import EC2Client
+    from mypy_boto3_ec2.type_defs import CapacityReservationTypeDef
+
+BLOCK = "capacity-block"
+CLEARED_BEFORE = timedelta(minutes=30)
+"""EC2 ends the machines of a Capacity Block from 30 minutes before its end on (EC2 User Guide, Capacity Blocks)."""
+ULTRASERVER_CLEARED_BEFORE = timedelta(minutes=60)
+ULTRASERVERS = ("p6e-", "trn2u.")
+"""Instance types that come as UltraServers."""
+_PAGE_IDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A capacity reservation, as far as it matters here."""
+
+    reservation_id: str
+    state: str
+    """``active``, ``expired``, ``cancelled``, ``scheduled`` … as EC2 spells them."""
+    block: bool
+    """Its machines end with it; those of an ordinary reservation go on, on demand."""
+    instance_type: str = ""
+    ends_at: datetime | None = None
+
+    @property
+    def machines_end_at(self) -> datetime | None:
+        """When EC2 begins to end its machines; None: not by this."""
+        if not self.block or self.ends_at is None:
+            return None
+        ultra = self.instance_type.startswith(ULTRASERVERS)
+        return self.ends_at - (ULTRASERVER_CLEARED_BEFORE if ultra else CLEARED_BEFORE)
+
+
+def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, margin_s: float) -> str:
+    """Why no machine should be asked from this offer now; empty: ask. A reservation that was not seen is asked: EC2 answers."""
+    known = reserved.get(offer.capacity_reservation_id)
+    if known is None:
+        return ""
+    if known.state in ("expired", "cancelled", "failed"):
+        return f"{known.reservation_id} is {known.state}"
+    if known.block and known.ends_at is not None and known.ends_at <= now + timedelta(seconds=margin_s):
+        return f"Capacity Block {known.reservation_id} ends at {known.ends_at:%Y-%m-%d %H:%M} UTC, too soon for a new machine"
+    return ""
+
+
+def look_up(client: EC2Client, ids: Iterable[str]) -> dict[str, Reserved]:
+    """The reservations of these ids. Raises the core's errors; one unknown id fails the call, as at EC2."""
+    wanted = sorted({reservation_id for reservation_id in ids if reservation_id})
+    found: dict[str, Reserved] = {}
+    for first in range(0, len(wanted), _PAGE_IDS):
+        with translated("DescribeCapacityReservations"):
+            answer = client.describe_capacity_reservations(CapacityReservationIds=wanted[first : first + _PAGE_IDS])
+        found |= {one.reservation_id: one for one in map(_read, answer["CapacityReservations"])}
+    return found
+
+
+def _read(raw: CapacityReservationTypeDef) -> Reserved:
+    ends_at = raw.get("EndDate")
+    return Reserved(
+        raw.get("CapacityReservationId", ""),
+        str(raw.get("State", "")),
+        raw.get("ReservationType") == BLOCK,
+        raw.get("InstanceType", ""),
+        ends_at.astimezone(UTC) if ends_at else None,
+    )

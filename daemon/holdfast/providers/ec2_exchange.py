@@ -1,0 +1,59 @@
+"""Replacement in place, for a full reservation: end the old machine, then launch its successor under the node's name.
+
+Every step finds what was done before it, so that it may be cut anywhere and repeated: the token's machine first, then
+the old one's end, then the launch, whose ClientToken makes it one."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.machine import Instance
+from holdfast.providers.ec2_calls import Ec2Calls, is_going
+from holdfast.providers.ec2_launch import Launcher
+from holdfast.providers.ec2_requests import SERVING, in_group, read_instance, tags_of
+
+log = logging.getLogger(__name__)
+
+
+def exchange(
+    calls: Ec2Calls, launcher: Launcher, *, node: str, instance_id: str, incident: str, token: str
+) -> Instance:
+    """End the node's machine, wait until it is off, launch the next one. Returns that one.
+
+    Raises Unavailable while the old one is going, InsufficientCapacity while there is no place for the new one (the node has
+    no machine then: ask again with the same token), Rejected for a machine that is not the node's."""
+    until_s = calls.time.monotonic() + calls.access.patience_s
+    made = calls.launched(token)
+    if made is not None:
+        return made
+    successor = end_of(calls, node, instance_id)
+    if successor is not None:
+        return successor
+    calls.await_off(instance_id, until_s)
+    return launcher.launch(node, incident=incident, token=token, role=SERVING)
+
+
+def end_of(calls: Ec2Calls, node: str, instance_id: str) -> Instance | None:
+    """See that the node's machine goes. Returns the machine that has taken its place, if one has already."""
+    old = calls.ours_if_known(instance_id)
+    others = [raw for raw in calls.serving(node) if raw.get("InstanceId") != instance_id]
+    names = ", ".join(raw.get("InstanceId", "") for raw in others)
+    if old is None and others:
+        raise NotFound(f"EC2 does not know {instance_id}; {node} is served by {names}")
+    if old is None:
+        log.info("replace_unknown node=%s instance=%s", node, instance_id)
+        return None
+    whose = tags_of(old).get(calls.keys.node, "")
+    if whose != node:
+        raise Rejected(f"{instance_id} is {whose or 'nobody'}'s machine, not {node}'s: left alone")
+    if is_going(old):
+        return read_instance(others[0], calls.keys) if others else None
+    if others:
+        raise Rejected(f"{node} is served by {names} besides {instance_id}: remove the tag from those that do not")
+    group = in_group(old)
+    if group:
+        raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}: that is provider asg's to replace")
+    calls.terminate(instance_id)
+    log.info("terminated instance=%s node=%s", instance_id, node)
+    return None

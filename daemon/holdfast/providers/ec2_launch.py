@@ -1,0 +1,93 @@
+"""A machine from the first offer that has one: fail-over over types, subnets, templates, reservations and Capacity Blocks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
+from holdfast.model.machine import Instance
+from holdfast.providers.aws_errors import translated
+from holdfast.providers.ec2_calls import Ec2Calls
+from holdfast.providers.ec2_capacity import Reserved, look_up, why_skip
+from holdfast.providers.ec2_requests import GONE_STATES, read_instance, run_request
+from holdfast.providers.settings import Ec2Settings, Offer
+
+log = logging.getLogger(__name__)
+
+
+class Launcher:
+    """Launches one machine per token. Thread-safe."""
+
+    def __init__(self, calls: Ec2Calls, settings: Ec2Settings) -> None:
+        self._calls, self._settings = calls, settings
+        self._asked: dict[str, Offer] = {}
+        """Token → the offer whose answer is not known, or which gave the machine: asked first when the token comes again."""
+
+    def launch(self, node: str, *, incident: str, token: str, role: str) -> Instance:
+        """One machine per token, from the first offer that has capacity.
+
+        Asks for an earlier launch of this token first, since an earlier offer may have capacity again by now.
+        InsufficientCapacity names every offer's refusal; Rejected once the token's machine has ended."""
+        earlier = self._earlier(token)
+        if earlier is not None:
+            log.info("launch_found node=%s incident=%s instance=%s", node, incident, earlier.instance_id)
+            return earlier
+        refusals: list[str] = []
+        reserved = self._reserved()
+        now, margin_s = self._calls.time.now(), self._settings.block_margin_s
+        for offer in self._in_order(token):
+            why_not = why_skip(offer, reserved, now, margin_s)
+            if why_not:
+                log.info("offer_skipped node=%s offer=%s reason=%r", node, offer, why_not)
+                refusals.append(f"{offer}: {why_not}")
+                continue
+            try:
+                return self._run(offer, node, incident, token, role)
+            except InsufficientCapacity as error:
+                self._asked.pop(token, None)
+                refusals.append(f"{offer}: {error}")
+        raise InsufficientCapacity(f"no offer has a machine for {node}: {'; '.join(refusals)}")
+
+    def _earlier(self, token: str) -> Instance | None:
+        earlier = self._calls.launched(token)
+        if earlier is None and len(self._settings.offers) > 1 and token not in self._asked:
+            # The process before this one may have asked a later offer a moment ago, which EC2 does not show yet.
+            self._calls.await_consistency()
+            earlier = self._calls.launched(token)
+        return earlier
+
+    def _in_order(self, token: str) -> Iterator[Offer]:
+        """The offers; one that this token was asked from already comes first, since its ClientToken gives the same machine."""
+        asked = self._asked.get(token)
+        if asked is not None:
+            yield asked
+        yield from (offer for offer in self._settings.offers if offer != asked)
+
+    def _reserved(self) -> dict[str, Reserved]:
+        """What is known of the offers' reservations. One that cannot be asked is no reason to ask for no machine."""
+        ids = [offer.capacity_reservation_id for offer in self._settings.offers if offer.capacity_reservation_id]
+        if not ids:
+            return {}
+        try:
+            return look_up(self._calls.client, ids)
+        except OutsideError as error:
+            log.warning("reservations_unknown ids=%s error=%r", ",".join(ids), str(error))
+            return {}
+
+    def _run(self, offer: Offer, node: str, incident: str, token: str, role: str) -> Instance:
+        request = run_request(self._settings, offer, node=node, incident=incident, token=token, role=role)
+        self._asked[token] = offer
+        with translated("RunInstances"):
+            raw = self._calls.client.run_instances(**request)["Instances"][0]
+        launched = read_instance(raw, self._calls.keys)
+        if launched.state in GONE_STATES:
+            raise Rejected(
+                f"RunInstances: {launched.instance_id}, the machine of this attempt, is {launched.state}: "
+                "a new attempt needs a new token"
+            )
+        log.info(
+            "launched node=%s incident=%s instance=%s offer=%s token=%s",
+            node, incident, launched.instance_id, offer, request.get("ClientToken"),
+        )  # fmt: skip
+        return launched

@@ -1,0 +1,74 @@
+"""What every provider on EC2 does the same way: show machines, reboot them, pass on what EC2 says of them."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from holdfast.model.errors import Rejected
+from holdfast.model.machine import Instance, Notice
+from holdfast.providers.aws_errors import one_line, translated
+from holdfast.providers.ec2_calls import Ec2Calls
+from holdfast.providers.ec2_notices import notices
+from holdfast.providers.ec2_requests import read_instance, reason_codes, state_of
+from holdfast.providers.limits import Limited
+
+log = logging.getLogger(__name__)
+
+
+class Ec2Machines(Limited):
+    """Our machines on EC2. Thread-safe; every call is bounded by attempts × time-outs of the settings."""
+
+    def __init__(self, calls: Ec2Calls) -> None:
+        self._calls = calls
+        self._keys = calls.keys
+
+    def instance_of(self, node: str) -> Instance | None:
+        """The live machine tagged with the node's name; ``healthy`` is left None.
+
+        Raises Rejected when several claim the name: nobody can tell which one serves."""
+        claims = self._calls.serving(node)
+        if len(claims) > 1:
+            ids = ", ".join(sorted(raw.get("InstanceId", "") for raw in claims))
+            raise Rejected(
+                f"several live instances are tagged {self._keys.node}={node}: {ids}; "
+                "remove the tag from those that do not serve the node"
+            )
+        return read_instance(claims[0], self._keys) if claims else None
+
+    def instance(self, instance_id: str) -> Instance:
+        """One machine with EC2's status checks. An id never seen before may take ``consistency_wait_s`` to be NotFound."""
+        raw = self._calls.settle(instance_id, lambda: self._calls.describe(instance_id))
+        healthy = self._calls.healthy(instance_id) if state_of(raw) == "running" else None
+        return read_instance(raw, self._keys, healthy)
+
+    def find_launched(self, token: str) -> Instance | None:
+        """The live machine of this token; the oldest should there be several, with a warning that names the rest."""
+        return self._calls.launched(token)
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Failed status checks, scheduled events that are not over, Capacity Blocks that end soon."""
+        return notices(self._calls)
+
+    def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
+        """Ask EC2 to reboot a running machine of ours (EC2 forces it after some minutes). EC2 keeps no token of a reboot:
+        compare boot ids before you repeat it."""
+        state = state_of(self._calls.ours(instance_id))
+        if state != "running":
+            raise Rejected(f"{instance_id} is {state}, so it cannot be rebooted")
+        with translated("RebootInstances"):
+            self._calls.client.reboot_instances(InstanceIds=[instance_id])
+        log.info("reboot_asked instance=%s incident=%s token=%s", instance_id, incident or "-", token or "-")
+
+    def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
+        """ReportInstanceStatus: feedback to AWS, which changes nothing and is answered by nobody."""
+        self._calls.ours(instance_id)
+        with translated("ReportInstanceStatus"):
+            self._calls.client.report_instance_status(
+                Instances=[instance_id],
+                Status="impaired",
+                ReasonCodes=reason_codes(text),
+                StartTime=since.astimezone(UTC),
+                Description=one_line(text),
+            )
+        log.info("fault_reported instance=%s", instance_id)
