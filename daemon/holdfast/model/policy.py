@@ -57,6 +57,8 @@ class JobPolicy:
     """How long a stopped job's nodes are kept for it."""
     restarts_without_progress: int = 3
     """Failures without a newer checkpoint before the job is held (NVRx restart agent)."""
+    restart_in_place: bool = True
+    """A job that opted in and fails of something that the node outlives (Xid 94 and the like) is started again, on the same nodes."""
     suspect_nodes: int = 2
     suspect_window_s: int = 24 * 3600
     """Faults of one class on this many different nodes under one job within the window make the job the suspect."""

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts, notices
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident
+from holdfast.model.incident import Incident, IncidentState
+from holdfast_checks.result import Remedy
 
 _EARLY = timedelta(seconds=10)
 """A machine may go so much before its time (two clocks)."""
@@ -28,6 +29,17 @@ def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
         if told or (soon and facts.hurt_by(incident, job)):
             hurt.append(job)
     return hurt
+
+
+def calls_for_a_restart(world: World, incident: Incident) -> bool:
+    """The lowest rung: what is wrong ends with the job (a contained memory error), so the job starts again in place."""
+    watched = incident.state is IncidentState.WATCHING and not incident.acknowledged
+    return watched and incident.remedy is Remedy.RESTART_JOB and world.policy.job.restart_in_place
+
+
+def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that opted in and have failed of it by themselves; nobody else's, and none that still runs."""
+    return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j)]
 
 
 def _around(world: World, incident: Incident, ended: datetime) -> bool:

@@ -49,6 +49,9 @@ def recover(world: World) -> Part:
                 continue
             for job in hurt.hurt_jobs(world, view, incident):
                 plan.add(incident, job)
+        elif hurt.calls_for_a_restart(world, incident):
+            for job in hurt.failed_jobs(world, view, incident):
+                plan.add(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
