@@ -83,6 +83,7 @@ def test_a_maintenance_reservation_did_not_go_well_with_a_replacement_before_3_1
     assert here.given_away().count(STATIC) == ended
 
 
+@pytest.mark.slow
 def test_a_machine_that_does_not_come_up_is_exchanged_again_after_its_time() -> None:
     here = site(old=False)
     here.provider.boot_s = 36000.0
@@ -102,6 +103,7 @@ def test_an_impaired_machine_is_drained_after_three_minutes() -> None:
     assert here.given_away() == [STATIC]
 
 
+@pytest.mark.slow
 def test_an_instance_that_no_node_names_is_ended() -> None:
     here = site(old=False)
     here.slurm.addresses["gpu-st-p5-2"] = here.fleet.address(here.machine(STATIC).instance_id)

@@ -9,6 +9,7 @@ from holdfast.practice.clustermgtd import LOOP_S
 from support.parallelcluster import ClusterSite
 from support.simulated.slurm import PowerSaving
 
+pytestmark = pytest.mark.slow
 STATIC = {f"gpu-st-p5-{n}": f"i-{n:04d}" for n in range(1, 6)}
 DYNAMIC = {f"gpu-dy-p5-{n}": f"i-{n + 5:04d}" for n in range(1, 3)}
 NODES = {**STATIC, **DYNAMIC}
