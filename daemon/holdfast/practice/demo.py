@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,8 @@ class Demo:
         self._console.print(row, highlight=False)
 
 
-def _options() -> argparse.Namespace:
+def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line. Ends the process with status 2 for options that do not go together."""
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.splitlines()[0].partition(": ")[2])
     parser.add_argument("--provider", choices=KINDS, default="ec2", help="what stands behind the nodes (ec2)")
     parser.add_argument(
@@ -195,7 +196,7 @@ def _options() -> argparse.Namespace:
         "--same-hardware", action="store_true", help="the same GPUs come back under the first replacement"
     )
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.same_hardware and options.fail_replacements:
         parser.error("--same-hardware and --fail-replacements are two shows: one at a time")
     if options.same_hardware and options.provider == "ec2":
@@ -204,7 +205,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> int:
-    options = _options()
+    options = read_options()
     show = Show(options.provider, options.spares, options.fail_replacements, options.same_hardware)
     set_up("text", "error")
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
@@ -227,7 +228,7 @@ def main() -> int:
             site.down()
             if true:
                 shutil.rmtree(folder, ignore_errors=True)
-    good = "Healed." if show.heals else "A human was called once; the job was not held up by it."
+    good = "Healed." if show.heals else "Three replacements failed: a human was called, once."
     verdict = f"[bold green]{good}[/]" if true else f"[bold red]Not all of it is true[/]; see {folder}/log"
     console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
     if options.keep:

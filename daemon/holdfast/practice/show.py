@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound
+from holdfast.model.policy import JobPolicy
 from holdfast.practice.backing import HyperpodBacking, RackBacking
 from holdfast.practice.deliveries import Delivery
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.site import SPARES, Site
+from holdfast.practice.story import ATTEMPT_FAILED
 
 _CALL = re.compile(r"event=notify subject='([^']*)'")
 ATTEMPTS = 3
@@ -103,16 +106,14 @@ class Ending:
 
     def facts(self) -> list[Fact]:
         facts = [*self._job(), *self._orders()]
-        facts += self._healed() if self.show.heals else self._human()
-        holds = [name for name in self.site.scheduler.view().reservations if name != SPARES]
-        return [*facts, ("Slurm: no reservation of the recovery is left behind", not holds)]
+        return [*facts, *(self._healed() if self.show.heals else self._human()), self._left()]
 
     def _job(self) -> Iterator[Fact]:
         job, kept = self.job, set(self.first_nodes) - {self.bad}
         if not self.show.spares and not self.show.heals:
             yield (
-                f"Slurm: job {job.key} waits in the queue ({job.reason}), not held; its other nodes are idle",
-                job.state == "PENDING" and bool(job.priority) and not self._reserved(kept),
+                f"Slurm: no third node is left for job {job.key}: it waits in the queue, not held",
+                job.state == "PENDING" and job.restarts == 1 and job.priority > 0,
             )
             return
         yield (
@@ -192,8 +193,11 @@ class Ending:
 
     def _healed(self) -> Iterator[Fact]:
         if self.show.same_hardware:
-            failed = [e["text"] for e in self.timeline if "the same hardware came back" in e["text"]]
-            yield "The same GPUs came back under the replacement: seen, and replaced once more", len(failed) == 1
+            failed = [e["text"] for e in self.timeline if e["text"].startswith(ATTEMPT_FAILED)]
+            yield (
+                "The same GPUs came back under the replacement: seen, and replaced once more",
+                len(failed) == 1 and "the same hardware came back" in failed[0],
+            )
         new = self.after.gpus
         yield (
             f"The hardware: none of the {len(new)} GPUs behind {self.bad} was there before",
@@ -213,6 +217,17 @@ class Ending:
         yield f"A human was called, once: {'; '.join(told) or 'never'}", len(told) == 1
         yield f"Slurm: {self.bad} takes no job: {self.node.reason}", self.node.draining and self.bad not in self._pool()
 
+    def _left(self) -> Fact:
+        holds = [one for name, one in self.site.scheduler.view().reservations.items() if name != SPARES]
+        if not holds or self.show.spares or self.show.heals:
+            return "Slurm: no reservation of the recovery is left behind", not holds
+        ends = [one.end_time for one in holds if one.end_time is not None]
+        until = ", ".join(f"{end:%H:%M:%S} UTC" for end in ends)
+        nodes = ", ".join(sorted(node for one in holds for node in one.nodes))
+        soon = datetime.now(UTC) + timedelta(seconds=JobPolicy().hold_duration_s)
+        bounded = len(ends) == len(holds) and all(end <= soon for end in ends)
+        return f"Slurm: {nodes} are kept for the job until {until} and no longer", bounded
+
     def _calls(self) -> list[str]:
         """Messages about this node; a word about the spare pool's size is another matter."""
         return [subject for subject in calls(self.site) if self.bad in subject]
@@ -223,14 +238,10 @@ class Ending:
         except NotFound:
             return ()
 
-    def _reserved(self, nodes: set[str]) -> bool:
-        reservations = self.site.scheduler.view().reservations
-        return any(nodes & set(one.nodes) for name, one in reservations.items() if name != SPARES)
-
     def _at(self, kind: str) -> str:
         """Time of the last event of this kind; empty: there was none."""
         return max((event["at"] for event in self.timeline if event["kind"] == kind), default="")
 
     def _failed_at(self) -> str:
-        words = ("attempt 1 failed",)
-        return min((event["at"] for event in self.timeline if event["text"].startswith(words)), default="")
+        """When the first replacement had failed."""
+        return min((event["at"] for event in self.timeline if event["text"].startswith(ATTEMPT_FAILED)), default="")

@@ -40,6 +40,8 @@ _EVENTS = {
     "node.returned": "node in service",
     "incident.closed": "incident closed",
 }
+ATTEMPT_FAILED = "attempt "
+"""How the text of an event begins that says that a machine did not prove itself: ``attempt 1 failed: …``."""
 _UNHAPPY = {"action.failed": "failed", "action.refused": "refused", "action.withheld": "withheld"}
 _MILESTONES = (
     ("fault.occurred", "fault"),
@@ -70,6 +72,8 @@ def line_of(event: Event) -> Line | None:
     step = detail.get("verb") or detail.get("kind", "")
     if kind in _UNHAPPY:
         return Line(f"{step} {_UNHAPPY[kind]}", text, "bold red")
+    if kind == "incident.state" and text.startswith(ATTEMPT_FAILED):
+        return Line("climbs", text, "bold red")
     label = _STEPS.get(step) if kind == "action.done" else _EVENTS.get(kind)
     if label is None:
         return None
