@@ -40,6 +40,7 @@ def settings_of(config: AgentConfig) -> Settings:
         kernel=config.kernel,
         dcgm=config.dcgm,
         active=config.active,
+        cloud=config.cloud,
         custom=config.custom,
     )
 

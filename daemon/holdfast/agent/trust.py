@@ -9,6 +9,8 @@ from holdfast_checks.registry import Check
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 
 ALL = "*"
+_PLANNED = "notice"
+"""Of a warning with this in its evidence the controller makes a planned stop (``docs/planned-stops.md``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,9 @@ class Trust:
 
     def weigh(self, result: Result) -> Result:
         """The result as it is to be reported."""
-        if not result.bad or result.severity is Severity.WARNING or self.acts(result.check):
+        if not result.bad or self.acts(result.check):
+            return result
+        if result.severity is Severity.WARNING and _PLANNED not in result.evidence:
             return result
         would = {"would_severity": str(result.severity or ""), "would_remedy": result.remedy.value}
         return replace(

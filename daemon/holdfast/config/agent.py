@@ -14,6 +14,7 @@ from holdfast.model.errors import ConfigError
 from holdfast_checks.custom import problems as custom_problems
 from holdfast_checks.settings import (
     ActiveSettings,
+    CloudSettings,
     CustomSettings,
     DcgmSettings,
     GpuSettings,
@@ -39,6 +40,9 @@ class AgentConfig:
     run_dir: Path = option(Path("/run/holdfast"), "Folder of agent.sock, where jobs make their statements.")
     kmsg_path: Path = option(Path("/dev/kmsg"), "Kernel log.")
     boot_id_path: Path = option(Path("/proc/sys/kernel/random/boot_id"), "Names this boot.")
+    instance_id: str = option(
+        "", "The cloud machine's id, such as i-0abc; \"imds\": asked of EC2's instance metadata at the start."
+    )
     instance_id_path: Path | None = option(None, "File with the cloud machine's id, such as i-0abc.")
     sysfs_path: Path = option(Path("/sys"), "sysfs.")
     pstore_path: Path = option(Path("/sys/fs/pstore"), "Where the kernel leaves crash records; listed as evidence.")
@@ -78,6 +82,7 @@ class AgentConfig:
     kernel: KernelSettings = option(KernelSettings(), "Where kernels leave traces.")
     dcgm: DcgmSettings = option(DcgmSettings(), "How DCGM is asked.")
     active: ActiveSettings = option(ActiveSettings(), "Tests that need an idle node.")
+    cloud: CloudSettings = option(CloudSettings(), "Where the cloud's own word about this machine is found.")
     custom: dict[str, CustomSettings] = option({}, "Your own checks: one table [custom.NAME] each.")
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import tomli_w
 
+from holdfast.practice.aws import imds_state
 from holdfast.practice.cluster import Practice
 from holdfast.practice.deliveries import install_next
 from holdfast.practice.hardware import host as host_files
@@ -70,6 +71,7 @@ def write_agent_config(
         "slurm_conf": str(practice.slurm_conf),
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
+        "cloud": {"imds": imds_state.url_of(practice.folder, folder)},
         "dcgm": {"dcgmi": str(folder / "dcgmi")},
         "gpu": {"reset_command": [str(folder / nvidia_smi.COMMAND), "--gpu-reset"], "reset_stops": []},
         "host": host_files.agent_settings(folder),

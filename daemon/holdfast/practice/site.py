@@ -18,6 +18,7 @@ import tomli_w
 
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.practice import aws
+from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.backing import Backing, backing_class, open_backing
 from holdfast.practice.cluster import Practice
@@ -116,6 +117,7 @@ class Site:
         self._make_tokens()
         self.start_controller()
         self.start_actor()
+        self._start_imds()
         for node in self.practice.nodes:
             write_agent(self.practice, node, heartbeat_s=self._number("heartbeat_s"))
         argv = [sys.executable, "-m", "holdfast.practice.hosting", str(self.folder)]
@@ -190,6 +192,11 @@ class Site:
         argv += ["--state", str(folder / "state.json"), "--endpoint-file", str(folder / "endpoint")]
         self.practice.start_daemon("aws", argv, {"PYTHONHASHSEED": "0"})
         self._wait("AWS emulator", self.emulator.ready)
+
+    def _start_imds(self) -> None:
+        """Before the agents, which are told where it is."""
+        self.practice.start_daemon("imds", [sys.executable, "-m", "holdfast.practice.aws.imds", str(self.folder)])
+        self._wait("instance metadata", (self.folder / "run" / imds_state.ENDPOINT).exists)
 
     def _make_spare_pool(self) -> None:
         """Once: afterwards the pool is what became of it."""

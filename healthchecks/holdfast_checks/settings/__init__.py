@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_checks.settings.active import ActiveSettings
+from holdfast_checks.settings.cloud import CloudSettings
 from holdfast_checks.settings.custom import CustomSettings
 from holdfast_checks.settings.dcgm import DcgmSettings
 from holdfast_checks.settings.gpu import GpuSettings
@@ -15,6 +16,7 @@ from holdfast_checks.settings.network import NetworkSettings
 
 __all__ = [
     "ActiveSettings",
+    "CloudSettings",
     "CustomSettings",
     "DcgmSettings",
     "GpuSettings",
@@ -53,5 +55,6 @@ class Settings:
     kernel: KernelSettings = field(default_factory=KernelSettings)
     dcgm: DcgmSettings = field(default_factory=DcgmSettings)
     active: ActiveSettings = field(default_factory=ActiveSettings)
+    cloud: CloudSettings = field(default_factory=CloudSettings)
     custom: dict[str, CustomSettings] = field(default_factory=dict)
     """The operator's own checks by name."""

@@ -1,0 +1,192 @@
+"""An emulated instance metadata service, version 2, for all machines of a practice cluster: ``python -m … FOLDER``.
+
+``http://127.0.0.1:PORT/machines/INSTANCE/latest/…`` is what that machine would see under 169.254.169.254. What it says is in the machine's
+``imds.json``; a spot machine whose time has come is terminated, or loses its power where no EC2 stands behind the cluster."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import signal
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from holdfast.practice.aws import imds_state
+from holdfast.practice.host import write_atomically
+
+log = logging.getLogger("holdfast.practice.aws.imds")
+
+TTL = "X-aws-ec2-metadata-token-ttl-seconds"
+TOKEN = "X-aws-ec2-metadata-token"  # noqa: S105 - the name of a header
+LONGEST_S = 21600
+_PATH = re.compile(r"/(?P<machine>(?:machines|nodes)/[\w.-]+)/latest/(?P<rest>[\w./-]+?)/?")
+_TICK_S = 0.2
+
+
+class Imds(ThreadingHTTPServer):
+    """Serves the machines below one folder, on loopback. Port 0: a free one."""
+
+    daemon_threads = True
+
+    def __init__(self, cluster: Path, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.cluster = cluster
+        self.tokens: dict[str, tuple[str, float]] = {}
+        """Token → machine that it was given to, and until when it holds."""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Whoever asked has gone away."""
+        log.debug("caller_gone address=%s", client_address)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def new_token(self, machine: str, ttl_s: int) -> str:
+        token = secrets.token_urlsafe(40)
+        self.tokens[token] = (machine, time.monotonic() + ttl_s)
+        return token
+
+    def knows(self, token: str, machine: str) -> bool:
+        holder, until_s = self.tokens.get(token, ("", 0.0))
+        return holder == machine and time.monotonic() < until_s
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Imds
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+
+    def do_PUT(self) -> None:
+        machine, rest = self._where()
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("X-Forwarded-For"):
+            return self._answer(HTTPStatus.FORBIDDEN)
+        if machine is None or rest != "api/token":
+            return self._answer(HTTPStatus.NOT_FOUND)
+        ttl = self.headers.get(TTL, "")
+        if not ttl.isdecimal() or not 1 <= int(ttl) <= LONGEST_S:
+            return self._answer(HTTPStatus.BAD_REQUEST)
+        return self._answer(HTTPStatus.OK, self.server.new_token(machine, int(ttl)), {TTL: ttl})
+
+    def do_GET(self) -> None:
+        machine, rest = self._where()
+        if machine is None or not self.server.knows(self.headers.get(TOKEN, ""), machine):
+            return self._answer(HTTPStatus.UNAUTHORIZED)
+        text = document(self.server.cluster / machine, rest.removeprefix("meta-data/")) if rest else None
+        return self._answer(HTTPStatus.NOT_FOUND) if text is None else self._answer(HTTPStatus.OK, text)
+
+    def _where(self) -> tuple[str | None, str]:
+        """The machine that asks, and what for. One whose service is away keeps the caller waiting."""
+        found = _PATH.fullmatch(self.path)
+        if found is None or not (self.server.cluster / found["machine"] / "instance_id").exists():
+            return None, ""
+        if imds_state.read(self.server.cluster / found["machine"]).get("away"):
+            time.sleep(3.0)
+        return found["machine"], found["rest"]
+
+    def _answer(self, status: HTTPStatus, text: str = "", headers: dict[str, str] | None = None) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        log.debug(format, *args)
+
+
+def document(machine: Path, path: str) -> str | None:
+    """What the metadata says under a path; None: nothing."""
+    said = imds_state.read(machine)
+    tags: dict[str, str] = said.get("tags", {})
+    match path.split("/"):
+        case ["instance-id"]:
+            return (machine / "instance_id").read_text(encoding="utf-8").strip()
+        case ["instance-life-cycle"]:
+            return "spot" if "spot" in said or "rebalance" in said else "on-demand"
+        case ["placement", "availability-zone"]:
+            return "us-east-1a"
+        case ["placement", "region"]:
+            return "us-east-1"
+        case ["spot", "instance-action"]:
+            return _json(said.get("spot"))
+        case ["events", "recommendations", "rebalance"]:
+            return _json(said.get("rebalance"))
+        case ["events", "maintenance", ("scheduled" | "history") as which]:
+            return _json(said.get(which))
+        case ["tags", "instance"]:
+            return "\n".join(sorted(tags)) or None
+        case ["tags", "instance", name]:
+            return tags.get(name)
+        case _:
+            return None
+
+
+def _json(piece: object) -> str | None:
+    return json.dumps(piece) if piece else None
+
+
+class Reaper:
+    """Takes spot machines away when their time has come."""
+
+    def __init__(self, cluster: Path) -> None:
+        self._cluster = cluster
+
+    def look(self, now: datetime) -> list[str]:
+        """Instance ids of the machines that went now."""
+        gone = []
+        for file in sorted({p.resolve() for p in self._cluster.glob(f"*/*/{imds_state.FILE}")}):
+            machine, said = file.parent, imds_state.read(file.parent)
+            due = said.get("spot")
+            if not due or said.get("gone") or datetime.fromisoformat(due["time"]) > now:
+                continue
+            imds_state.change(machine, gone=True)
+            gone.append((machine / "instance_id").read_text(encoding="utf-8").strip())
+            self._take(machine, gone[-1])
+        return gone
+
+    def _take(self, machine: Path, instance_id: str) -> None:
+        log.info("spot_machine_goes instance=%s folder=%s", instance_id, machine.name)
+        from holdfast.practice.cluster import Practice  # noqa: PLC0415 - it knows all of the practice
+
+        endpoint = self._cluster / "aws" / "endpoint"
+        if endpoint.exists():
+            from holdfast.practice.aws.seed import open_ec2  # noqa: PLC0415 - imports boto3
+
+            open_ec2(endpoint.read_text(encoding="utf-8").strip()).terminate_instances(InstanceIds=[instance_id])
+        practice = Practice.load(self._cluster)
+        for node in practice.nodes:
+            if practice.machine(node).host.folder.resolve() == machine:
+                practice.machine(node).power_off()
+
+
+def main(cluster: Path) -> int:
+    """Serve until SIGTERM; a service that is started again has its old address."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    known = cluster / "run" / imds_state.ENDPOINT
+    server = Imds(cluster, int(known.read_text().rpartition(":")[2]) if known.exists() else 0)
+    write_atomically(known, server.url + "\n")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    threading.Thread(target=server.serve_forever, args=(_TICK_S,), daemon=True).start()
+    reaper = Reaper(cluster)
+    while not stop.wait(_TICK_S):
+        reaper.look(datetime.now(UTC))
+    server.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,81 @@
+"""What EC2 announces about a machine: by its instance metadata, as the real one does."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from holdfast.model.errors import Rejected
+from holdfast.practice.aws import imds_state
+from holdfast.practice.faults import Fault
+from holdfast.practice.machine import Machine
+
+_EVENT = "instance-event-0practice0practice"
+
+
+def _in_s(value: str) -> datetime:
+    try:
+        seconds = float(value)
+    except ValueError:
+        raise Rejected(f"{value!r} is no number of seconds") from None
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def _spot_notice(machine: Machine, value: str, _gpu: int) -> None:
+    imds_state.change(machine.host.folder.resolve(), spot=imds_state.spot("terminate", _in_s(value)))
+
+
+def _spot_notice_heals(machine: Machine) -> None:
+    _heals(machine, "spot")
+    _heals(machine, "gone")
+
+
+def _rebalance(machine: Machine, _value: str, _gpu: int) -> None:
+    now = datetime.now(UTC)
+    imds_state.change(machine.host.folder.resolve(), rebalance={"noticeTime": f"{now:%Y-%m-%dT%H:%M:%SZ}"})
+
+
+def _maintenance(machine: Machine, value: str, _gpu: int) -> None:
+    code, _, seconds = value.partition(":")
+    at = _in_s(seconds or "7200")
+    planned = imds_state.event(code, f"scheduled {code}", at, at + timedelta(hours=2), _EVENT)
+    imds_state.change(machine.host.folder.resolve(), scheduled=[planned])
+
+
+def _away(machine: Machine, _value: str, _gpu: int) -> None:
+    imds_state.change(machine.host.folder.resolve(), away=True)
+
+
+def _heals(machine: Machine, piece: str) -> None:
+    folder = machine.host.folder.resolve()
+    if piece in imds_state.read(folder):
+        imds_state.change(folder, **{piece: None})
+
+
+FAULTS = (
+    Fault(
+        "spot_notice",
+        "EC2 takes the spot machine back after so many seconds: it says so now, and the power goes then.",
+        _spot_notice,
+        value="seconds from now",
+        heal=_spot_notice_heals,
+    ),
+    Fault(
+        "spot_rebalance",
+        "EC2 recommends to move away from the machine.",
+        _rebalance,
+        heal=lambda machine: _heals(machine, "rebalance"),
+    ),
+    Fault(
+        "maintenance",
+        "EC2 schedules maintenance of the machine.",
+        _maintenance,
+        value="EC2's code, and after a colon in how many seconds (two hours), such as instance-retirement:3600",
+        heal=lambda machine: _heals(machine, "scheduled"),
+    ),
+    Fault(
+        "imds_away",
+        "The machine's instance metadata does not answer.",
+        _away,
+        heal=lambda machine: _heals(machine, "away"),
+    ),
+)

@@ -1,0 +1,17 @@
+"""Where the cloud's own word about this machine is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_checks.settings.setting import setting
+
+
+@dataclass(frozen=True, slots=True)
+class CloudSettings:
+    """Table ``[cloud]`` of ``agent.toml``."""
+
+    imds: str = setting(
+        "auto",
+        'EC2\'s instance metadata: "auto" asks 169.254.169.254 where the firmware names Amazon EC2; a URL; "" asks nobody.',
+    )
