@@ -21,6 +21,7 @@ from holdfast.agent.inspect import Inspector
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.loop import Loop, Task
+from holdfast.agent.machine_id import machine_id
 from holdfast.agent.memory import Memory, only_agent
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Orders, Verb
@@ -56,7 +57,7 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self.config = config
         boot_id = read_id(config.boot_id_path, "boot id")
-        self.identity = Identity(config.node, read_id(config.instance_id_path, "instance id"), boot_id)
+        self.identity = Identity(config.node, machine_id(config), boot_id)
         self._broken = False
         self._lock_fd = only_agent(config.state_dir)
         self.memory = Memory(config.state_dir)
