@@ -21,6 +21,27 @@ _SECOND = timedelta(seconds=1)
 """Slurm's times have no fraction."""
 
 
+def lost_memory(world: World) -> str:
+    """Why this store cannot be the whole truth; empty: nothing speaks against it.
+
+    A drain of ours stands in Slurm, for an incident that is newer than every one that the store knows: the store was lost, or an older
+    one was put in its place. What was under way then is not known either (a machine launched, a job stopped)."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return ""
+    newest = max(world.book.incidents, default="")
+    unknown = {
+        name: incident_id
+        for name, node in view.nodes.items()
+        if node.reason and node.out_of_service and name not in world.book.marks
+        if (incident_id := incident_of_reason(node.reason)) is not None and incident_id > newest
+    }
+    if not unknown:
+        return ""
+    shown = ", ".join(f"{name} ({incident_id})" for name, incident_id in sorted(unknown.items()))
+    return f"Slurm shows drains of ours that this store has never heard of: {shown}; look at these nodes and their jobs, then resume"
+
+
 def adopt(world: World) -> Change:
     """Marks and incidents for drains of ours that the book does not know."""
     view = facts.fresh_view(world)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdfast.api.hub import OrderHub
+from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import turn
 from holdfast.controller.observe import Observer
@@ -17,7 +18,7 @@ from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import RecoveryPhase
-from holdfast.ports import Lease, Outcome, Store
+from holdfast.ports import Lease, Operation, Outcome, Store
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class ControlLoop:
     async def _cycle(self) -> None:
         lease = self.lease
         assert lease is not None  # noqa: S101 - _lead() said so
-        world = await asyncio.to_thread(self.observer.world)
+        world = await asyncio.to_thread(self._look)
         change = turn(world, self.new_id, lease.fence)
         self.world = world
         if not change.empty:
@@ -98,6 +99,16 @@ class ControlLoop:
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
         if change.incidents or change.recoveries:
             self.wake.set()  # what moved may allow the next step at once
+
+    def _look(self) -> World:
+        """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""
+        world = self.observer.world()
+        why = lost_memory(world) if world.book.paused is None else ""
+        if not why:
+            return world
+        log.error("event=store_lost reason=%r", why)
+        self.store.operate(Operation("pause", "holdfast", reason=why), world.now)
+        return self.observer.world()
 
     def _announce(self, change: Change) -> None:
         for event in change.events:

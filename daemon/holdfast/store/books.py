@@ -28,8 +28,9 @@ RECOVERY_MEMORY = timedelta(hours=24)
 INTENT_MEMORY = timedelta(minutes=60)
 """The longer window of the brakes."""
 MACHINE_MEMORY = timedelta(days=7)
-"""Launches, replacements and terminations: the caps of a day and of a week, and machines launched in vain that outlive their incident."""
-MACHINE_KINDS = ("Launch", "Replace", "Terminate")
+"""Launches, replacements and terminations: the caps of a day and of a week, and machines launched in vain that outlive their incident.
+And who was told: of a machine that nobody's book has made a human hears once a week."""
+MACHINE_KINDS = ("Launch", "Replace", "Terminate", "Notify")
 FINDING_MEMORY = timedelta(days=7)
 CHECKPOINT_MEMORY = timedelta(days=7)
 """A job that said nothing for longer counts as forgotten."""

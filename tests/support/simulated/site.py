@@ -200,7 +200,7 @@ class Site:
             if not loop._lead():
                 return None
             assert loop.lease is not None
-            world = loop.observer.world()
+            world = loop._look()
             change = turn(world, self._new_id, loop.lease.fence)
             loop.world = world
             if not change.empty:

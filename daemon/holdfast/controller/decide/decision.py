@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.controller.decide import allow, contain, dead, ending, probe, recover, refill, repair, tidy, upkeep
+from holdfast.controller.decide import (
+    allow,
+    contain,
+    dead,
+    ending,
+    orphans,
+    probe,
+    recover,
+    refill,
+    repair,
+    tidy,
+    upkeep,
+)
 from holdfast.model.action import Proposal
 from holdfast.model.book import World
 from holdfast.model.event import Event
@@ -34,6 +46,7 @@ def decide(world: World) -> Decision:
         repair.repair(world),
         probe.probe(world),
         tidy.tidy(world),
+        orphans.orphans(world),
         refill.keep_pool(world),
         upkeep.check_spares(world),
     ]
