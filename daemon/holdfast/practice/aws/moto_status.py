@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from moto.core.responses import ActionResult, EmptyResult
@@ -140,7 +141,8 @@ def _start(world: World) -> Any:
             world.moves[self.id] = world.moves.get(self.id, 0) + 1
             world.impaired.pop(self.id, None)
             self._state.name = "running"
-            self.launch_time = world.utcnow()
+            # Whole seconds are told, and at EC2 no stop is over within one: never the same LaunchTime twice.
+            self.launch_time = max(world.utcnow(), self.launch_time + timedelta(seconds=1))
         return before
 
     return start
