@@ -31,19 +31,21 @@ def up(
     folder: Folder = DEFAULT_FOLDER,
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
     spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
+    provider: Annotated[str, typer.Option(help="What stands behind the nodes: ec2, hyperpod or command.")] = "ec2",
 ) -> None:
-    """Start it: Slurm, Holdfast, an agent per node, the AWS emulator."""
+    """Start it: Slurm, Holdfast, an agent per node, and what stands behind the nodes."""
     from holdfast.practice.site import Site  # noqa: PLC0415
 
     if spares >= nodes:
         raise Usage(f"{spares} spares of {nodes} nodes leave none to work")
-    site = _site(folder) if _is_site(folder) else Site.create(folder, nodes=nodes, spares=spares)
+    site = _site(folder) if _is_site(folder) else Site.create(folder, nodes=nodes, spares=spares, provider=provider)
     site.up()
     where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
     program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
     typer.echo(f"up in {folder}: {len(site.practice.nodes)} nodes, spares: {', '.join(site.spare_names) or 'none'}")
     typer.echo(f'to use it in this shell:  eval "$({program} practice env{where})"')
-    typer.echo(f"then, for example:        holdfast nodes; holdfast practice inject n2 xid 79 --gpu 3{where}")
+    some = site.practice.nodes[1]
+    typer.echo(f"then, for example:        holdfast nodes; holdfast practice inject {some} xid 79 --gpu 3{where}")
     typer.echo(f"to end it:                holdfast practice down{where}")
 
 
