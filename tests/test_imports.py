@@ -35,7 +35,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_co
 
 PURE_CONTROLLER = frozenset(
     {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
-    | {"notices", "pairs", "planned", "probing", "record", "replacement", "rungs", "silence", "suspects"}
+    | {"notices", "pairs", "planned", "probing", "proving", "record", "replacement", "rungs", "silence", "suspects"}
     | {"timings", "validation", "whole"}
 )
 """Modules of controller/ that decide. They may import each other, and no other module of that room."""

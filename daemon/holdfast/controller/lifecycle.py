@@ -199,11 +199,10 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Step:
     failed = validation.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)
-    checked = validation.validation(world, incident)
-    if checked is not None and incident.validated_at is None and undrain is None:
-        at = checked.finished_at or world.now
-        event = Event(at, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
-        return replace(incident, validated_at=at, note=_VALIDATED), [event]
+    checked, proved = validation.validation(world, incident), validation.proved_at(world, incident)
+    if checked is not None and proved is not None and incident.validated_at is None and undrain is None:
+        event = Event(proved, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
+        return replace(incident, validated_at=proved, note=_VALIDATED), [event]
     return incident, []
 
 

@@ -98,11 +98,18 @@ def next_pairs(
     return pairs
 
 
-def exhausted(suspects: Collection[str], trusted: Sequence[str], probes: Sequence[Probe]) -> bool:
+def exhausted(
+    suspects: Collection[str],
+    trusted: Sequence[str],
+    probes: Sequence[Probe],
+    *,
+    connect_only: Collection[str] = (),
+) -> bool:
     """Nothing is under way and no probe would tell more, even if every node were free."""
     if any(probe.outcome is Outcome.RUNNING for probe in probes):
         return False
-    return not next_pairs(suspects, trusted, probes, free={*suspects, *trusted}, most=1)
+    everybody = {*suspects, *trusted}
+    return not next_pairs(suspects, trusted, probes, free=everybody, most=1, connect_only=connect_only)
 
 
 class _Plan:

@@ -110,6 +110,17 @@ def trusted(world: World, view: ClusterView, suspects: Collection[str]) -> list[
     return found
 
 
+def possible(view: ClusterView, suspects: Collection[str]) -> list[str]:
+    """Nodes that could serve as partners some time, idle or not."""
+    partitions = {p for n in suspects if n in view.nodes for p in view.nodes[n].partitions}
+    found = (
+        name
+        for name, node in sorted(view.nodes.items())
+        if name not in suspects and not node.out_of_service and partitions & set(node.partitions)
+    )
+    return [name for name, _ in zip(found, range(_MOST_TRUSTED), strict=False)]
+
+
 def partners(probes: Iterable[Probe], suspects: Collection[str]) -> list[str]:
     """Nodes from outside that took part; they were trusted when they were asked."""
     return sorted({node for probe in probes for node in probe.nodes if node not in suspects})

@@ -23,7 +23,6 @@ UNEXPLAINED = "job.unexplained"
 HUNG = "job.hung"
 ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG})
 """Checks of incidents that are about a job and accuse no node."""
-_MOST_POSSIBLE = 64
 
 NewId = Callable[[datetime], str]
 Step = tuple[list[Incident], list[Event]]
@@ -269,7 +268,7 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
     since = incident.state_since or incident.opened_at
     over = world.now - since > timedelta(seconds=world.policy.suspects.window_s)
     if undecided and not over:
-        possible = [*probing.partners(inquiry.probes, incident.suspects), *_possible(view, incident)]
+        possible = [*probing.partners(inquiry.probes, incident.suspects), *probing.possible(view, incident.suspects)]
         if not exhausted(incident.suspects, list(dict.fromkeys(possible)), inquiry.probes):
             return [], []
     if inquiry.one_cause and not over:
@@ -277,17 +276,6 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
     parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
     return _close(world, incident, f"pair probe: {said}")
-
-
-def _possible(view: ClusterView, incident: Incident) -> list[str]:
-    """Nodes that could serve as partners some time, idle or not."""
-    partitions = {p for n in incident.suspects if n in view.nodes for p in view.nodes[n].partitions}
-    found = (
-        name
-        for name, node in sorted(view.nodes.items())
-        if name not in incident.suspects and not node.out_of_service and partitions & set(node.partitions)
-    )
-    return [name for name, _ in zip(found, range(_MOST_POSSIBLE), strict=False)]
 
 
 def _follow_hung(world: World, view: ClusterView, incident: Incident) -> Step:

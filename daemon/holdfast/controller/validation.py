@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from holdfast.controller import facts, replacement, rungs
+from holdfast.controller import facts, proving, replacement, rungs
 from holdfast.controller.ladder import Rung
-from holdfast.model.action import Intent, Replace, StopStart
+from holdfast.controller.proving import Progress
+from holdfast.model.action import Intent, IntentState, Replace, StopStart
 from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Severity
@@ -43,7 +44,28 @@ def failure(world: World, incident: Incident) -> str | None:
     verdict = facts.done((checked,))
     if verdict is None:
         return f"validation failed: {checked.outcome}"
-    return _same_hardware(world, incident, checked) or _new_findings(world, incident)
+    return _same_hardware(world, incident, checked) or _new_findings(world, incident) or _unproved(world, incident)
+
+
+def _unproved(world: World, incident: Incident) -> str | None:
+    """What else the machine failed to show."""
+    for part in (proving.deep(world, incident), proving.network(world, incident)):
+        if part.progress is Progress.FAILED:
+            return f"validation failed: {part.text}"
+    return None
+
+
+def proved_at(world: World, incident: Incident) -> datetime | None:
+    """When it had passed everything: its checks, the deep check, and the pair probe where one is needed; None: not yet, or it failed."""
+    if incident.validated_at is not None:
+        return incident.validated_at
+    checked = validation(world, incident)
+    if checked is None or checked.state is not IntentState.DONE or checked.finished_at is None:
+        return None
+    parts = (proving.deep(world, incident), proving.network(world, incident))
+    if any(part.progress is not Progress.PASSED for part in parts):
+        return None
+    return max([checked.finished_at, *(part.at for part in parts if part.at is not None)])
 
 
 def _too_late(world: World, incident: Incident) -> str | None:
@@ -87,7 +109,7 @@ def _new_findings(world: World, incident: Incident) -> str | None:
 
 def quiet_since_validation(world: World, incident: Incident) -> bool:
     """Validated, and the quiet time has passed without a finding."""
-    checked = validation(world, incident)
-    if checked is None or checked.finished_at is None or failure(world, incident) is not None:
+    at = proved_at(world, incident)
+    if at is None or failure(world, incident) is not None:
         return False
-    return world.now - checked.finished_at >= timedelta(seconds=world.policy.repair.quiet_s)
+    return world.now - at >= timedelta(seconds=world.policy.repair.quiet_s)

@@ -88,6 +88,10 @@ class Inventory:
     detail: Mapping[str, Scalar] = field(default_factory=dict)
 
 
+UNSUPPORTED = "refused: unsupported verb"
+"""How the outcome of an order begins that this agent's version does not know: nothing was done, nothing is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
     """What became of an order. An agent acts at most once for an order id and remembers it before it acts."""

@@ -5,62 +5,103 @@ holds nobody: nothing is drained for it, and a node that a job has meanwhile say
 
 from __future__ import annotations
 
-from holdfast.controller import facts, probing, suspects
+from collections.abc import Mapping
+
+from holdfast.controller import facts, probing, proving, suspects, validation
 from holdfast.controller.decide.part import Part
-from holdfast.controller.pairs import Outcome, next_pairs
-from holdfast.model.action import Intent, Notify, Proposal
+from holdfast.controller.pairs import Outcome, Probe, next_pairs
+from holdfast.model.action import Intent, Notify, Proposal, SendOrder
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident
+from holdfast.model.incident import Incident, IncidentState
 
 
 def probe(world: World) -> Part:
     view = facts.fresh_view(world)
     if view is None:
         return Part()
-    proposals: list[Proposal] = []
     inquiries = suspects.inquiries(world) if world.policy.suspects.probe else []
-    if inquiries:
-        proposals += _inquire(world, view, inquiries)
-    return Part(tuple(proposals))
-
-
-def _inquire(world: World, view: ClusterView, inquiries: list[Incident]) -> list[Proposal]:
-    orders = probing.all_orders(world)
-    taken = set(probing.busy(orders))
-    room = probing.room(world, view, orders)
-    proposals: list[Proposal] = []
+    validating = world.policy.repair.pair_probe and any(
+        i.state is IncidentState.VALIDATING and i.validated_at is None for i in world.book.open_incidents()
+    )
+    if not inquiries and not validating:
+        return Part()
+    plan = _Plan(world, view)
     for incident in inquiries:
+        plan.inquire(incident)
+    if validating:
+        plan.validate()
+    return Part(tuple(plan.proposals))
+
+
+class _Plan:
+    """Collects the probes of one cycle; a node is in one at a time, and the cluster has room for so many."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self.world = world
+        self.view = view
+        self.orders = probing.all_orders(world)
+        self.proposals: list[Proposal] = []
+        self._taken = set(probing.busy(self.orders))
+        self._room = probing.room(world, view, self.orders)
+
+    def inquire(self, incident: Incident) -> None:
+        """The nodes of a job that failed; of one that hangs a human is told."""
         if incident.check == suspects.HUNG:
-            proposals += _tell(world, incident, "hangs", incident.headline)
-            continue
-        inquiry = suspects.read(world, incident, orders)
+            self.proposals += _tell(self.world, incident, "hangs", incident.headline)
+            return
+        inquiry = suspects.read(self.world, incident, self.orders)
         if inquiry.one_cause:
-            proposals += _tell(world, incident, "one_cause", incident.note)
-            continue
-        pairs = _pairs(world, view, incident, inquiry, taken, room)
-        first = _next_number(incident, orders)
-        for number, pair in enumerate(pairs, first):
-            reason = f"{incident.headline.partition(': ')[2]}: is one of {pair[0]} and {pair[1]} at fault?"
-            proposals += probing.orders_for(world, view, incident.id, pair, tag=str(number), reason=reason)
-            taken.update(pair)
-            room -= 1
-    return proposals
+            self.proposals += _tell(self.world, incident, "one_cause", incident.note)
+            return
+        idle = [n for n in incident.suspects if not self.view.jobs_on(n) and probing.idle(self.world, self.view, n)]
+        about = incident.headline.partition(": ")[2]
+        for pair in self._pairs(incident.suspects, inquiry.probes, idle):
+            reason = f"{about}: is one of {pair[0]} and {pair[1]} at fault?"
+            self._order(incident, pair, reason)
 
+    def validate(self) -> None:
+        """Machines that are validated at the same time, and those that the network was the fault of."""
+        group = proving.group(self.world, self.orders)
+        mine = {i.node: i for i in group.incidents if proving.needed(i, group)}
+        beside = {n: validation.candidate(self.world, i) for n, i in mine.items() if proving.beside(self.world, i)}
+        ready = [n for n in mine if self._ready(n, beside.get(n))]
+        for pair in self._pairs(tuple(mine), group.probes, ready, tuple(beside)):
+            incident = mine.get(pair[0]) or mine[pair[1]]
+            self._order(incident, pair, f"{pair[0]} and {pair[1]} must carry data unchanged before they serve", beside)
 
-def _pairs(
-    world: World, view: ClusterView, incident: Incident, inquiry: suspects.Inquiry, taken: set[str], room: int
-) -> list[tuple[str, str]]:
-    if room <= 0:
-        return []
-    trusted = [n for n in probing.trusted(world, view, incident.suspects) if n not in taken]
-    members = [n for n in incident.suspects if n not in taken and _to_be_asked(world, view, n)]
-    running = sum(p.outcome is Outcome.RUNNING for p in inquiry.probes)
-    return next_pairs(incident.suspects, trusted, inquiry.probes, free={*members, *trusted}, most=room + running)
+    def _ready(self, node: str, instance: str | None) -> bool:
+        if instance is not None:
+            return facts.agent_of(self.world, node, instance) is not None
+        return not self.view.jobs_on(node) and probing.idle(self.world, self.view, node, serving=False)
 
+    def _pairs(
+        self,
+        nodes: tuple[str, ...],
+        probes: tuple[Probe, ...],
+        idle: list[str],
+        connect_only: tuple[str, ...] = (),
+    ) -> list[tuple[str, str]]:
+        if self._room <= 0 or not idle:
+            return []
+        trusted = [n for n in probing.trusted(self.world, self.view, nodes) if n not in self._taken]
+        free = {n for n in (*idle, *trusted) if n not in self._taken}
+        running = sum(p.outcome is Outcome.RUNNING for p in probes)
+        most = self._room + running
+        return next_pairs(nodes, trusted, probes, free=free, most=most, connect_only=connect_only)
 
-def _to_be_asked(world: World, view: ClusterView, node: str) -> bool:
-    return not view.jobs_on(node) and probing.idle(world, view, node)
+    def _order(
+        self, incident: Incident, pair: tuple[str, str], reason: str, beside: Mapping[str, str] | None = None
+    ) -> None:
+        planned = sum(p.incident_id == incident.id and isinstance(p.action, SendOrder) for p in self.proposals) // 2
+        tag = str(_next_number(incident, self.orders) + planned)
+        orders = probing.orders_for(
+            self.world, self.view, incident.id, pair, tag=tag, reason=reason, instances=dict(beside or {})
+        )
+        self.proposals += orders
+        if orders:
+            self._taken.update(pair)
+            self._room -= 1
 
 
 def _next_number(incident: Incident, orders: list[Intent]) -> int:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts, fencing, replacement, rungs, validation
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import returns_as_spare
+from holdfast.controller.decide.validate import validate
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model.action import (
     Action,
@@ -57,7 +58,7 @@ def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         case IncidentState.REPAIRING:
             return _carry_on(world, view, incident)
         case IncidentState.VALIDATING:
-            return _validate(world, incident) or _return(world, view, incident)
+            return validate(world, incident) or _return(world, view, incident)
         case IncidentState.AWAITING_HUMAN:
             return _tell(world, incident)
         case _:
@@ -203,24 +204,6 @@ def _courtesy(world: World, incident: Incident) -> list[Proposal]:
         return []
     action = ReportFault(incident.node, incident.instance_id, incident.fault_at, incident.headline)
     return _step(world, incident, f"ReportFault/{incident.instance_id}", action, "the provider may look into it")
-
-
-def _validate(world: World, incident: Incident) -> list[Proposal]:
-    """One validation an attempt: a failed one is followed by the next attempt of the ladder, not by asking again."""
-    step = validation.validate_step(incident)
-    if world.book.attempts(incident.id, step):
-        return []
-    instance = validation.candidate(world, incident)
-    agent = facts.agent_of(world, incident.node, instance or None)
-    if agent is None:
-        return []
-    limit_s = world.policy.repair.validate_timeout_s
-    # A machine that was launched anew has no slurmd yet, the name is still the old one's: no job can be on it.
-    args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
-    action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.VALIDATE, limit_s, args)
-    return [
-        Proposal(incident.id, step, action, f"{instance or incident.node} must prove itself before it serves", order=60)
-    ]
 
 
 def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:

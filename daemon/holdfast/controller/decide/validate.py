@@ -1,0 +1,40 @@
+"""What must a repaired or new machine show before it serves? Pure.
+
+All of its checks afresh, then the deep check. The pair probe (:mod:`decide.probe`) and the quiet time follow. Whatever fails is a failed
+attempt: the next rung of the ladder, not the same question again."""
+
+from __future__ import annotations
+
+from holdfast.controller import facts, proving, replacement, validation
+from holdfast.model.action import Proposal, SendOrder, Verb
+from holdfast.model.book import World
+from holdfast.model.incident import Incident
+
+
+def validate(world: World, incident: Incident) -> list[Proposal]:
+    """The next order of a validation; nothing while one is on its way, or once all are answered."""
+    instance = validation.candidate(world, incident)
+    step = validation.validate_step(incident)
+    if not world.book.attempts(incident.id, step):
+        return _checks(world, incident, instance)
+    checked = validation.validation(world, incident)
+    if checked is None or validation.failure(world, incident) is not None:
+        return []
+    action = proving.deep_order(world, incident, instance)
+    if action is None:
+        return []
+    reason = f"{instance or incident.node}: {', '.join(world.policy.repair.deep_checks)}"
+    return [Proposal(incident.id, proving.deep_step(incident), action, reason, order=60)]
+
+
+def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
+    """One validation an attempt: a failed one is followed by the next attempt of the ladder, not by asking again."""
+    agent = facts.agent_of(world, incident.node, instance or None)
+    if agent is None:
+        return []
+    limit_s = world.policy.repair.validate_timeout_s
+    # A machine that was launched anew has no slurmd yet, the name is still the old one's: no job can be on it.
+    args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
+    action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.VALIDATE, limit_s, args)
+    reason = f"{instance or incident.node} must prove itself before it serves"
+    return [Proposal(incident.id, validation.validate_step(incident), action, reason, order=60)]
