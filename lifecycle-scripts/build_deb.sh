@@ -107,8 +107,13 @@ for unit in holdfast-controller.service holdfast-actor.service; do put "$control
 put "$agent" holdfast-logrotate.conf etc/logrotate.d/holdfast
 put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
 put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
+# The SPANK plug-in as source, under its own licence: it is compiled for the Slurm that loads it (docs/slurm-plugins.md).
+mkdir -p "$agent/usr/share/holdfast/slurm-plugins"
+(cd "$SOURCE/slurm-plugins" && find . -name '*.so' -prune -o -name holdfast-ask -prune -o -type f -print | tar -cf - -T -) |
+	tar -xf - --no-same-owner -C "$agent/usr/share/holdfast/slurm-plugins"
 put "$agent" holdfast.conf.example usr/share/doc/holdfast-agent/examples/enrol.conf
 install -D -m 0644 "$work/agent.toml" "$agent/usr/share/doc/holdfast-agent/examples/agent.toml"
+install -D -m 0755 "$SOURCE/docs/examples/provider-ipmi.sh" "$controller/usr/share/doc/holdfast-controller/examples/provider-ipmi.sh"
 install -D -m 0644 "$work/controller.toml" "$controller/usr/share/doc/holdfast-controller/examples/controller.toml"
 install -D -m 0644 "$SOURCE/LICENSE" "$agent/usr/share/doc/holdfast-agent/copyright"
 install -D -m 0644 "$SOURCE/LICENSE" "$controller/usr/share/doc/holdfast-controller/copyright"

@@ -66,6 +66,8 @@ class Machine:
             get = urllib.request.Request(self.imds + "/latest/meta-data/" + path)  # noqa: S310
             get.add_header("X-aws-ec2-metadata-token", token)
             return opener.open(get, timeout=_IMDS_TIMEOUT_S).read().decode().strip()
+        except urllib.error.HTTPError:
+            return ""  # it is there, and has nothing of this name
         except (OSError, ValueError):
             self.imds = ""  # one wait is enough
             return ""
@@ -181,6 +183,11 @@ def slurmd_name(machine):
     return ""
 
 
+def tagged_name(machine, instance):
+    """The tag that Holdfast gives a machine on EC2, where the launch template lets the metadata service show tags."""
+    return machine.metadata("tags/instance/holdfast:node") if instance else ""
+
+
 def instance_id(machine):
     """From the firmware (Nitro machines), the metadata service, or cloud-init's memory of this boot; in this order."""
     for read in (
@@ -202,11 +209,13 @@ def describe(machine):
     role, source = told.get("role", ""), told.get("source", "")
     if not role:
         role, source = ("compute", "it has an accelerator") if machine.has_gpu() else ("unknown", "nothing told")
+    named = machine.environ.get("HOLDFAST_NODE") or told.get("node") or slurmd_name(machine)
+    node = named or tagged_name(machine, instance) or host
     return [
         ("kind", told.get("kind") or ("ec2" if instance else "plain")),
         ("role", role),
         ("source", source),
-        ("node", machine.environ.get("HOLDFAST_NODE") or told.get("node") or slurmd_name(machine) or host),
+        ("node", node),
         ("instance", instance),
         ("group", told.get("group", "")),
         ("cluster", told.get("cluster", "")),

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -133,11 +133,14 @@ class Metadata(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         self._answer(200 if self.headers["X-aws-ec2-metadata-token-ttl-seconds"] else 400, "TOKEN")
 
+    tags: ClassVar[dict[str, str]] = {}
+    """Paths of tags, where the instance lets the service show them."""
+
     def do_GET(self) -> None:
         known = {
             "/latest/meta-data/instance-id": "i-0aaaaaaaaaaaaaaaa",
             "/latest/meta-data/placement/region": "us-east-2",
-        }
+        } | self.tags
         allowed = self.headers["X-aws-ec2-metadata-token"] == "TOKEN"
         self._answer(200 if allowed and self.path in known else 401, known.get(self.path, ""))
 
@@ -163,6 +166,16 @@ def imds() -> Iterator[str]:
 def test_plain_ec2_asks_the_metadata_service(tmp_path: Path, imds: str) -> None:
     told = facts(tmp_path, imds=imds)
     assert (told["kind"], told["instance"], told["region"]) == ("ec2", "i-0aaaaaaaaaaaaaaaa", "us-east-2")
+    assert told["node"] == "host-7"
+
+
+def test_a_replacement_takes_the_name_that_holdfast_has_given_it(
+    tmp_path: Path, imds: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Metadata, "tags", {"/latest/meta-data/tags/instance/holdfast:node": "n3"})
+    assert facts(tmp_path, imds=imds)["node"] == "n3"
+    write(tmp_path / "etc/default/slurmd", "SLURMD_OPTIONS='-N n4'\n")
+    assert facts(tmp_path, imds=imds)["node"] == "n4", "what slurmd is told goes first"
 
 
 def test_no_metadata_service_is_a_plain_machine(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""The policies under docs/iam/: what the code calls is granted, nothing else is, and only on what is ours."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.providers.aws_actions import AWS_ACTIONS, actions_of
+from holdfast.providers.settings import TagKeys
+
+ROOT = Path(__file__).parents[2]
+IAM = ROOT / "docs" / "iam"
+POLICIES = sorted(IAM.glob("*.json"))
+SCRIPTS = [ROOT / "lifecycle-scripts" / name for name in ("lib/token.sh", "bootstrap.sh", "tokens.sh")]
+
+WITHOUT_RESOURCES = {
+    *(
+        "ec2:DescribeInstances",
+        "ec2:DescribeInstanceStatus",
+        "ec2:DescribeCapacityReservations",
+        "ec2:ReportInstanceStatus",
+    ),
+    *("autoscaling:DescribeAutoScalingGroups", "autoscaling:DescribeScalingActivities"),
+}
+"""Actions that IAM knows for no resource in particular (service authorization reference)."""
+CHANGES_MACHINES = {
+    *("ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances", "ec2:TerminateInstances", "ec2:CreateTags"),
+}
+OPERATORS = {"StringEquals", "StringEqualsIfExists", "ArnLike", "ForAllValues:StringEquals"}
+FILES = {
+    "ec2": ("ec2*.py",),
+    "asg": ("asg*.py",),
+    "hyperpod": ("hyperpod*.py",),
+    "parallelcluster": ("parallelcluster*.py",),
+}
+"""Provider → the files that are its own. What they borrow from another one's is in the table of actions."""
+
+
+def statements(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((IAM / f"{name}.json").read_text())["Statement"]
+    return found
+
+
+def granted(name: str) -> set[str]:
+    return {action for statement in statements(name) for action in statement["Action"]}
+
+
+@cache
+def operations() -> dict[str, str]:
+    """boto3's method → IAM action, of the services that the providers use, by botocore's own models."""
+    botocore = pytest.importorskip("botocore")
+    session = pytest.importorskip("botocore.session").get_session()
+    return {
+        botocore.xform_name(operation): f"{service}:{operation}"
+        for service in ("ec2", "autoscaling", "sagemaker")
+        for operation in session.get_service_model(service).operation_names
+    }
+
+
+def called(provider: str) -> set[str]:
+    """What a provider's own files call, by boto3's method names, pagination included."""
+    sources = (
+        file.read_text() for pattern in FILES[provider] for file in (ROOT / "daemon/holdfast/providers").glob(pattern)
+    )
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get_paginator":
+            words |= {argument.value for argument in node.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)}
+    return {operations()[word] for word in words & operations().keys()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("provider", sorted(FILES))
+def test_what_the_code_calls_is_granted_and_nothing_else(provider: str) -> None:
+    own = called(provider)
+    assert own, "the calls are found"
+    assert own <= granted(provider)
+    borrowed = called("ec2") if provider == "asg" else set()
+    assert granted(provider) - own - borrowed <= {"iam:PassRole"}
+
+
+@pytest.mark.parametrize("provider", sorted(AWS_ACTIONS))
+def test_the_policy_is_the_table(provider: str) -> None:
+    assert granted(provider) == actions_of(provider)
+
+
+def test_every_provider_of_aws_has_a_policy() -> None:
+    assert set(FILES) | {"node-enrolment", "tokens"} == {file.stem for file in POLICIES}
+    assert set(AWS_ACTIONS) <= set(FILES)
+
+
+def scripts_call() -> dict[str, set[str]]:
+    """Script → the calls of the aws command in it, as IAM actions."""
+    found: dict[str, set[str]] = {}
+    for script in SCRIPTS:
+        calls = re.findall(r"(?:aws|from_aws) (ssm|secretsmanager|s3) ([a-z-]+)", script.read_text())
+        named = {f"{service}:{''.join(word.capitalize() for word in verb.split('-'))}" for service, verb in calls}
+        found[script.name] = {"s3:GetObject" if action == "s3:Cp" else action for action in named}
+    return found
+
+
+def test_enrolment_may_do_what_its_scripts_do() -> None:
+    calls = scripts_call()
+    no_keys = {action for action in granted("node-enrolment") if not action.startswith("kms:")}
+    assert no_keys == calls["token.sh"] | calls["bootstrap.sh"]
+    assert {action for action in granted("tokens") if not action.startswith("kms:")} == calls["tokens.sh"]
+
+
+@pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.stem)
+def test_the_shape_is_iams(file: Path) -> None:
+    policy = json.loads(file.read_text())
+    assert set(policy) == {"Version", "Statement"}
+    assert policy["Version"] == "2012-10-17"
+    assert len(json.dumps(policy, separators=(",", ":"))) < 6144, "IAM's limit for a managed policy"
+    sids = [statement["Sid"] for statement in policy["Statement"]]
+    assert len(set(sids)) == len(sids)
+    for statement in policy["Statement"]:
+        assert set(statement) <= {"Sid", "Effect", "Action", "Resource", "Condition"}
+        assert statement["Effect"] == "Allow"
+        assert re.fullmatch(r"[A-Za-z0-9]+", statement["Sid"])
+        assert statement["Action"] == sorted(set(statement["Action"]))
+        assert all(re.fullmatch(r"[a-z0-9]+:[A-Z][A-Za-z]+", action) for action in statement["Action"]), "no wildcards"
+        resources = [statement["Resource"]] if isinstance(statement["Resource"], str) else statement["Resource"]
+        assert all(r == "*" or re.fullmatch(r"arn:aws:[a-z0-9-]+:[A-Z]*:[A-Z]*:[\w*/:.-]+", r) for r in resources)
+        assert set(statement.get("Condition", {})) <= OPERATORS
+
+
+@pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.stem)
+def test_everything_is_allowed_only_where_it_must_be(file: Path) -> None:
+    for statement in statements(file.stem):
+        actions, condition = set(statement["Action"]), json.dumps(statement.get("Condition", {}))
+        if statement["Resource"] == "*":
+            assert actions <= WITHOUT_RESOURCES
+            assert '"REGION"' in condition
+        if actions & CHANGES_MACHINES:
+            assert re.search(
+                r"(aws:ResourceTag|aws:RequestTag)/(holdfast:cluster|aws:autoscaling:groupName|parallelcluster:cluster-name)",
+                condition,
+            )
+        if "ec2:CreateTags" in actions and "ec2:CreateAction" not in condition:
+            assert "aws:TagKeys" in condition, "no other tag is touched"
+
+
+def test_the_tags_that_may_be_set_are_those_of_the_settings() -> None:
+    keys = {"Name", *dataclasses.asdict(TagKeys()).values()}
+    for name in ("ec2", "asg"):
+        listed = [
+            s["Condition"]["ForAllValues:StringEquals"]["aws:TagKeys"]
+            for s in statements(name)
+            if "ForAllValues:StringEquals" in s.get("Condition", {})
+        ]
+        assert [set(one) for one in listed] == [keys]
+
+
+def test_the_page_names_every_policy_and_every_word_to_fill_in() -> None:
+    page = (IAM / "README.md").read_text()
+    for file in POLICIES:
+        assert f"]({file.name})" in page
+    words = {w for f in POLICIES for w in re.findall(r"\b[A-Z]{3,}(?:_[A-Z]+)?\b", f.read_text())}
+    assert words == {"REGION", "ACCOUNT", "CLUSTER", "CLUSTER_ID", "TEMPLATE", "NODE_ROLE", "GROUP", "KEY_ID", "BUCKET"}
