@@ -10,7 +10,9 @@ from typing import Any
 
 from moto.autoscaling.exceptions import ValidationError
 from moto.autoscaling.models import AutoScalingBackend, TerminateInstanceActivity, autoscaling_backends
+from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.responses import ActionResult
 
 from holdfast.practice.aws.moto_parts import GONE, put
 from holdfast.practice.aws.world import World
@@ -23,6 +25,7 @@ def install(world: World) -> None:
     put(AutoScalingBackend, "notify_terminate_instances", lambda self, instance_ids: None)
     put(AutoScalingBackend, "set_instance_health", _set_instance_health)
     put(AutoScalingBackend, "terminate_instance", _terminate_instance)
+    put(AutoScalingResponse, "describe_scaling_activities", _describe_scaling_activities(world))
 
 
 def due(world: World) -> bool:
@@ -118,3 +121,27 @@ def _terminate_instance(self: Any, instance_id: str, should_decrement: bool) -> 
         group.desired_capacity -= 1
     state.instance.terminate()
     return TerminateInstanceActivity(state.instance, before)
+
+
+def _describe_scaling_activities(world: World) -> Any:
+    """A group that gets no capacity has a failed launch to show; other activities are not kept."""
+
+    def describe_scaling_activities(self: Any) -> Any:
+        name = self._get_param("AutoScalingGroupName")
+        group = self.autoscaling_backend.autoscaling_groups.get(name)
+        failing = group is not None and name in world.groups_without_capacity and _lacking(group)
+        return ActionResult({"Activities": [_failed_launch(world, name)] if failing else []})
+
+    return describe_scaling_activities
+
+
+def _failed_launch(world: World, name: str) -> dict[str, Any]:
+    return {
+        "ActivityId": "practice-failed-launch",
+        "AutoScalingGroupName": name,
+        "Cause": f"At {world.utcnow():%Y-%m-%dT%H:%M:%SZ} an instance was started in response to a difference in capacity.",
+        "StartTime": world.utcnow(),
+        "StatusCode": "Failed",
+        "StatusMessage": "We currently do not have sufficient capacity: InsufficientInstanceCapacity. Launching failed.",
+        "Progress": 100,
+    }
