@@ -162,6 +162,25 @@ def test_in_place_the_new_machine_takes_the_name_by_itself() -> None:
     assert "GPU-i-0003-0" in record.gpu_uuids
 
 
+def test_in_place_a_machine_that_was_exchanged_before_it_was_ordered_serves() -> None:
+    """Its slurmd is heard before the order is planned, its agent only after: found by random recoveries on HyperPod."""
+    site = Site(3, can=IN_PLACE)
+    site.operate("pause")
+    site.machine("n1").powered = False
+    site.run(60, step_s=5)
+    assert site.incident("n1").dead
+    site.provider.exchange("n1")
+    site.machine("n1").agent_up = False
+    site.run(60, step_s=5)
+    site.operate("resume")
+    site.run(20)
+    site.machine("n1").agent_up = True
+    site.run(300, step_s=5)
+    assert "Replace" in site.kinds()
+    assert site.incident("n1").state is _S.CLOSED, site.story()
+    assert not site.slurm.nodes["n1"].drain
+
+
 def test_in_place_the_same_hardware_climbs_to_a_human() -> None:
     site = Site(2, can=IN_PLACE)
     site.provider.same_hardware = True

@@ -72,7 +72,8 @@ def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
         if same
         else f"{made.instance_id} takes the place of {action.instance_id}"
     )
-    return done(f"{text} ({made.state})", instance_id=made.instance_id, state=made.state)
+    launched = made.launched_at.isoformat() if made.launched_at is not None and not same else ""
+    return done(f"{text} ({made.state})", instance_id=made.instance_id, state=made.state, launched_at=launched)
 
 
 def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:

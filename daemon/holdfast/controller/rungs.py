@@ -136,4 +136,13 @@ def slurmd_is_new(world: World, incident: Incident) -> bool:
         return False
     tries = attempts(world, incident) if incident.rung else ()
     before = getattr(tries[0].action, "slurmd_started_at", None) if tries else None
-    return before is None or node.slurmd_start_time not in (None, before)
+    if before is None or node.slurmd_start_time is None:
+        return before is None
+    return node.slurmd_start_time != before or _started_by_successor(node.slurmd_start_time, tries)
+
+
+def _started_by_successor(slurmd_started_at: datetime, tries: tuple[Intent, ...]) -> bool:
+    """The machine was exchanged by somebody else before our order was planned: what was heard then is the new one's already."""
+    ordered = facts.done(tries)
+    launched = str(ordered.result.get("launched_at", "")) if ordered is not None else ""
+    return bool(launched) and slurmd_started_at >= datetime.fromisoformat(launched)
