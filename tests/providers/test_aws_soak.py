@@ -215,11 +215,11 @@ class Life:
             told = [s for s in site.notices.sent if incident.node in s]
             assert told or incident.state is IncidentState.WATCHING, f"nobody was told of {incident}"
         for name, node in site.slurm.nodes.items():
-            waits = [
-                i for i in site.store.incidents(node=name, only_open=True) if i.state is IncidentState.AWAITING_HUMAN
+            theirs = [
+                i for i in site.store.incidents(node=name) if i.state is IncidentState.AWAITING_HUMAN or i.operated
             ]
             serves = not (node.drain or node.down)
-            assert serves or waits or name in site.by_hand, f"{name} is forgotten: {node.reason!r}\n{site.tale(name)}"
+            assert serves or theirs or name in site.by_hand, f"{name} is forgotten: {node.reason!r}\n{site.tale(name)}"
         doubled = {token: made for token, made in self.cloud.launched.items() if made > 1}
         assert not doubled
 
