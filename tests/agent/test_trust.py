@@ -92,3 +92,11 @@ def test_a_check_that_hangs_holds_up_no_other() -> None:
     finally:
         let_go.set()
         checks.close()
+
+
+def test_what_a_site_only_observes_makes_no_planned_stop() -> None:
+    planned = replace(CHECK, id="cloud.maintenance", observe=False)
+    told = Result("cloud.maintenance", Verdict.DEGRADED, severity=Severity.WARNING, evidence={"notice": "stop"})
+    assert Trust({planned.id: planned}).weigh(told) is told
+    watched = Trust({planned.id: planned}, observe_only=frozenset({planned.id})).weigh(told)
+    assert watched.evidence["observe"] is True

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from holdfast.controller.guard import DRAINS
 from holdfast.model.action import Intent
@@ -15,6 +15,7 @@ from holdfast.model.errors import Rejected
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase, legal
 from holdfast_checks.result import Remedy, Severity
+from support.simulated.announcements import Announcements, by_announcement, planned_nodes
 from support.simulated.provider import FULL, IN_PLACE, NOTHING
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
@@ -62,7 +63,7 @@ def _reachable(before: IncidentState, after: IncidentState) -> bool:
     return any(legal(s, t) and legal(t, after) for s in between for t in IncidentState)
 
 
-class Anything(RuleBasedStateMachine):
+class Anything(Announcements):
     """Rules are what the world may do; invariants are the promises of the design's section 6."""
 
     @initialize(
@@ -94,7 +95,8 @@ class Anything(RuleBasedStateMachine):
     # What is looked at in the very moment that something is done
 
     def _on_requeue(self, job: SimJob) -> None:
-        if any(b.released_at is None for b in self.site.book.brakes.values()):
+        held = {n for r in self.site.book.recoveries.values() if r.job.job_id == job.job_id for n in r.nodes_before}
+        if any(b.released_at is None for b in self.site.book.brakes.values()) and not held & planned_nodes(self.site):
             assert job.state != "RUNNING", "a running job was stopped while a brake held"
 
     def _on_set_down(self, name: str) -> None:
@@ -115,7 +117,7 @@ class Anything(RuleBasedStateMachine):
                 continue
             node = self.slurm.nodes[name]
             assert name not in self.by_hand, f"{name} was drained by hand, its machine is not ours to terminate"
-            if self.site.incident(name).dead:
+            if any(i.dead for i in self.site.book.open_on(name)):
                 continue
             assert node.drain or node.down, f"{name} serves"
             running = [j for j in self.slurm.jobs.values() if name in j.nodes and j.state == "RUNNING"]
@@ -270,7 +272,9 @@ class Anything(RuleBasedStateMachine):
         job = self.jobs[number % len(self.jobs)]
         if job.nodes and job.state == "RUNNING":
             more: dict[str, Any] = (
-                {"path": "/ckpt", "detail": {"fenced": True}} if kind == "register" else {"step": step}
+                {"path": "/ckpt", "detail": {"fenced": True} | ({"save_signal": "USR1"} if step % 2 else {})}
+                if kind == "register"
+                else {"step": step}
             )
             machine = self.site.machine(job.nodes[0])
             self.site.agents.state(machine, f"checkpoint.{kind}", job.job_id, job.restarts, **more)
@@ -351,7 +355,8 @@ class Anything(RuleBasedStateMachine):
         for window_s, most in ((600, 3), (3600, 8)):
             since_s = max(self.site.clock.elapsed_s - window_s, self.released_s)
             recent = [(name, why) for at_s, name, why in self.slurm.drained if at_s > since_s]
-            drained = {name for name, why in recent if incident_of_reason(why) not in self.looked_at}
+            counted = ((name, why) for name, why in recent if not by_announcement(self.site, why))
+            drained = {name for name, why in counted if incident_of_reason(why) not in self.looked_at}
             assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
 
     def only_evidence_counts(self) -> None:
@@ -377,6 +382,7 @@ class Anything(RuleBasedStateMachine):
         self._store.away = self.slurm.away = self.provider.away = False
         self.provider.capacity, self.provider.launches_broken, self.provider.same_hardware = True, False, False
         self.provider.itself, self.provider.reboots_help = False, True
+        self.provider.announced = []
         self.site.kill_at = None
         self.site.at_boundary = lambda _intent, _moment: None
         for node in self.slurm.nodes.values():
@@ -393,7 +399,7 @@ class Anything(RuleBasedStateMachine):
         )
         unsettled = [i.key for i in self.site.store.intents() if not i.settled]
         assert not unsettled
-        stopping = [r for r in book.recoveries.values() if r.phase is RecoveryPhase.STOPPING]
+        stopping = [r for r in book.recoveries.values() if r.phase in (RecoveryPhase.STOPPING, RecoveryPhase.SAVING)]
         assert not stopping, self.site.story(stopping[0].incident_id)
         for recovery in book.recoveries.values():
             if not recovery.final and recovery.phase in (RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT):
