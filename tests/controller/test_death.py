@@ -99,6 +99,31 @@ def test_many_silent_at_once_make_the_controller_the_suspect() -> None:
     assert _touched(site) == []
 
 
+@pytest.mark.parametrize("apart_s", [0, 45])
+def test_with_all_agents_stopped_jobs_start_and_end_as_without_holdfast(apart_s: int) -> None:
+    """At once (a bad package), or one node after the other (a roll-out that breaks them)."""
+    site = Site(6, spares=("n6",))
+    first = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    for machine in site.machines.values():
+        machine.agent_up = False
+        site.run(apart_s, step_s=5)
+    site.run(400, step_s=5)
+    second = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    third = site.slurm.submit(2, exclusive=True)
+    site.run(100, step_s=5)
+    assert [job.state for job in (first, second, third)] == ["RUNNING", "RUNNING", "PENDING"]
+    site.slurm.finish(first, "COMPLETED")
+    site.run(60, step_s=5)
+    assert [job.state for job in (first, second, third)] == ["COMPLETED", "RUNNING", "RUNNING"]
+    assert (_touched(site), site.slurm.calls, site.provider.tokens, site.provider.terminated) == (
+        [], [("create_reservation", "holdfast-spares")], {}, {},
+    )  # fmt: skip
+    for machine in site.machines.values():
+        machine.agent_up = True
+    site.run(120, step_s=5)
+    assert site.store.incidents(only_open=True) == ()
+
+
 def test_nodes_known_to_be_dead_do_not_make_it_so() -> None:
     site = Site(8, can=replace(NOTHING, status=True))
     for n in range(1, 5):
