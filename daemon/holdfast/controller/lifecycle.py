@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import correlate, facts, replacement, rungs, validation
+from holdfast.controller import correlate, facts, replacement, rungs, stillborn, validation
 from holdfast.controller.decide.repair import evidence_settled, undrain_step
 from holdfast.controller.ladder import Rung, choose, next_rung
 from holdfast.model.action import IntentState, SetDown, Terminate
@@ -212,7 +212,8 @@ _VALIDATED = "validated; waits out the quiet time and the hand-over"
 def _next_attempt(world: World, incident: Incident, why: str) -> Step:
     """Climb the ladder: another rung, another machine, or a human."""
     attempt = incident.repair_attempt + 1
-    failed = replace(incident, note=why, validated_at=None)
+    machine = stillborn.successor(world, incident) or incident.machine
+    failed = replace(incident, note=why, validated_at=None, machine=machine)
     choice = next_rung(world, failed)
     if choice.rung is Rung.WAIT:
         return replace(incident, note=choice.reason), []

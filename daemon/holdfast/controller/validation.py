@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, proving, replacement, rungs
+from holdfast.controller import facts, proving, replacement, rungs, stillborn
 from holdfast.controller.ladder import Rung
 from holdfast.controller.proving import Progress
 from holdfast.model.action import Intent, IntentState, Replace, StopStart
@@ -38,7 +38,7 @@ def failure(world: World, incident: Incident) -> str | None:
     """Why this attempt has failed; None: it has not."""
     checked = validation(world, incident)
     if incident.state is IncidentState.REPAIRING:
-        return rungs.failure(world, incident)
+        return rungs.failure(world, incident) or stillborn.failure(world, incident)
     if checked is None:
         return _too_late(world, incident)
     verdict = facts.done((checked,))
