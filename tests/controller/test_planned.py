@@ -14,7 +14,7 @@ from holdfast.model.book import Brake, Change
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast.model.policy import Mode
-from holdfast_checks.result import Remedy, Severity
+from holdfast_checks.result import Remedy, Severity, Verdict
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
 
@@ -83,6 +83,7 @@ def test_a_job_saves_before_its_spot_machine_goes_and_runs_on_elsewhere() -> Non
     assert (job.state, job.restarts) == ("RUNNING", 1)
     assert set(job.nodes) == {first[1], "n5"}
     assert site.recovery(job.job_id).checkpoint_step == 17
+    assert "saving → stopping (it has saved step 17)" in site.story()
     assert asked(site) == sorted(first)
 
 
@@ -338,6 +339,23 @@ def test_one_node_has_one_incident_whoever_tells_of_the_interruption() -> None:
     announce(site, job.nodes[0], NoticeKind.INTERRUPTION, "spot", 100)
     site.run(30)
     assert len(site.store.incidents(node=job.nodes[0])) == 1
+
+
+def test_of_two_that_tell_of_the_same_maintenance_one_is_acted_upon() -> None:
+    site = Site(4)
+    told = announce(site, "n1", NoticeKind.STOP, "instance-retirement", 5400)
+    assert told.at is not None
+    site.run(600, step_s=10)
+    evidence = {"notice": "stop", "goes_at": told.at.isoformat()}
+    changed = {"check": "cloud.maintenance", "code": "instance-retirement", "component": "node", "sticky": True}
+    mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "verdict": Verdict.DEGRADED}
+    site.fault("n1", minor=None, evidence=evidence, **changed, **mild)
+    site.run(30)
+    assert [i.state for i in site.store.incidents(node="n1")] == [IncidentState.WATCHING] * 2
+    site.run(1300, step_s=10)
+    busy = [i for i in site.store.incidents(node="n1") if i.severity is Severity.FATAL]
+    assert len(busy) == 1
+    assert len(site.provider.tokens) == 1
 
 
 def test_an_operator_who_took_over_is_left_alone() -> None:

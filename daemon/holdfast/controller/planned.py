@@ -29,6 +29,7 @@ def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
     told = notices.from_provider(world)
     passed_on = {f.incident_id for f in world.book.findings.values() if "notice" in f.evidence}
     nodes = {n.node for n in told}
+    at_work = {i.node for i in world.book.open_incidents() if i.state in _IN_PLAY}
     view = facts.fresh_view(world)
     followed: dict[str, Step] = {}
     by_node: dict[str, list[Incident]] = {}
@@ -36,8 +37,10 @@ def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
         after: Incident = incident
         concerned = incident.notice or incident.goes_at or incident.id in passed_on or incident.node in nodes
         if concerned and not incident.acknowledged and incident.state in _BEFORE_REPAIR:
-            followed[incident.id] = _follow(world, view, incident)
+            followed[incident.id] = _follow(world, view, incident, at_work)
             after = followed[incident.id][0]
+            if after.state in _IN_PLAY:
+                at_work.add(after.node)  # of two that tell of the same thing one is raised
         if incident.node in nodes and after.open:
             by_node.setdefault(incident.node, []).append(after)
     for notice in told:
@@ -162,24 +165,23 @@ def _remedy(notice: Notice) -> Remedy:
             return Remedy.REPLACE
 
 
-def _follow(world: World, view: ClusterView | None, incident: Incident) -> Step:
+def _follow(world: World, view: ClusterView | None, incident: Incident, at_work: set[str]) -> Step:
     said = notices.of_incident(world, incident)
     if incident.state is _S.WATCHING:
-        return _watched(world, incident, said)
+        return _watched(world, incident, said, at_work)
     if notices.withdrawn(world, incident):
         return _taken_back(world, view, incident)
     times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
     return (replace(incident, goes_at=min(times)) if times else incident), []
 
 
-def _watched(world: World, incident: Incident, said: list[Notice]) -> Step:
+def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[str]) -> Step:
     if incident.notice and not any(notices.key_of(n) == incident.notice for n in said):
         # Of what an agent found the agent has the last word.
         over = notices.silent_about(world, incident) and not notices.evidence(world, incident)
         return _moved(world, incident, _S.CLOSED, "the provider says it no more") if over else (incident, [])
-    others = [i for i in world.book.open_on(incident.node) if i.id != incident.id and i.state in _IN_PLAY]
     for notice in said:
-        if _due(world, incident, notice) and not others:
+        if incident.node not in at_work and _due(world, incident, notice):
             raised = _raised(world, incident, notice)
             return raised, _raised_events(world, raised, notice)
     times = [at for n in said if (at := _goes_at(n)) is not None]

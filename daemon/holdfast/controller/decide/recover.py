@@ -162,6 +162,7 @@ class _Plan:
             mine = facts.checkpoint_of(self.world, job)
             saved = replace(recovery, checkpoint_step=mine.saved_step if mine else None, via_down=False)
             self._stop(incident, job, saved, failed=False)
+            self.recoveries[recovery.id] = replace(self.recoveries[recovery.id], note=why)
             return
         until = saving.latest_stop(self.world, job, incident)
         note = f"asked to save; stopped once it has, or at {until:%H:%M:%S} UTC"
