@@ -18,6 +18,7 @@ from holdfast.practice.aws.seed import open_ec2, open_groups, seed, seed_group
 from holdfast.providers.asg import AsgProvider
 from holdfast.providers.asg_groups import Group, Member, read_group
 from holdfast.providers.asg_settings import AsgSettings
+from holdfast.providers.aws_actions import actions_of
 from support.cut import CutError, cut_at
 
 Make = Callable[..., AsgProvider]
@@ -297,3 +298,16 @@ def test_notices_of_a_groups_machines(aws: EmulatorControl, open_asg_provider: M
     at = datetime(2027, 1, 2, tzinfo=UTC)
     aws.impair(ids["n2"], "system", at)
     assert [(n.node, n.code, n.at) for n in open_asg_provider().notices()] == [("n2", "system-status", at)]
+
+
+def test_rights_are_asked_without_changing_anything(
+    aws: EmulatorControl, open_asg_provider: Make, cluster: str
+) -> None:
+    ids = seed_group(aws.endpoint, cluster, cluster, ["n1"])
+    since = aws.last_call()
+    aws.inject(Fault("DescribeScalingActivities", "AccessDenied", status=403))
+    aws.inject(Fault("RebootInstances", "UnauthorizedOperation", status=403))
+    asked = open_asg_provider().permissions(ids["n1"])
+    assert {a for a, obstacle in asked.items() if obstacle} == {"DescribeScalingActivities", "RebootInstances"}
+    assert {a.partition(":")[2] for a in actions_of("asg")} - set(asked) == set(ENDS)
+    assert all(call["effects"] == [] for call in aws.calls(since=since))

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from holdfast.model.errors import InsufficientCapacity, NotFound, Rejected
+from holdfast.model.errors import InsufficientCapacity, NotFound, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.asg_groups import Group, Groups
 from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.ec2_calls import Ec2Calls, Time, age, is_going, open_client
 from holdfast.providers.ec2_machines import Ec2Machines
+from holdfast.providers.ec2_permissions import obstacles, shared
 from holdfast.providers.ec2_requests import ASG_TAG, SERVING, in_group, read_instance, tags_of
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ class AsgProvider(Ec2Machines):
                 return new
             self._ask_why(old, node)
             self._calls.pause(until_s, f"the Auto Scaling group has launched no machine for {node} yet")
+
+    def permissions(self, instance_id: str) -> dict[str, OutsideError | None]:
+        """Action → None where it would have succeeded, else what stands in the way; changes nothing.
+
+        By dry runs where EC2 has them, by reading else. Whether the group may be told to exchange a machine cannot be asked."""
+        member = self._calls.ours(instance_id)
+        questions = {
+            "DescribeAutoScalingGroups": self._groups.all,
+            "DescribeScalingActivities": lambda: self._groups.failure(in_group(member)),
+        }
+        return obstacles({**shared(self._calls.client, self._settings, instance_id), **questions})
 
     def _check(self, node: str, instance_id: str, old: InstanceTypeDef | None) -> Instance | None:
         """That the machine is the node's. Returns the machine that has taken its place already, if one has."""
