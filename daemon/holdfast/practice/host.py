@@ -10,7 +10,7 @@ import time
 import uuid
 from pathlib import Path
 
-from holdfast.practice.hardware import dcgm, network, nvidia_smi
+from holdfast.practice.hardware import dcgm, network, nvidia_smi, path
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import STATE_FILE
@@ -76,6 +76,7 @@ class Host:
         dcgm.install(self.folder)
         nvidia_smi.install(self.folder)
         host_files.install(self.folder)
+        path.install(self.folder)
         self.boot()
 
     def reset_gpus(self) -> None:

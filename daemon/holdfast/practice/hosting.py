@@ -24,6 +24,7 @@ from holdfast.practice.deliveries import install_next
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware import nvidia_smi
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
+from holdfast.practice.hardware.path import PYTHON
 from holdfast.practice.host import Host, write_atomically
 from holdfast.practice.nvml.build import build, environment
 
@@ -73,6 +74,7 @@ def write_agent_config(
         "nvml_env": environment(library, host.nvml_state),
         "cloud": {"imds": imds_state.url_of(practice.folder, folder)},
         "dcgm": {"dcgmi": str(folder / "dcgmi")},
+        "active": {"python": str(folder / PYTHON), "device": "plain", "seconds": 0.1},
         "gpu": {"reset_command": [str(folder / nvidia_smi.COMMAND), "--gpu-reset"], "reset_stops": []},
         "host": host_files.agent_settings(folder),
         "network": {

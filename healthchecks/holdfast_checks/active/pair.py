@@ -46,11 +46,13 @@ class PairAnswer:
     """Bus bandwidth as nccl-tests counts it."""
 
 
-def run_side(side: PairSide, settings: ActiveSettings) -> PairAnswer:
-    """Run one side; blocks for its deadline and the time to start at most. Raises OSError when no child can be started."""
+def run_side(side: PairSide, settings: ActiveSettings, key: str = KEY) -> PairAnswer:
+    """Run one side; blocks for its deadline and the time to start at most. Raises OSError when no child can be started.
+
+    ``key``: of the child (:mod:`holdfast_checks.probes.child`): a node is in one probe at a time."""
     start_s = _START_S if side.transport == "tcp" else settings.start_s
     argv = child_argv(settings.python, "pair_side")
-    answer = CHILDREN.run(KEY, argv, side.deadline_s + start_s, stdin=json.dumps(asdict(side)).encode())
+    answer = CHILDREN.run(key, argv, side.deadline_s + start_s, stdin=json.dumps(asdict(side)).encode())
     if isinstance(answer, Hung):
         return PairAnswer(UNKNOWN, f"the probe's process gave no answer within {side.deadline_s + start_s:g} s")
     if answer.status != 0:

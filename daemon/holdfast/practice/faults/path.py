@@ -1,0 +1,27 @@
+"""Faults of a node's way through the network that nothing on the node shows: only a test between two nodes finds them."""
+
+from __future__ import annotations
+
+from holdfast.practice.faults import Fault
+from holdfast.practice.hardware import path
+from holdfast.practice.machine import Machine
+
+
+def _heal(machine: Machine) -> None:
+    path.restore(machine.host.folder)
+
+
+FAULTS = (
+    Fault(
+        "path_dead",
+        "Bulk data to the node is lost; small messages pass, and no check of the node sees it.",
+        lambda machine, _value, _gpu: path.break_path(machine.host.folder, path.DEAD),
+        heal=_heal,
+    ),
+    Fault(
+        "path_corrupt",
+        "A bit is turned in bulk data to the node, and no check of the node sees it.",
+        lambda machine, _value, _gpu: path.break_path(machine.host.folder, path.CORRUPT),
+        heal=_heal,
+    ),
+)
