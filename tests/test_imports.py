@@ -28,7 +28,7 @@ PURE_STDLIB = frozenset(
         "heapq",
         "itertools",
     }
-    | {"math", "operator", "re", "statistics", "types", "typing", "zlib"}
+    | {"math", "operator", "re", "statistics", "types", "typing", "zlib", "zoneinfo"}
 )
 """Nothing here reads a clock (but datetime's own calls, looked for below), draws a number, or reaches outside."""
 CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_counter"})
@@ -37,6 +37,7 @@ PURE_CONTROLLER = frozenset(
     {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
     | {"notices", "pairs", "planned", "probing", "proving", "record", "replacement", "rungs", "silence", "suspects"}
     | {"timings", "validation", "whole"}
+    | {"history", "pool", "upkeep"}
 )
 """Modules of controller/ that decide. They may import each other, and no other module of that room."""
 NODE_PACKAGES = frozenset({"psutil", "pynvml", "urllib3"})

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.controller.agents import Hello
 from holdfast.model.action import Drain, Intent, IntentState
-from holdfast.model.book import Book, Brake, Change, CheckpointRecord, World
+from holdfast.model.background import Background, Lemon, Outage
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
@@ -178,7 +179,38 @@ def test_prometheus_text(served: Any) -> None:
     text = served.call("GET", "/metrics").text
     assert 'holdfast_open_incidents{state="awaiting_human"} 1.0' in text
     assert "holdfast_heartbeats_total" in text
-    assert "holdfast_spares 1.0" in text
+    assert 'holdfast_spares{state="not_ready"} 1.0' in text
+    assert "holdfast_lemons 0.0" in text
+    assert "holdfast_spares_wanted" not in text
+
+
+def test_the_spare_pool_and_why(served: Any) -> None:
+    assert served.call("GET", "/v1/spares").json()["reasons"] == ["the control loop has not turned yet"]
+    world = a_world(nodes={"n2": NodeRecord("n2", "i-2", "b-2", checked_at=T0, check_note="dcgm.diag2 unknown")})
+    policy = replace(world.policy, spares=replace(world.policy.spares, wanted=2))
+    background = Background(T0, T0, lemons={"n2": Lemon(2, T0 + timedelta(days=1), ("2 faults",))}, short_since=T0)
+    served.world = replace(world, policy=policy, background=background)
+    got = served.call("GET", "/v1/spares").json()
+    assert (got["wanted"], got["ready"], got["reasons"]) == (2, 0, ["spares.wanted = 2"])
+    (spare,) = got["spares"]
+    assert (spare["node"], spare["ready"], spare["lemon"], spare["under_test"]) == ("n2", False, True, False)
+    assert spare["why"] == "its agent is not heard; dcgm.diag2 unknown; a lemon: last choice"
+    assert "holdfast_spares_wanted 2.0" in served.call("GET", "/metrics").text
+
+
+def test_one_node_with_its_history(served: Any) -> None:
+    outages = (
+        Outage("n1", "a", "i-1", "gpu.xid 79", T0 - timedelta(days=3), T0 - timedelta(days=2)),
+        Outage("n1", "b", "i-1", "gpu.xid 48", T0 - timedelta(days=1), excused=True),
+        Outage("n2", "c", "i-2", "gpu.xid 48", T0 - timedelta(days=1)),
+    )
+    background = Background(T0, T0, outages, {"n1": Lemon(1, None, ("1 fault in 28 days",))})
+    served.world = replace(a_world(), background=background)
+    got = served.call("GET", "/v1/nodes/n1").json()
+    assert [(o["incident_id"], o["excused"]) for o in got["outages"]] == [("b", True), ("a", False)]
+    assert (got["node"]["score"], got["node"]["lemon"], got["reasons"]) == (1, False, ["1 fault in 28 days"])
+    assert served.call("GET", "/v1/nodes/n2").json()["reasons"] == []
+    assert served.call("GET", "/v1/nodes/elsewhere").status_code == 404
 
 
 class TestOperators:
@@ -220,6 +252,8 @@ class TestOperators:
 
 ROUTES = [
     ("GET", "/v1/nodes"),
+    ("GET", "/v1/nodes/n1"),
+    ("GET", "/v1/spares"),
     ("GET", "/v1/incidents"),
     ("GET", f"/v1/incidents/{ID}"),
     ("GET", f"/v1/incidents/{ID}/bundle"),
@@ -250,7 +284,7 @@ ALLOWED = {
     "op": {r for r in ROUTES if r[1] not in _AGENTS},
     None: set(),
 }
-_PARAMETERS = {ID: "{incident_id}", "drains": "{kind}", "000000000000": "{suppression_id}"}
+_PARAMETERS = {ID: "{incident_id}", "n1": "{name}", "drains": "{kind}", "000000000000": "{suppression_id}"}
 
 
 def _named(path: str) -> str:

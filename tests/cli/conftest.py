@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -22,11 +22,12 @@ from holdfast.api.server import build_server
 from holdfast.cli.app import run
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, Change, World
-from holdfast.model.cluster import ClusterView, JobKey, Node
+from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
-from holdfast.model.policy import Policy
+from holdfast.model.policy import Policy, SparePolicy
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity
 
@@ -134,7 +135,11 @@ def _record(store: SqlStore, now: datetime) -> World:
     store.commit(Change(incidents=(incident,), recoveries=(recovery,), events=events, brakes=(brake,)), lease.fence)
     nodes = {"n1": Node("n1", "IDLE", frozenset({"DRAIN"}), gpu_count=8), "n2": Node("n2", "IDLE", frozenset())}
     book = Book(incidents={ID: incident}, brakes={"drains": brake})
-    return World(now, Policy(), book, ClusterView("c", now, nodes, {}, {}))
+    policy = replace(Policy(), spares=SparePolicy(wanted=2))
+    view = ClusterView("c", now, nodes, {}, {"holdfast-spares": Reservation("holdfast-spares", ("n2",))})
+    outage = Outage("n1", ID, "i-1", "gpu.xid 79", at(1))
+    background = Background(now, now, (outage,), {"n1": Lemon(1, None, ("1 fault in 28 days",))})
+    return World(now, policy, book, view, background=background)
 
 
 def _free_port() -> int:

@@ -15,7 +15,7 @@ import pytest
 from holdfast_checkpoint import Checkpointer
 
 ID = "0h3k5d2m8x1q"
-READ = [("nodes",), ("incidents",), ("incident", "show", ID), ("jobs",), ("metrics",)]
+READ = [("nodes",), ("nodes", "n1"), ("spares",), ("incidents",), ("incident", "show", ID), ("jobs",), ("metrics",)]
 
 
 @pytest.fixture
@@ -37,6 +37,8 @@ SHOWN = [
         ("nodes",),
         ["n1", "IDLE+DRAIN", "heard", "unknown", ID, "brake drains holds: 4 drains in 10 minutes", "fell off the bus"],
     ),
+    (("nodes", "n1"), ["n1  IDLE+DRAIN  8 GPUs, agent heard", "score 1; 1 fault in 28 days", "gpu.xid 79", "i-1"]),
+    (("spares",), ["holdfast-spares: 1 spare, 0 ready", "2 wanted", "spares.wanted = 2", "its agent is not heard"]),
     (("incidents",), [ID, "n1", "awaiting_human", "fatal", "no capacity"]),
     (("incidents", "--open", "--node", "n2"), ["no incidents"]),
     (

@@ -12,7 +12,7 @@ from holdfast.model.background import Lemon, Topology
 from holdfast.model.book import NodeRecord
 from support.simulated import Site
 
-SWITCHES = {
+SWITCHES: dict[str, tuple[str, ...]] = {
     "n1": ("leaf1", "root"),
     "n2": ("leaf1", "root"),
     "n3": ("leaf2", "root"),

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.api.deps import ApiDeps
+from holdfast.api.spares import spares_shape
 from holdfast.api.views import cluster_shape
 from holdfast.model.incident import IncidentState
 
@@ -34,7 +35,10 @@ class Gauges(Collector):
         yield _labelled(
             "holdfast_brake_tripped", "1 while a brake holds.", "kind", {"drains": 0, "job_stops": 0, **brakes}
         )
-        yield _plain("holdfast_spares", "Nodes of the spare pool.", sum(n.spare for n in shown.nodes))
+        yield from _spares(deps)
+        yield _plain(
+            "holdfast_lemons", "Nodes whose history makes them the last choice.", sum(n.lemon for n in shown.nodes)
+        )
         yield _plain("holdfast_paused", "1 while an operator has paused Holdfast.", shown.paused is not None)
         yield _plain("holdfast_leader", "1 on the controller that leads.", shown.leader)
         yield _plain("holdfast_slurm_answers", "1 while Slurm answers.", shown.slurm_read_at is not None)
@@ -43,6 +47,15 @@ class Gauges(Collector):
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
             yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _spares(deps: ApiDeps) -> Iterator[Metric]:
+    shape = spares_shape(deps.world())
+    tested = sum(s.ready and s.under_test for s in shape.spares)
+    states = {"ready": shape.ready - tested, "under_test": tested, "not_ready": len(shape.spares) - shape.ready}
+    yield _labelled("holdfast_spares", "Nodes of the spare pool, by state.", "state", states)
+    if shape.wanted is not None:
+        yield _plain("holdfast_spares_wanted", "Spares wanted; absent without a number.", shape.wanted)
 
 
 def _plain(name: str, text: str, value: float) -> Metric:

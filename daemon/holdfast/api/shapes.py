@@ -186,6 +186,8 @@ class NodeShape(Shape):
     gpus: int
     jobs: list[int]
     spare: bool
+    score: int = Field(description="Faults of the last weeks, weighed (docs/spares.md); 0: none.")
+    lemon: bool = Field(description="Its history makes it the last choice.")
     agents: list[AgentShape]
     incidents: list[IncidentShape]
     why: str = Field(description="One line: what holds it where it is.")
@@ -208,6 +210,54 @@ class ClusterShape(Shape):
     frozen: str | None
     brakes: list[BrakeShape]
     nodes: list[NodeShape]
+
+
+class OutageShape(Shape):
+    """One time that a fault took the node out of service."""
+
+    incident_id: str
+    instance_id: str
+    what: str
+    out_at: datetime
+    back_at: datetime | None
+    excused: bool = Field(description="Not the node's doing; it counts for nothing.")
+
+
+class NodeStory(Shape):
+    """One node with its history."""
+
+    node: NodeShape
+    reasons: list[str] = Field(description="What the score is made of.")
+    lemon_until: datetime | None
+    outages: list[OutageShape] = Field(description="Newest first.")
+    instance_id: str = Field(description="Machine that serves the node, as last proved; empty: not known.")
+    checked_at: datetime | None = Field(description="When it was last checked by order.")
+    deep_at: datetime | None = Field(description="When its last deep check by order ended.")
+    check_note: str = Field(description="What that found to be wrong; empty: nothing.")
+    history_read_at: datetime | None = Field(description="History is read every few minutes; null: not yet.")
+
+
+class SpareShape(Shape):
+    """One node of the spare pool."""
+
+    node: str
+    ready: bool
+    why: str = Field(description="Why it is not ready, or not the first choice.")
+    under_test: bool = Field(description="A deep check is under way: it is taken only when there is no other.")
+    lemon: bool
+    checked_at: datetime | None
+    deep_at: datetime | None
+
+
+class SparesShape(Shape):
+    """The spare pool, how many are wanted, and why."""
+
+    reservation: str
+    wanted: int | None = Field(description="null: no number is set, the pool gets back what was taken from it.")
+    reasons: list[str] = Field(description="How the number comes about.")
+    ready: int
+    short_since: datetime | None = Field(description="Since when fewer are there than wanted.")
+    spares: list[SpareShape]
 
 
 class IncidentsShape(Shape):

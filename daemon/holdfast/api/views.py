@@ -106,6 +106,7 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
     node = view.nodes.get(name) if view else None
     incidents = book.open_on(name)
     death = world.policy.death if world else DeathPolicy()
+    lemon = world.background.lemons.get(name) if world else None
     return NodeShape(
         name=name,
         state=_state(node) if node else "",
@@ -114,10 +115,20 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         gpus=node.gpu_count if node else 0,
         jobs=[j.key.job_id for j in view.jobs_on(name)] if view else [],
         spare=_spare(world, name),
+        score=lemon.score if lemon else 0,
+        lemon=lemon is not None and lemon.holds(now),
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
         why="; ".join(_whys(incidents, book)),
     )
+
+
+def node_shape(name: str, world: World | None, agents: Agents, now: datetime) -> NodeShape | None:
+    """One node; None: neither Slurm, an agent nor the store knows it."""
+    known = name in agents or (world is not None and (name in world.book.nodes or bool(world.book.open_on(name))))
+    if not known and not (world and world.view and name in world.view.nodes):
+        return None
+    return _node(name, world, agents.get(name, ()), now)
 
 
 def _whys(incidents: Iterable[Incident], book: Book) -> list[str]:

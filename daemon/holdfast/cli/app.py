@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import checkpoints, local, operating, practice, reading, suppressing
+from holdfast.cli import checkpoints, local, operating, practice, reading, spares, suppressing
 from holdfast.cli.problems import Exit, status_of
 from holdfast.model.errors import HoldfastError
 
@@ -46,7 +46,7 @@ def _main(
     pass
 
 
-for look in (reading.nodes, reading.incidents, reading.jobs, reading.metrics):
+for look in (spares.nodes, spares.spares, reading.incidents, reading.jobs, reading.metrics):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(reading.show)

@@ -20,16 +20,16 @@ T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
 
 
-def nodes(url: Url = None, as_data: Json = False) -> None:
-    """Every node: Slurm's state, its agent, open incidents, and what holds Holdfast back."""
+def all_nodes(url: Url, as_data: Json) -> None:
+    """A row for each."""
     got = Client(url).get("/v1/nodes")
     if as_data:
         as_json(got)
         return
     for sentence in cluster_lines(got):
         line(sentence)
-    columns = ("NODE", "SLURM", "AGENT", "GPUS", "SPARE", "JOBS", "INCIDENT", "WHY")
-    listed(columns, [node_row(n) for n in got["nodes"]], "no nodes are known yet", ("GPUS", "SPARE"))
+    columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "WHY")
+    listed(columns, [node_row(n) for n in got["nodes"]], "no nodes are known yet", ("GPUS", "ROLE"))
 
 
 def listed(
@@ -61,7 +61,7 @@ def node_row(node: dict[str, Any]) -> list[object]:
         node["state"] or "?",
         ", ".join(dict.fromkeys(a["status"] for a in node["agents"])),
         node["gpus"] or "",
-        "yes" if node["spare"] else "",
+        ", ".join(word for word in ("spare", "lemon") if node[word]),
         ", ".join(str(j) for j in node["jobs"]),
         ", ".join(i["id"] for i in node["incidents"]),
         abbreviated(node["why"] or node["reason"] or ""),

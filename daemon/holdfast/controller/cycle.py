@@ -20,8 +20,8 @@ from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
-from holdfast.controller.upkeep import follow_upkeep
 from holdfast.controller.suspects import follow_suspects
+from holdfast.controller.upkeep import follow_upkeep
 from holdfast.model.book import Book, Change, World
 
 

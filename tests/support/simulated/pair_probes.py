@@ -60,5 +60,8 @@ class SimProbes:
         assert isinstance(order.action, SendOrder)
         outcome = "held" if self.busy(machine.node) else "ok" if machine.deep_ok else "bad"
         bad = list(order.action.args["checks"]) if outcome == "bad" else []
-        detail = {"outcome": outcome, "bad": bad}
+        failed = {"verdict": "failed", "severity": "fatal", "remedy": "replace", "summary": "sums differ"}
+        detail: dict[str, Any] = {"outcome": outcome, "bad": bad}
+        if outcome != "held":
+            detail["results"] = [{"check": name, "component": "node", **failed} for name in bad]
         return OrderOutcome(order.key, outcome == "ok", outcome, self._clock.now(), detail)

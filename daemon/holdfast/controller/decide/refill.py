@@ -99,6 +99,7 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
     step = f"Notify/spares.{int(since.timestamp())}"
     if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
         return []
-    subject = f"{len(pool)} spares since {since:%Y-%m-%d %H:%M} UTC, {number} are wanted"
+    had = len(pool)
+    subject = f"{had} spares since {since:%Y-%m-%d %H:%M} UTC, {number} are wanted"
     body = f"{subject}\nA fault now may leave a job without a node. What is under repair: holdfast nodes; why so many: holdfast spares"
     return [Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)]

@@ -1,0 +1,84 @@
+"""Verbs that look at nodes: all of them, one with its history, the spare pool."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.reading import all_nodes, listed
+from holdfast.cli.show import as_json, counted, line, moment, table
+from holdfast.model.ids import abbreviated
+
+
+def nodes(
+    name: Annotated[str | None, typer.Argument(help="Only this node, with its history.")] = None,
+    url: Url = None,
+    as_data: Json = False,
+) -> None:
+    """Every node: Slurm's state, its agent, open incidents, and what holds Holdfast back."""
+    if name is None:
+        all_nodes(url, as_data)
+        return
+    got = Client(url).get(f"/v1/nodes/{quote(name, safe='')}")
+    if as_data:
+        as_json(got)
+        return
+    for sentence in node_lines(got):
+        line(sentence)
+    rows = [
+        [moment(o["out_at"])[:19], moment(o["back_at"])[:19] or "-", o["incident_id"], o["instance_id"], _what(o)]
+        for o in got["outages"]
+    ]
+    columns = ("OUT (UTC)", "BACK (UTC)", "INCIDENT", "MACHINE", "WHAT")
+    listed(columns, rows, "no fault took it out of service on record", ("MACHINE",), title="outages")
+
+
+def _what(outage: dict[str, Any]) -> str:
+    return abbreviated(outage["what"]) + (" (not the node's doing)" if outage["excused"] else "")
+
+
+def node_lines(got: dict[str, Any]) -> list[str]:
+    node = got["node"]
+    role = "".join(f", {word}" for word in ("spare", "lemon") if node[word])
+    agents = ", ".join(dict.fromkeys(a["status"] for a in node["agents"]))
+    lines = [f"{node['name']}  {node['state'] or '?'}  {counted(node['gpus'], 'GPU')}, agent {agents}{role}"]
+    if got["instance_id"]:
+        lines.append(f"machine {got['instance_id']}")
+    if node["why"] or node["reason"]:
+        lines.append(abbreviated(node["why"] or node["reason"]))
+    if got["checked_at"]:
+        deep = f", deeply {moment(got['deep_at'])[:19]}" if got["deep_at"] else ""
+        lines.append(f"checked {moment(got['checked_at'])[:19]}{deep} UTC: {got['check_note'] or 'OK'}")
+    reasons = "".join(f"; {reason}" for reason in got["reasons"])
+    return [
+        *lines,
+        f"score {node['score']}{reasons}" if got["history_read_at"] else "its history has not been read yet",
+    ]
+
+
+def spares(url: Url = None, as_data: Json = False) -> None:
+    """The spare pool: each spare, ready or not and why; how many are wanted, and why so many."""
+    got = Client(url).get("/v1/spares")
+    if as_data:
+        as_json(got)
+        return
+    for sentence in pool_lines(got):
+        line(sentence)
+    columns = ("NODE", "READY", "CHECKED (UTC)", "DEEP (UTC)", "WHY")
+    rows = [
+        [s["node"], "yes" if s["ready"] else "no", moment(s["checked_at"])[:19], moment(s["deep_at"])[:19], s["why"]]
+        for s in got["spares"]
+    ]
+    table("", columns, rows, "no spares")
+
+
+def pool_lines(got: dict[str, Any]) -> list[str]:
+    lines = [f"reservation {got['reservation'] or '?'}: {counted(len(got['spares']), 'spare')}, {got['ready']} ready"]
+    if got["wanted"] is not None:
+        short = f", short since {moment(got['short_since'])[:19]} UTC" if got["short_since"] else ""
+        lines.append(f"{got['wanted']} wanted{short}")
+    return lines + [f"  {reason}" for reason in got["reasons"]]
