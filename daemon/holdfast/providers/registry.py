@@ -1,6 +1,6 @@
 """Every kind of provider in one table: what it can be told, and where it is. Standard library only, no adapter is imported.
 
-A new provider is one line in ``KINDS``, and one in ``WORLDS`` of the contract suite."""
+A new provider is one line in ``KINDS``, and one in ``WORLDS`` of ``tests/support/provider_worlds.py``."""
 
 from __future__ import annotations
 
