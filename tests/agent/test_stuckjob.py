@@ -17,6 +17,7 @@ from holdfast.agent.orders import Order
 from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, start_ticks
 from holdfast.agent.stuckjob import JobSeen, NodeSeen, end_stuck_job, job_seen, node_seen
 from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.ids import incident_of_reason
 
 pytestmark = pytest.mark.slow
 
@@ -46,8 +47,8 @@ class FakeSlurm(SlurmNode):
         self.begins: Callable[[], list[Script]] = list
         """Epilogs that begin when the steps are gone."""
 
-    def show(self, what: str, name: str) -> str:
-        assert name == {"job": "7", "node": "n2"}[what]
+    def show(self, what: str, name: str = "") -> str:
+        assert name == {"job": "7", "node": "n2", "reservation": ""}[what]
         if what == "node" and self.lets_go and not self.stepds(7) and not self.epilogs(7):
             return FREE if self.texts["node"] == DRAINED else self.texts["node"]
         return self.texts[what]
@@ -277,6 +278,29 @@ def test_what_scontrol_says_is_read() -> None:
     with pytest.raises(Unavailable):
         node_seen(slurm)
     assert isinstance(found, NodeSeen)
+
+
+HOLD = "ReservationName=holdfast-node-1m7x4r7qdyd0-n2 StartTime=1 EndTime=2 Nodes=n2 NodeCnt=1 Users=root\n"
+
+
+@pytest.mark.parametrize(
+    ("reservations", "held"),
+    [
+        (HOLD, True),
+        ("ReservationName=course StartTime=1 Nodes=n[1-4] NodeCnt=4 Users=bob\n" + HOLD, True),
+        (HOLD.replace("Nodes=n2", "Nodes=n[2-3]"), False),
+        (HOLD.replace("n2", "n22"), False),
+        (HOLD.replace("holdfast-node-1m7x4r7qdyd0-", "holdfast-1m7x4r7qdyd0-"), False),
+        ("No reservations in the system\n", False),
+    ],
+)
+def test_a_node_that_is_kept_by_a_reservation_counts_as_drained(reservations: str, held: bool) -> None:
+    slurm = FakeSlurm(node="NodeName=n2 Arch=x86_64 State=MIXED+COMPLETING+RESERVED ThreadsPerCore=1\n")
+    slurm.texts["reservation"] = reservations
+    slurm.lets_go = False
+    found = node_seen(slurm)
+    assert ("DRAIN" in found.flags) is held
+    assert (incident_of_reason(found.reason) == "1m7x4r7qdyd0") is held
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.model.ids import held_reason, incident_of_reason, slurm_reason
+from holdfast.model.ids import held_reason, hold_name, incident_of_reason, slurm_reason
 from holdfast.ports import Scheduler
 from holdfast.practice import Practice
 from holdfast.slurm import open_scheduler
 from holdfast.slurm.commands import SlurmCommands
-from holdfast.slurm.holding import HeldByReservation, hold_name
+from holdfast.slurm.holding import HeldByReservation
 from support.practice import eventually
 from support.simulated.clock import SimClock
 from support.simulated.slurm import SimSlurm

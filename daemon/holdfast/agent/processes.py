@@ -154,9 +154,11 @@ class SlurmNode:
                 found.append(Script(child.pid, ticks))
         return found
 
-    def show(self, what: str, name: str) -> str:
-        """``scontrol -o show``: one record a line. Blocks for up to 5 s. Raises Unavailable, also when there is no such thing."""
-        done = self._run([self._scontrol, "-o", "show", what, name])
+    def show(self, what: str, name: str = "") -> str:
+        """``scontrol -o show``: one record a line, of this name or of all. Blocks for up to 5 s.
+
+        Raises Unavailable, also when there is no such thing."""
+        done = self._run([self._scontrol, "-o", "show", what, *([name] if name else [])])
         if done.returncode != 0:
             raise Unavailable(f"scontrol show {what} {name}: {(done.stderr or done.stdout).strip()[:200]}")
         return done.stdout

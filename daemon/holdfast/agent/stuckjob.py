@@ -18,7 +18,7 @@ from holdfast.agent.orders import Done, Order, Verb
 from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, send_signal, start_ticks, task_pids
 from holdfast.agent.verbs import job_id_of, number
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import held_reason, hold_of_name, incident_of_reason
 
 _OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
 """States in which the run that held this node is over."""
@@ -29,6 +29,7 @@ _LOOK_EVERY_S = 0.3
 _MARKS = "*~#!%$@^-"
 """What scontrol hangs on a node's state."""
 _RECORD = re.compile(r"^JobId=(\d+) .*$", re.MULTILINE)
+_RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Nodes=(\S+) ", re.MULTILINE)
 _STATE = re.compile(r" JobState=(\w+)")
 _RESTARTS = re.compile(r" Restarts=(\d+)")
 
@@ -43,7 +44,7 @@ class JobSeen:
 
 @dataclass(frozen=True, slots=True)
 class NodeSeen:
-    """This node as slurmctld has it."""
+    """This node as slurmctld has it; one that Holdfast keeps by a reservation counts as drained by it."""
 
     flags: frozenset[str]
     reason: str
@@ -97,7 +98,20 @@ def node_seen(slurm: SlurmNode) -> NodeSeen:
     state = re.search(r" State=(\S+)", head)
     if state is None or not head.startswith(f"NodeName={slurm.node} "):
         raise Unavailable(f"scontrol does not say how node {slurm.node} is")
-    return NodeSeen(frozenset(word.rstrip(_MARKS) for word in state.group(1).split("+")), tail.strip())
+    flags = frozenset(word.rstrip(_MARKS) for word in state.group(1).split("+"))
+    incident = _held_for(slurm) if "RESERVED" in flags and "DRAIN" not in flags else None
+    if incident is not None:
+        return NodeSeen(flags | {"DRAIN"}, held_reason(incident))
+    return NodeSeen(flags, tail.strip())
+
+
+def _held_for(slurm: SlurmNode) -> str | None:
+    """The incident for which Holdfast keeps this node by a reservation, where it does so in the place of a drain."""
+    for name, nodes in _RESERVATION.findall(slurm.show("reservation")):
+        kept = hold_of_name(name)
+        if kept is not None and kept[1] == nodes == slurm.node:
+            return kept[0]
+    return None
 
 
 @dataclass(slots=True)

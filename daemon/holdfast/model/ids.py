@@ -40,6 +40,21 @@ def slurm_reason(incident: str, text: str) -> str:
     return f"{REASON_PREFIX}{incident}]: {' '.join(clean.split())}"[:200]
 
 
+HOLD_PREFIX = "holdfast-node-"
+_HOLD = re.compile(re.escape(HOLD_PREFIX) + r"([0-9a-z]+)-(.+)")
+
+
+def hold_name(incident: str, node: str) -> str:
+    """Name of the reservation that keeps a node for an incident where a drain would give it away (``slurm/holding.py``)."""
+    return f"{HOLD_PREFIX}{incident}-{node}"
+
+
+def hold_of_name(reservation: str) -> tuple[str, str] | None:
+    """Incident and node of a reservation of ours that keeps a node; None for everybody else's."""
+    match = _HOLD.fullmatch(reservation)
+    return (match[1], match[2]) if match else None
+
+
 def held_reason(incident: str) -> str:
     """What a node's reason reads where it is held by a reservation, which keeps no text (``slurm/holding.py``)."""
     return slurm_reason(incident, "held by a reservation")

@@ -9,19 +9,16 @@ reservation before 23.02."""
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.model.background import Topology
 from holdfast.model.cluster import ClusterView, Job, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.model.ids import held_reason, incident_of_reason
+from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_reason
 from holdfast.ports import Scheduler
 
 _LOG = logging.getLogger(__name__)
-_PREFIX = "holdfast-node-"
-_NAME = re.compile(re.escape(_PREFIX) + r"(?P<incident>[0-9a-z]+)-(?P<node>.+)")
 _USERS = ("root",)
 """Whose jobs may start on a held node: nobody's in practice."""
 _NOBODYS_WORD = (
@@ -32,11 +29,6 @@ _NOBODYS_WORD = (
     "Not responding", "Node unexpectedly rebooted",
 )  # fmt: skip
 """How reasons begin that a program gave while the node was ours; they take nothing over."""
-
-
-def hold_name(incident: str, node: str) -> str:
-    """Name of the reservation that keeps a node for an incident."""
-    return f"{_PREFIX}{incident}-{node}"
 
 
 class HeldByReservation:
@@ -52,7 +44,7 @@ class HeldByReservation:
         view = self._inner.view()
         held = _holds(view.reservations.values())
         shown = {name: _shown(view.nodes[name], holds[0]) for name, holds in held.items() if name in view.nodes}
-        others = {name: r for name, r in view.reservations.items() if _NAME.fullmatch(name) is None}
+        others = {name: r for name, r in view.reservations.items() if hold_of_name(name) is None}
         return replace(view, nodes={**view.nodes, **shown}, reservations=others)
 
     def node(self, name: str) -> Node:
@@ -97,7 +89,7 @@ class HeldByReservation:
     def _leave_jobs_holds(self, node: str, view: ClusterView) -> None:
         """A job in a hold of ours may use what another reservation keeps as well (tried on 22.05), so the node leaves those."""
         for hold in view.reservations.values():
-            if "OVERLAP" in hold.flags and hold.name.startswith("holdfast-") and not _NAME.fullmatch(hold.name):
+            if "OVERLAP" in hold.flags and hold.name.startswith("holdfast-") and hold_of_name(hold.name) is None:
                 rest = tuple(n for n in hold.nodes if n != node)
                 if rest != hold.nodes:
                     try:
@@ -172,22 +164,22 @@ def _holds(reservations: Iterable[Reservation]) -> dict[str, list[Reservation]]:
     """Node → its holds, the oldest first. A name is believed only of a reservation of that one node."""
     found: dict[str, list[Reservation]] = {}
     for reservation in reservations:
-        match = _NAME.fullmatch(reservation.name)
-        if match is not None and reservation.nodes == (match["node"],):
-            found.setdefault(match["node"], []).append(reservation)
+        kept = hold_of_name(reservation.name)
+        if kept is not None and reservation.nodes == (kept[1],):
+            found.setdefault(kept[1], []).append(reservation)
     for holds in found.values():
         holds.sort(key=lambda r: (r.start_time.timestamp() if r.start_time else 0.0, r.name))
     return found
 
 
 def _shown(node: Node, hold: Reservation) -> Node:
-    if _somebodys(node):
+    kept = hold_of_name(hold.name)
+    if kept is None or _somebodys(node):
         return node
-    incident = hold.name.removeprefix(_PREFIX).partition("-")[0]
     return replace(
         node,
         flags=node.flags | {"DRAIN"},
-        reason=held_reason(incident),
+        reason=held_reason(kept[0]),
         reason_user=hold.users[0] if hold.users else "",
         reason_time=hold.start_time,
     )

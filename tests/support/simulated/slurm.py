@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from holdfast.model.background import Topology
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.model.ids import hold_of_name
 from support.simulated.clock import SimClock
 
 HOLD_S = 120.0
@@ -175,7 +176,8 @@ class SimSlurm:
     def end_stuck(self, name: str, job_id: int, restarts: int) -> str:
         """What hangs of a job on a node is killed there; why not, as its agent finds by Slurm's word."""
         node, job = self.nodes[name], self.jobs.get(job_id)
-        if not node.drain or not node.reason.startswith("holdfast["):
+        drained = node.drain and node.reason.startswith("holdfast[")
+        if not drained and all((hold_of_name(r) or ("", ""))[1] != name for r in self.reservations):
             return "the node is not drained by Holdfast"
         if job is None or job.state not in ("COMPLETING", "PENDING") or job.restarts - restarts not in (0, 1):
             return "the run is not over"

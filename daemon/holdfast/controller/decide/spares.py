@@ -90,6 +90,8 @@ def why_not_ready(world: World, view: ClusterView, node: Node) -> str:
     """Why a spare cannot take a bad node's place now; empty: it can."""
     if node.out_of_service:
         return f"out of service: {node.reason or node.base_state}"
+    if node.asleep:
+        return "Slurm's power saving has it off"
     if not node.responding:
         return "Slurm does not hear it"
     jobs = view.jobs_on(node.name)
