@@ -39,7 +39,7 @@ class Node(SlurmNode):
     def stepds(self, job_id: int | None = None) -> list[Stepd]:
         return [Stepd(1, 1, job, "0") for job in self._jobs]
 
-    def show(self, what: str, name: str) -> str:
+    def show(self, what: str, name: str = "") -> str:
         record = self._records.pop(0) if len(self._records) > 1 else self._records[0]
         if not record:
             raise Unavailable("slurmctld does not answer")
