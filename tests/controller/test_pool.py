@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.controller.pool import fault_rate, poisson_quantile, refill_time_s, wanted
+from holdfast.controller.pool import by_rule, fault_rate, poisson_quantile, refill_time_s, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Node
@@ -97,17 +97,19 @@ def test_nodes_that_are_still_out_make_the_repair_longer() -> None:
 def test_what_the_site_asks_for(asked: int | str, number: int | None) -> None:
     world = _world(64, _record(30, 5))
     world = replace(world, policy=replace(world.policy, spares=SparePolicy(wanted=asked)))
-    assert wanted(world, _view(64)).number == number
+    if asked == "p99":
+        world = replace(world, background=replace(world.background, by_rule=by_rule(world, _view(64))))
+    assert wanted(world).number == number
 
 
 def test_the_rule_is_bounded() -> None:
     quiet = _world(4, _record(90, 0), at_least=2)
-    assert wanted(quiet, _view(4)).number == 2
+    assert by_rule(quiet, _view(4)).number == 2
     broken = _world(20, _record(10, 60, timedelta(days=3)), at_most_share=0.1)
-    found = wanted(broken, _view(20))
+    found = by_rule(broken, _view(20))
     assert found.number == 2
     assert "at_most_share" in found.reasons[-1]
 
 
 def test_the_rule_waits_for_the_history() -> None:
-    assert wanted(_world(64, Background()), _view(64)).number is None
+    assert wanted(_world(64, Background())).number is None

@@ -97,3 +97,12 @@ def test_a_human_is_told_once_that_the_pool_is_short() -> None:
     assert len(site.notices.sent) == 1
     assert site.notices.sent[0].startswith("1 spares since 2026-03-01 12:")
     assert site.notices.sent[0].endswith("2 are wanted")
+
+
+def test_the_rule_decides_once_the_history_is_read() -> None:
+    site = _site(4, ("n4",), wanted="p99", refill="idle", at_least=2, at_most_share=1.0)
+    site.run(5)
+    assert _pool(site) == ("n1", "n4")
+    wanted = site.loop.observer.background.newest.by_rule
+    assert wanted is not None
+    assert wanted.number == 2

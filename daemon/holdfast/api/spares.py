@@ -12,7 +12,7 @@ from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import NodeStory, OutageShape, SpareShape, SparesShape
 from holdfast.api.views import node_shape
 from holdfast.controller import upkeep
-from holdfast.controller.decide.spares import why_not_ready
+from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import spare_pool, wanted
 from holdfast.model.background import Background, Lemon
 from holdfast.model.book import NodeRecord, World
@@ -63,9 +63,9 @@ def spares_shape(world: World | None) -> SparesShape:
         text = "the control loop has not turned yet" if world is None else "Slurm does not answer"
         reservation = world.policy.spare_reservation if world is not None else ""
         return SparesShape(reservation=reservation, wanted=None, reasons=[text], ready=0, short_since=None, spares=[])
-    number = wanted(world, view)
+    number, busy = wanted(world), busy_nodes(view)
     tested = upkeep.under_test(world)
-    spares = [_spare(world, view, name, name in tested) for name in spare_pool(world, view)]
+    spares = [_spare(world, view, name, busy, tested) for name in spare_pool(world, view)]
     return SparesShape(
         reservation=world.policy.spare_reservation,
         wanted=number.number,
@@ -76,17 +76,17 @@ def spares_shape(world: World | None) -> SparesShape:
     )
 
 
-def _spare(world: World, view: ClusterView, name: str, tested: bool) -> SpareShape:
+def _spare(world: World, view: ClusterView, name: str, busy: frozenset[str], tested: frozenset[str]) -> SpareShape:
     record = world.book.nodes.get(name, NodeRecord(name))
     shown = view.nodes.get(name)
-    why_not = why_not_ready(world, view, shown) if shown is not None else _NOT_SHOWN
+    why_not = why_not_ready(world, view, shown, busy) if shown is not None else _NOT_SHOWN
     lemon = world.background.lemon(name, world.now)
-    why = [why_not, record.check_note, "a lemon: last choice" if lemon else "", "under test" if tested else ""]
+    why = [why_not, record.check_note, "a lemon: last choice" if lemon else "", "under test" if name in tested else ""]
     return SpareShape(
         node=name,
         ready=not why_not,
         why="; ".join(filter(None, why)),
-        under_test=tested,
+        under_test=name in tested,
         lemon=lemon,
         checked_at=record.checked_at,
         deep_at=record.deep_at,

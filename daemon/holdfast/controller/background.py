@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from holdfast.controller import history
-from holdfast.controller.pool import kept, wanted
+from holdfast.controller.pool import P99, by_rule, kept, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
@@ -48,6 +48,8 @@ class BackgroundWatch:
         excluded = history.excluding_users(world)
         lemons = history.lemons(outages, serving, excluded, policy.history, policy.repair.fresh_s, world.now)
         now = replace(before, read_at=world.now, since=since, outages=outages, lemons=lemons)
+        if policy.spares.wanted == P99 and world.view is not None:
+            now = replace(now, by_rule=by_rule(replace(world, background=now), world.view))
         now = replace(self._topology(now), short_since=_short_since(replace(world, background=now), before))
         self.newest = now
         if policy.history.lemon_file:
@@ -86,7 +88,7 @@ def _short_since(world: World, before: Background) -> datetime | None:
     """Since when the pool has been smaller than wanted, to the precision of these readings."""
     if world.view is None:
         return before.short_since
-    number = wanted(world, world.view).number
+    number = wanted(world).number
     if number is None or len(kept(world, world.view)) >= number:
         return None
     return before.short_since or world.now

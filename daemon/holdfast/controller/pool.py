@@ -7,9 +7,9 @@ repairs' times look like (a queue with a server for each). Where there is little
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import timedelta
 
+from holdfast.model.background import Wanted
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 
@@ -27,13 +27,6 @@ REFILL_PRIOR_REPAIRS = 3.0
 _DAY_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    number: int | None
-    """None: no number is set or known; the pool gets back what was taken from it."""
-    reasons: tuple[str, ...]
-
-
 def spare_pool(world: World, view: ClusterView) -> tuple[str, ...]:
     """Nodes in the reservation that Holdfast owns, in the order of their names."""
     reservation = view.reservations.get(world.policy.spare_reservation)
@@ -46,16 +39,14 @@ def kept(world: World, view: ClusterView) -> tuple[str, ...]:
     return tuple(name for name in spare_pool(world, view) if name not in promised)
 
 
-def wanted(world: World, view: ClusterView) -> Wanted:
-    """How many spares the site wants, and why."""
+def wanted(world: World) -> Wanted:
+    """How many spares the site wants, and why. The rule's number is as old as the background's reading."""
     asked = world.policy.spares.wanted
     if asked == "":
         return Wanted(None, ("no number is set: the pool gets back what was taken from it",))
     if asked != P99:
         return Wanted(int(asked), (f"spares.wanted = {asked}",))
-    if world.background.read_at is None:
-        return Wanted(None, ("the history has not been read yet",))
-    return by_rule(world, view)
+    return world.background.by_rule or Wanted(None, ("the history has not been read yet",))
 
 
 def by_rule(world: World, view: ClusterView) -> Wanted:

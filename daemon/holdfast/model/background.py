@@ -60,6 +60,15 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """How many spares are wanted, and how that number comes about."""
+
+    number: int | None
+    """None: no number is set or known; the pool gets back what was taken from it."""
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Background:
     """The newest reading. All of it may be missing: then nothing is concluded from it."""
 
@@ -71,6 +80,8 @@ class Background:
     lemons: Mapping[str, Lemon] = field(default_factory=dict)
     """Nodes with a score."""
     topology: Topology = field(default_factory=Topology)
+    by_rule: Wanted | None = None
+    """Spares wanted by the rule p99, where the site wants them by it."""
     short_since: datetime | None = None
     """Since when fewer spares than wanted are in the pool; None: there are enough, or no number is wanted."""
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.controller import facts
 from holdfast.controller.decide.part import Part
-from holdfast.controller.decide.spares import why_not_ready
+from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept, wanted
 from holdfast.model.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
 from holdfast.model.book import World
@@ -27,7 +27,7 @@ def keep_pool(world: World) -> Part:
     view = facts.fresh_view(world)
     if view is None or world.policy.spares.wanted == "" or world.frozen is not None:
         return Part()
-    number = wanted(world, view).number
+    number = wanted(world).number
     if number is None:
         return Part()
     pool = kept(world, view)
@@ -59,7 +59,8 @@ def _step(world: World, name: str, action: Action, reason: str) -> list[Proposal
 
 def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
     """The last ready one by name that is no lemon: jobs get the better nodes, the pool keeps what it hardly ever gives away."""
-    ready = [n for n in pool if n in view.nodes and not why_not_ready(world, view, view.nodes[n])]
+    busy = busy_nodes(view)
+    ready = [n for n in pool if n in view.nodes and not why_not_ready(world, view, view.nodes[n], busy)]
     if not ready:
         return []
     node = max(ready, key=lambda name: (not world.background.lemon(name, world.now), name))
@@ -72,13 +73,14 @@ def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: i
     reserved = {name for r in view.reservations.values() for name in r.nodes}
     waited_for = {p for j in view.jobs.values() if j.state == "PENDING" for p in j.partition.split(",")}
     idle = [n for n in view.nodes.values() if n.gpu_count and n.name not in reserved and _idle(n)]
+    busy = busy_nodes(view)
     left = Counter(p for n in idle for p in n.partitions)
     for node in sorted(idle, key=lambda n: n.name):
         if waited_for & set(node.partitions) or not node.partitions or min(left[p] for p in node.partitions) < 2:
             continue
         if world.background.lemon(node.name, world.now) or world.book.open_on(node.name):
             continue
-        if not why_not_ready(world, view, node):
+        if not why_not_ready(world, view, node, busy):
             reason = f"{len(pool)} spares, {number} are wanted: an idle node joins them"
             return _step(world, f"AdoptSpare/{node.name}", AdoptSpare(node.name), reason)
     return []

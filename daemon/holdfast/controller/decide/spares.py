@@ -9,7 +9,7 @@ from holdfast.controller import facts, upkeep
 from holdfast.controller.pool import kept, spare_pool, wanted
 from holdfast.model.action import IntentState, PromoteSpare
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.incident import Incident
 
 _GPU_TYPE = re.compile(r"(?:^|,)(?:gres[:/])?gpu:([A-Za-z][^:,()]*)")
@@ -33,7 +33,7 @@ def choose_spare(
     agent has not had the time to be heard since this controller started is what it was before."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
     wanted_gpus = max((len(m) for m in job.gpu_minors.values()), default=0)
-    bad = view.nodes.get(replaced)
+    bad, busy = view.nodes.get(replaced), busy_nodes(view)
     fit = [
         node
         for name in spare_pool(world, view)
@@ -43,7 +43,7 @@ def choose_spare(
         and job.partition in node.partitions
         and node.gpu_count >= wanted_gpus
         and _same_gpus(node, bad)
-        and not why_not_ready(world, view, node)
+        and not why_not_ready(world, view, node, busy)
     ]
     if len(fit) < 2:
         return fit[0].name if fit else None
@@ -86,17 +86,21 @@ def _same_gpus(node: Node, bad: Node | None) -> bool:
     return not here or not there or there <= here
 
 
-def why_not_ready(world: World, view: ClusterView, node: Node) -> str:
-    """Why a spare cannot take a bad node's place now; empty: it can."""
+def busy_nodes(view: ClusterView) -> frozenset[str]:
+    """Nodes that some job holds; to be asked for once where many are looked at."""
+    return frozenset(name for job in view.jobs.values() if job.state in HOLDING_STATES for name in job.nodes)
+
+
+def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[str]) -> str:
+    """Why a spare cannot take a bad node's place now; empty: it can. ``busy``: of :func:`busy_nodes`."""
     if node.out_of_service:
         return f"out of service: {node.reason or node.base_state}"
     if node.asleep:
         return "Slurm's power saving has it off"
     if not node.responding:
         return "Slurm does not hear it"
-    jobs = view.jobs_on(node.name)
-    if jobs:
-        return f"held by job {','.join(str(j.key.job_id) for j in jobs)}"
+    if node.name in busy:
+        return f"held by job {','.join(str(j.key.job_id) for j in view.jobs_on(node.name))}"
     if node.base_state != "IDLE":
         return f"Slurm shows it {node.base_state}"
     open_here = [i for i in world.book.open_on(node.name) if facts.acting(i)]
@@ -123,7 +127,7 @@ def returns_as_spare(world: World, view: ClusterView, incident: Incident) -> boo
         return False
     if incident.node in spare_pool(world, view):
         return True
-    number = wanted(world, view).number
+    number = wanted(world).number
     if number is not None:
         return len(kept(world, view)) < number
     done = (i for i in world.book.intents_of(incident.id) if i.state is IntentState.DONE)

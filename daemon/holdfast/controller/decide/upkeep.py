@@ -11,10 +11,11 @@ from zoneinfo import ZoneInfo
 
 from holdfast.controller import facts, upkeep
 from holdfast.controller.decide.part import Part
-from holdfast.controller.decide.spares import why_not_ready
+from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept
 from holdfast.model.action import Proposal, SendOrder, Verb
 from holdfast.model.book import NodeRecord, World
+from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
 from holdfast.model.policy import Mode
 
@@ -32,16 +33,21 @@ def check_spares(world: World) -> Part:
     if view is None or world.frozen is not None or world.policy.mode is not Mode.ACT or world.book.paused is not None:
         return Part()
     pool = kept(world, view)
-    ready = [name for name in pool if name in view.nodes and not why_not_ready(world, view, view.nodes[name])]
     proposals: list[Proposal] = []
     for kind in (upkeep.DEEP, upkeep.LIGHT):
-        busy = upkeep.under_test(world, kind)
-        room = max(1, int(len(pool) * world.policy.spares.test_share)) - len(busy)
-        due = [n for n in ready if n not in busy and _due(world, kind, world.book.nodes.get(n))]
-        due.sort(key=lambda name: (_last(world, kind, name), name))
-        for name in due[: max(0, room)]:
+        tested = upkeep.under_test(world, kind)
+        room = max(1, int(len(pool) * world.policy.spares.test_share)) - len(tested)
+        due = [n for n in pool if n not in tested and n in view.nodes and _due(world, kind, world.book.nodes.get(n))]
+        for name in _ready(world, view, sorted(due, key=lambda name: (_last(world, kind, name), name)))[: max(0, room)]:
             proposals += _order(world, kind, name)
     return Part(tuple(proposals))
+
+
+def _ready(world: World, view: ClusterView, names: list[str]) -> list[str]:
+    if not names:
+        return names  # nearly always: who is busy need not be known
+    busy = busy_nodes(view)
+    return [name for name in names if not why_not_ready(world, view, view.nodes[name], busy)]
 
 
 def _last(world: World, kind: str, name: str) -> float:
