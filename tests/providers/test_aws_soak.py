@@ -18,6 +18,7 @@ from holdfast.model.policy import BrakePolicy, Policy
 from holdfast.practice.aws import practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import Fault
+from holdfast.providers.settings import Offer
 from holdfast_checks.result import Remedy, Severity
 from support.aws_kinds import Ec2Kind, HyperpodKind
 from support.aws_site import EPOCH_S, AwsSite, Kind
@@ -37,6 +38,9 @@ FAULTS: tuple[dict[str, Any], ...] = (
     {"remedy": Remedy.STOP_START, "minor": None, "check": "host.nic", "code": "gone"},
     {"check": "gpu.remap", "code": "pending", "severity": Severity.DEGRADED, "sticky": True},
 )
+OFFERS = (Offer(), Offer(instance_type="p5e.48xlarge"), Offer(instance_type="p5en.48xlarge"))
+LATE_S = 4.0
+"""Less than what the provider waits for EC2 to show a launch: with several offers nothing else makes it one machine."""
 STEPS = ("Launch", "Terminate", "Assign", "Replace", "Reboot", "StopStart", "Drain", "Undrain", "SetDown", "AdoptSpare")
 TIMED_OUT = (
     "RunInstances", "TerminateInstances", "DescribeInstances", "StopInstances", "StartInstances",
@@ -48,7 +52,7 @@ MOMENTS = ("planned", "started", "acted", "finished")
 def kind_of(provider: str, chance: random.Random, folder: Path) -> Kind:
     if provider == "hyperpod":
         return HyperpodKind(folder / "resource_config.json" if chance.random() < 0.5 else None)
-    return Ec2Kind(launch_first=provider == "ec2")
+    return Ec2Kind(launch_first=provider == "ec2", offers=OFFERS if chance.random() < 0.5 else OFFERS[:1])
 
 
 class Life:
@@ -97,6 +101,7 @@ class Life:
 
     def _weather(self) -> None:
         chance = self.chance
+        several = isinstance(self.kind, Ec2Kind) and len(self.kind.offers) > 1
         self.control.clear()
         self.control.weather(
             chance.randrange(2**30),
@@ -104,7 +109,7 @@ class Life:
             errors=chance.choice([0, 0.05, 0.15]),
             lost_answers=chance.choice([0, 0.1, 0.3]),
             no_capacity=chance.choice([0, 0, 0.5]),
-            stale_s=chance.choice([0, 0, 2, 15]),
+            stale_s=chance.choice([0, 0, 2, LATE_S if several else 15]),
         )
         for action in TIMED_OUT:
             if chance.random() < 0.06:  # a time-out, before or after the effect

@@ -18,7 +18,7 @@ from holdfast.practice.aws.seed import TEMPLATE, seed
 from holdfast.providers.ec2 import Ec2Provider
 from holdfast.providers.hyperpod import HyperpodProvider
 from holdfast.providers.hyperpod_settings import HyperpodSettings
-from holdfast.providers.settings import Ec2Settings
+from holdfast.providers.settings import Ec2Settings, Offer
 from support.aws_site import Cloud
 
 SESSION = boto3.session.Session()
@@ -29,8 +29,8 @@ TIMEOUT_S = 0.5
 class Ec2Kind:
     """EC2: a machine serves a node once its tags say so, at its launch or later."""
 
-    def __init__(self, *, launch_first: bool) -> None:
-        self.launch_first = launch_first
+    def __init__(self, *, launch_first: bool, offers: tuple[Offer, ...] = (Offer(),)) -> None:
+        self.launch_first, self.offers = launch_first, offers
 
     def make(self, control: EmulatorControl, cluster: str, nodes: int) -> Mapping[str, str]:
         self.control, self.cluster = control, cluster
@@ -44,6 +44,7 @@ class Ec2Kind:
             attempts=1,
             read_timeout_s=TIMEOUT_S,
             launch_first=self.launch_first,
+            offers=self.offers,
         )
         return Ec2Provider(settings, session=SESSION, sleep=sleep, monotonic=monotonic)
 
@@ -82,7 +83,7 @@ class Ec2Kind:
 
     def stir(self, cloud: Cloud, chance: random.Random) -> None:
         if chance.random() < 0.2:
-            self.control.hide_new(chance.randint(1, 8))
+            self.control.hide_new(chance.randint(1, 8) if len(self.offers) == 1 else 1)
 
     def mend(self) -> None:
         """Nothing that the emulator's ``clear`` does not end."""

@@ -191,13 +191,16 @@ class AwsSite(Site):
         self.cloud.on_launch = self.is_wanted
         self.by_hand: dict[str, str] = {}
         """Drains of operators that stand: node → reason."""
-        real = kind.open(self.sleep, self.clock.monotonic_s)
-        self.provider = cast("SimProvider", Followed(self.cloud, real, sim.serving))
+        self.serving = sim.serving
         self.start_controller()
         self.start_actor()
         self.run(31, step_s=5)
 
     def start_actor(self) -> None:
+        """A new process: its provider remembers nothing either."""
+        if self.cloud is not None:
+            real = self.cloud.kind.open(self.sleep, self.clock.monotonic_s)
+            self.provider = cast("SimProvider", Followed(self.cloud, real, self.serving))
         super().start_actor()
         # The controller is another process and keeps its lease while the actor waits.
         self.actor.outside = replace(self.actor.outside, sleep=self.sleep)
