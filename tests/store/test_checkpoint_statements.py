@@ -83,6 +83,19 @@ def test_progress_does_not_go_back_in_time_within_a_run() -> None:
     assert _run(_register(), late, statement("progress", step=3, at=later(3))).record.progress_step == 4
 
 
+def test_the_longest_pause_between_two_words_of_progress_is_of_one_run() -> None:
+    def at(seconds: float, restarts: int = 0, kind: str = "progress") -> Statement:
+        return statement(kind, step=1, restarts=restarts, at=later(seconds))
+
+    def gap(*said: Statement) -> float | None:
+        return _run(_register(), *said).record.progress_gap_s
+
+    assert gap(at(10)) is None
+    assert gap(at(10), at(40), at(50)) == 30.0
+    assert gap(at(10), at(900, 1)) is None, "the time between two runs is no pause"
+    assert gap(at(10), at(890, 1, "checkpoint.resumed"), at(900, 1), at(920, 1)) == 20.0
+
+
 def test_another_directory_has_its_own_newest_checkpoint() -> None:
     record = _run(_register(), statement("checkpoint.saved", step=30), _register(path="/else")).record
     assert (record.directory, record.saved_step) == ("/else", None)

@@ -19,6 +19,10 @@ _DEEP_TRIES = 2
 """A deep check that gave no answer is asked for once more."""
 
 
+_MOST_DEEP_S = 3600.0
+"""What an agent allows."""
+
+
 class Progress(StrEnum):
     PENDING = "pending"
     PASSED = "passed"
@@ -75,7 +79,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
     repair = world.policy.repair
     args = {
         "checks": list(repair.deep_checks),
-        "deadline_s": repair.validate_timeout_s,
+        "deadline_s": min(repair.validate_timeout_s, _MOST_DEEP_S),
         "serves": not beside(world, incident),
     }
     expires_s = 1.5 * repair.validate_timeout_s  # the last check begins before the deadline

@@ -159,7 +159,13 @@ def _opened(world: World, job: Job, check: str, at: datetime, new_id: NewId) -> 
 
 
 def _opening(world: World, incident: Incident, job: str) -> list[Event]:
-    detail = {"check": incident.check, "severity": incident.severity.value, "remedy": incident.remedy.value}
+    detail: dict[str, object] = {
+        "check": incident.check,
+        "severity": incident.severity.value,
+        "remedy": incident.remedy.value,
+    }
+    if incident.suspects:
+        detail["nodes"] = list(incident.suspects)
     said = (incident.id, incident.node, job, incident.headline, detail)
     return [
         Event(incident.fault_at, EventKind.FAULT_OCCURRED, *said),
