@@ -14,6 +14,7 @@ import pytest
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
 SHOWS = {
     "same hardware": ("--provider", "hyperpod", "--same-hardware"),
+    "watched": ("--provider", "hyperpod", "--hyperpod-repairs"),
     "three failures": ("--provider", "command", "--fail-replacements", "3"),
     "no spare": ("--provider", "ec2", "--spares", "0"),
 }
@@ -54,6 +55,12 @@ def test_hyperpod_gives_the_same_hardware_and_is_asked_once_more(shown: Shown) -
     assert said(lines, "✓ HyperPod: BatchReplaceClusterNodes, once each, for i-")
     assert said(lines, "✓ The same GPUs came back under the replacement: seen, and replaced once more")
     assert said(lines, "✓ Slurm: it left gpu-2, kept gpu-1, gpu-3, and got the spare gpu-5")
+
+
+def test_where_hyperpod_repairs_holdfast_watches_and_validates(shown: Shown) -> None:
+    lines = shown("watched")
+    assert said(lines, "is gpu-2 now, by its own decision; Holdfast sent no order")
+    assert said(lines, "✓ Holdfast: the new machine was validated before it served")
 
 
 def test_a_script_whose_replacements_fail_three_times_ends_at_one_human(shown: Shown) -> None:

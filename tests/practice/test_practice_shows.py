@@ -23,6 +23,7 @@ from holdfast.practice.story import line_of
         (Show(failures=2), 5, 3, True),
         (Show(failures=3), 5, 3, False),
         (Show("command", same_hardware=True), 5, 2, True),
+        (Show("hyperpod", watched=True), 5, 0, True),
     ],
 )
 def test_a_show_knows_what_must_come_of_it(show: Show, nodes: int, machines: int, heals: bool) -> None:
@@ -42,6 +43,7 @@ def test_every_provider_of_the_practice_can_be_shown() -> None:
         (["--provider", "toaster"], "invalid choice: 'toaster'"),
         (["--fail-replacements", "4"], "invalid choice: 4"),
         (["--same-hardware"], "needs a provider that exchanges a machine in place"),
+        (["--provider", "ec2", "--hyperpod-repairs"], "goes with --provider hyperpod alone"),
         (["--provider", "command", "--same-hardware", "--fail-replacements", "1"], "one at a time"),
     ],
 )

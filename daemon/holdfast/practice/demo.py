@@ -23,7 +23,7 @@ from rich.table import Table
 from holdfast.controller.logs import set_up
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
 from holdfast.practice import jobs, story
-from holdfast.practice.backing import KINDS
+from holdfast.practice.backing import KINDS, HyperpodBacking
 from holdfast.practice.client import get
 from holdfast.practice.deliveries import arrange
 from holdfast.practice.inject import Injector
@@ -53,6 +53,7 @@ class Demo:
         self._console = console
         self._began = time.monotonic()
         self._last_event = 0
+        self._repaired = False
         self._fault_at = datetime.now(UTC)
 
     def run(self) -> bool:
@@ -61,7 +62,7 @@ class Demo:
         job = self._submit()
         first_nodes = self._wait("training", _TRAIN_WITHIN_S, lambda: self._training(job))
         bad = first_nodes[1]
-        before = Hardware.of(self._site, bad)
+        before = self._before = Hardware.of(self._site, bad)
         arrange(self._site.folder, self._show.deliveries)
         self._fault_at = datetime.now(UTC)
         Injector(self._site.practice).xid(bad, 79, GPU)
@@ -84,6 +85,8 @@ class Demo:
             "the controller, the actor and one agent per node …"
         )
         self._site.up()
+        if self._show.watched:
+            HyperpodBacking(self._site.practice).control.settings(node_recovery="Automatic")
         self._say(f"all agents are heard; {len(nodes) - len(spares)} nodes work, {len(spares) or 'none'} in reserve")
 
     def _submit(self) -> int:
@@ -122,11 +125,20 @@ class Demo:
             self._tell()
             incidents = get(self._site, "/v1/incidents")["incidents"]
             found: dict[str, Any] = get(self._site, f"/v1/incidents/{incidents[-1]['id']}") if incidents else {}
+            if found and self._show.watched and found["incident"]["state"] == "repairing":
+                self._let_hyperpod_repair()
             if found and self._over(found):
                 self._tell()
                 return found
             time.sleep(0.1)
         raise Unavailable(f"not over within {within_s:.0f} s; the logs are in {self._site.folder}/log")
+
+    def _let_hyperpod_repair(self) -> None:
+        """Once: what its own health monitoring would do."""
+        if not self._repaired:
+            self._repaired = True
+            HyperpodBacking(self._site.practice).control.repair(self._before.instance_id, "replace")
+            self._say(f"HyperPod itself replaces {self._before.instance_id}")
 
     def _over(self, found: dict[str, Any]) -> bool:
         if self._show.heals or self._show.spares:
@@ -195,10 +207,17 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--same-hardware", action="store_true", help="the same GPUs come back under the first replacement"
     )
+    parser.add_argument(
+        "--hyperpod-repairs", action="store_true", help="HyperPod repairs by itself (NodeRecovery Automatic); Holdfast watches"
+    )  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
     options = parser.parse_args(argv)
     if options.same_hardware and options.fail_replacements:
         parser.error("--same-hardware and --fail-replacements are two shows: one at a time")
+    if options.hyperpod_repairs and (
+        options.provider != "hyperpod" or options.same_hardware or options.fail_replacements
+    ):
+        parser.error("--hyperpod-repairs goes with --provider hyperpod alone: nobody asks for the replacement")
     if options.same_hardware and options.provider == "ec2":
         parser.error("--same-hardware needs a provider that exchanges a machine in place: hyperpod or command")
     return options
@@ -206,12 +225,16 @@ def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = read_options()
-    show = Show(options.provider, options.spares, options.fail_replacements, options.same_hardware)
+    show = Show(
+        options.provider, options.spares, options.fail_replacements, options.same_hardware, options.hyperpod_repairs
+    )  # fmt: skip
     set_up("text", "error")
     console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
     folder.chmod(0o755)
-    settings = {"repair": {"backoff_s": 1.0}}
+    settings: dict[str, dict[str, Any]] = {"repair": {"backoff_s": 1.0}}
+    if show.watched:
+        settings["provider"] = {"mode": "observe"}
     site = Site.create(
         folder, nodes=show.nodes, spares=show.spares, provider=show.provider, settings=settings, heartbeat_s=2.0, name="demo"
     )  # fmt: skip

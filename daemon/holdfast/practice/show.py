@@ -33,6 +33,8 @@ class Show:
     """So many replacements come without their last GPU."""
     same_hardware: bool = False
     """The first replacement is the old hardware again."""
+    watched: bool = False
+    """HyperPod repairs by itself (NodeRecovery Automatic), Holdfast watches and validates."""
 
     @property
     def nodes(self) -> int:
@@ -45,8 +47,8 @@ class Show:
 
     @property
     def machines(self) -> int:
-        """Machines that will be asked for."""
-        return min(len(self.deliveries) + 1, ATTEMPTS)
+        """Machines that Holdfast will ask for."""
+        return 0 if self.watched else min(len(self.deliveries) + 1, ATTEMPTS)
 
     @property
     def heals(self) -> bool:
@@ -174,6 +176,12 @@ class Ending:
         asked = pod.effects("BatchReplaceClusterNodes")
         theirs = [m for m in pod.machines() if m["node"] == self.bad]
         live = [m["instance_id"] for m in theirs if m["status"] == "Running"]
+        if self.show.watched:
+            yield (
+                f"HyperPod: {', '.join(live)} is {self.bad} now, by its own decision; Holdfast sent no order",
+                not asked and len(theirs) == 2 and live == [self.after.instance_id],
+            )
+            return
         yield (
             f"HyperPod: BatchReplaceClusterNodes, once each, for {', '.join(asked)}; {', '.join(live)} is {self.bad} now",
             asked == [m["instance_id"] for m in theirs[:-1]] and len(asked) == self.show.machines
