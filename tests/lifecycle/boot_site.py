@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from lifecycle.booted import Booted
 from lifecycle.lifecycle_support import SCRIPTS, write
 
-CACHE = SCRIPTS.parent / ".cache/debian-12-slurm"
+CACHE = SCRIPTS.parent / ".cache/debian-12-site"
 MIRROR = "http://deb.debian.org/debian"
-PACKAGES = "python3,systemd,dbus,iproute2,munge,slurmctld,slurmd,slurm-client"
+PACKAGES = "python3,systemd,dbus,iproute2,openssl,munge,slurmctld,slurmd,slurm-client"
 SERVICES = ("holdfast-controller", "holdfast-actor", "holdfast-agent")
 KMSG = "var/lib/kmsg"
 """Stands for /dev/kmsg, which systemd-nspawn does not give."""
@@ -45,14 +47,12 @@ ExecStart=/usr/sbin/ip address add 10.77.0.1/32 dev lo
 [Install]
 WantedBy=sysinit.target
 """
-AGENT = """node = "head"
-controllers = ["http://127.0.0.1:8460"]
-token_file = "/etc/holdfast/agent.token"
-state_dir = "/var/lib/holdfast-agent"
+FOR_THE_TEST = """state_dir = "/var/lib/holdfast-agent"
 kmsg_path = "/var/lib/kmsg"
 act_on = ["kernel.machine_check"]
 heartbeat_s = 2
 """
+"""What agent.toml has besides the page's own lines."""
 STUCK = """import signal, sys, time
 PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
@@ -89,8 +89,17 @@ def fresh_debian() -> Path:
     return CACHE
 
 
+def page_blocks(page: str, language: str, *sections: str) -> list[str]:
+    """The blocks of a page under the headings that begin so, in their order."""
+    found: list[str] = []
+    for part in re.split(r"^## ", (SCRIPTS.parent / "docs" / page).read_text(), flags=re.MULTILINE)[1:]:
+        if part.startswith(sections):
+            found += re.findall(rf"^```{language}\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+    return found
+
+
 def head_node(folder: Path) -> Path:
-    """The root of a machine on which the packages are installed and everything is configured, but nothing enabled."""
+    """The root of a machine with Slurm, and the packages of Holdfast as files in /root: nothing of it is installed."""
     root = folder / "root"
     _call("cp", "-a", fresh_debian(), root)
     _call("sh", SCRIPTS / "build_deb.sh", "--out", root / "root", PYTHON=sys.executable)
@@ -98,15 +107,24 @@ def head_node(folder: Path) -> Path:
     write(root / "etc/hostname", "head\n")
     write(root / "etc/slurm/slurm.conf", SLURM_CONF)
     write(root / "etc/systemd/system/address.service", ADDRESS)
+    write(root / "etc/apt/apt.conf.d/yes", 'APT::Get::Assume-Yes "true";\n')
     write(root / KMSG, "")
     write(root / "usr/local/lib/drill/sitecustomize.py", STUCK)
     for service in SERVICES:
         drill = "[Service]\nWatchdogSec=4\nEnvironment=PYTHONPATH=/usr/local/lib/drill\n"
         write(root / f"etc/systemd/system/{service}.service.d/drill.conf", drill)
-    inside = "mount -t proc proc /proc; dpkg -i /root/*.deb; systemctl enable address; useradd --create-home alice"
-    _call("unshare", "-nmp", "--fork", "chroot", root, "sh", "-ec", inside)
-    # No slurmdbd, so no administrators: the actor is SlurmUser.
-    write(root / "etc/systemd/system/holdfast-actor.service.d/user.conf", "[Service]\nUser=slurm\n")
-    write(root / "etc/holdfast/controller.toml", '[mode]\nmode = "act"\n')
-    write(root / "etc/holdfast/agent.toml", AGENT)
+    _call("systemctl", f"--root={root}", "enable", "address.service")
+    _call("chroot", root, "useradd", "--create-home", "alice")
     return root
+
+
+def follow_the_page(machine: Booted) -> None:
+    """docs/how-to-on-premises.md, its commands as they stand, on one machine that is head node and node: here n1 is called head."""
+    page = "how-to-on-premises.md"
+    controller, agent = page_blocks(page, "toml", "2.", "3.")
+    write(machine.root / "etc/holdfast/controller.toml", controller)
+    write(machine.root / "etc/holdfast/agent.toml", agent.replace("n1", "head") + FOR_THE_TEST)
+    install, *head = page_blocks(page, "sh", "2.")
+    (authority,) = page_blocks("install.md", "sh", "TLS with")
+    for block in (install, authority, *head, *page_blocks(page, "sh", "3.", "6.")):
+        machine.call(f"cd /root; {block.replace('n1', 'head')}")

@@ -35,8 +35,13 @@ class Booted:
             self._nspawn = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, start_new_session=True
             )
-        self._init = int(wait_for(self._child, BOOT_S, self.console))
-        wait_for(lambda: self.call("systemctl is-system-running || true").strip() in _RUNNING, BOOT_S, self.console)
+        try:
+            self._init = int(wait_for(self._child, BOOT_S, self.console))
+            wait_for(lambda: self.call("systemctl is-system-running || true").strip() in _RUNNING, BOOT_S, self.console)
+        except BaseException:
+            self._nspawn.kill()
+            self._nspawn.wait(30)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,7 +76,7 @@ class Booted:
             "--root",
             "--wd",
         ]
-        environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+        environ = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"}
         return subprocess.run(
             [*command, "sh", "-ec", script], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False
         )

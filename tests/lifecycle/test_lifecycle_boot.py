@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.boot_site import KMSG, MACHINE_CHECK, SERVICES, head_node
+from lifecycle.boot_site import KMSG, MACHINE_CHECK, SERVICES, follow_the_page, head_node
 from lifecycle.booted import Booted, can_boot
 
 pytestmark = [
@@ -39,24 +39,33 @@ with c.save(5) as folder: (folder / "x").write_bytes(b"1")
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
     with Booted(head_node(tmp_path_factory.mktemp("boot"))) as machine:
-        machine.call("runuser -u holdfast-controller -- holdfast token create operator root >/root/operator.token")
-        machine.call(
-            "umask 077; runuser -u holdfast-controller -- holdfast token create agent head >/etc/holdfast/agent.token"
-        )
-        machine.call(f"systemctl enable --now {' '.join(SERVICES)}")
+        follow_the_page(machine)
         yield machine
 
 
 def holdfast(machine: Booted, verb: str) -> str:
-    return machine.call(f"HOLDFAST_TOKEN=$(cat /root/operator.token) holdfast {verb}")
+    url = "HOLDFAST_URL=https://head:8460 HOLDFAST_CA_FILE=/etc/holdfast/ca.pem"
+    return machine.call(f"HOME=/root {url} holdfast {verb}")
 
 
 def test_they_are_ready_once_they_work(machine: Booted) -> None:
-    """``systemctl enable --now`` has returned, so each has said READY=1."""
+    """The page's ``systemctl enable --now`` has returned, so each has said READY=1; and the agent is heard over TLS."""
     for service in SERVICES:
         assert (machine.show(service, "ActiveState"), machine.show(service, "NRestarts")) == ("active", "0")
     machine.until(lambda: "head" in holdfast(machine, "nodes --json"), 10, "holdfast-agent")
     assert "level=error" not in machine.journal("holdfast-controller") + machine.journal("holdfast-actor")
+
+
+def test_the_doctor_has_the_rights_of_the_actor(machine: Booted) -> None:
+    told = {
+        one["id"] for one in json.loads(machine.run("runuser -u slurm -g holdfast -- holdfast doctor --json").stdout)
+    }
+    assert "slurm.gres_types" in told, "it speaks: this Slurm has no GPUs"
+    assert not {"slurm.permission", "slurm.permission_reserve", "slurm.unreachable"} & told
+    others = {
+        one["id"] for one in json.loads(machine.run("runuser -u holdfast-actor -- holdfast doctor --json").stdout)
+    }
+    assert "slurm.permission" in others, "who is not SlurmUser may not"
 
 
 @pytest.mark.parametrize(

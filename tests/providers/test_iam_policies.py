@@ -73,7 +73,11 @@ def called(provider: str) -> set[str]:
     words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get_paginator":
-            words |= {argument.value for argument in node.args if isinstance(argument, ast.Constant) and isinstance(argument.value, str)}
+            words |= {
+                argument.value
+                for argument in node.args
+                if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+            }
     return {operations()[word] for word in words & operations().keys()}
 
 
