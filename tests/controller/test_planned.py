@@ -116,6 +116,52 @@ def test_a_job_gets_the_seconds_that_it_asked_for_and_no_more() -> None:
     assert job.restarts == 1
 
 
+def test_a_job_of_which_no_process_takes_the_signal_is_stopped_at_once() -> None:
+    site = Site(5, spares=("n5",))
+    job = job_that_saves(site)
+    for node in job.nodes:
+        site.machine(node).deaf = True
+    spot_found(site, job.nodes[0])
+    site.run(4)
+    assert job.restarts == 1
+
+
+@pytest.mark.slow
+def test_planned_stops_are_no_failures_of_the_job() -> None:
+    site = Site(9, spares=("n9",))
+    job = job_that_saves(site, 1, signal=None)
+    for restarts in (1, 2, 3):
+        spot_found(site, job.nodes[0])
+        site.run(20)
+        assert (job.state, job.restarts) == ("RUNNING", restarts)
+    site.fault(job.nodes[0])
+    site.run(20)
+    assert (job.state, job.restarts) == ("RUNNING", 4)
+
+
+@pytest.mark.slow
+def test_a_job_near_the_end_of_its_budget_is_moved_all_the_same() -> None:
+    site = Site(9, spares=("n9",))
+    job = job_that_saves(site, 1, signal=None)
+    for check in ("gpu.xid", "host.pcie"):
+        site.fault(job.nodes[0], check=check)
+        site.run(20)
+    spot_found(site, job.nodes[0])
+    site.run(20)
+    assert (job.state, job.restarts) == ("RUNNING", 3)
+
+
+def test_a_job_that_failed_before_the_announcement_is_not_its_victim() -> None:
+    site = Site(4)
+    job = job_that_saves(site, 1)
+    node = job.nodes[0]
+    site.slurm.finish(job, "FAILED")
+    site.run(5)
+    spot_found(site, node)
+    site.run(60)
+    assert (job.state, job.restarts) == ("FAILED", 0)
+
+
 def test_an_older_checkpoint_or_the_word_of_another_user_is_no_reason_to_stop() -> None:
     site = Site(5, spares=("n5",))
     job = job_that_saves(site)
@@ -172,17 +218,36 @@ def test_nothing_is_asked_twice_after_a_crash(moment: str) -> None:
     assert site.slurm.requeued == {(job.job_id, 0): 1} or all(n == 1 for n in site.slurm.requeued.values())
 
 
-def test_neither_brake_holds_back_a_planned_stop_and_none_is_tripped_by_many() -> None:
+@pytest.mark.slow
+def test_many_machines_that_go_trip_no_brake_and_a_fault_after_them_is_acted_upon() -> None:
+    site = Site(14, spares=("n14",))
+    jobs = [job_that_saves(site, 1) for _ in range(11)]
+    for job in jobs[:10]:
+        spot_found(site, job.nodes[0])
+    site.run(2)
+    for job in jobs[:10]:
+        say(site, job, "saved", step=20)
+    site.run(60)
+    assert sorted(site.slurm.requeued.values()) == [1] * 10
+    assert not site.book.brakes
+    node = jobs[10].nodes[0]
+    site.fault(node)
+    site.run(5)
+    assert site.slurm.nodes[node].drain
+    assert site.slurm.requeued[next(k for k in site.slurm.requeued if k[0] == jobs[10].job_id)] == 1
+    assert not site.book.brakes
+
+
+@pytest.mark.slow
+def test_neither_brake_holds_back_a_planned_stop() -> None:
     site = Site(12, spares=("n12",))
     jobs = [job_that_saves(site, 1) for _ in range(10)]
     brakes = tuple(Brake(kind, site.clock.now(), "drill") for kind in (DRAINS, JOB_STOPS))
-    for job in jobs[:9]:
-        spot_found(site, job.nodes[0])
-    assert not site.book.brakes
     lease = site.loop.lease
     assert lease is not None
     site.store.commit(Change(brakes=brakes), lease.fence)
-    spot_found(site, jobs[9].nodes[0])
+    for job in jobs:
+        spot_found(site, job.nodes[0])
     site.run(5)
     assert all(site.slurm.nodes[j.nodes[0]].drain for j in jobs)
     for job in jobs:
@@ -191,6 +256,7 @@ def test_neither_brake_holds_back_a_planned_stop_and_none_is_tripped_by_many() -
     assert {j.restarts for j in jobs} == {1}
 
 
+@pytest.mark.slow
 def test_a_pause_and_observe_mode_hold_it_back() -> None:
     for policy, paused in ((replace(POLICY, mode=Mode.OBSERVE), False), (POLICY, True)):
         site = Site(5, spares=("n5",), policy=policy)
@@ -207,6 +273,7 @@ def test_a_pause_and_observe_mode_hold_it_back() -> None:
         assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
 
 
+@pytest.mark.slow
 def test_maintenance_is_watched_until_its_time_comes_and_then_the_machine_is_replaced() -> None:
     site = Site(4)
     announce(site, "n1", NoticeKind.STOP, "instance-retirement", 2 * 3600)
@@ -226,6 +293,7 @@ def test_maintenance_is_watched_until_its_time_comes_and_then_the_machine_is_rep
     assert len(site.store.incidents(node="n1")) == 1
 
 
+@pytest.mark.slow
 def test_a_reboot_of_our_own_takes_the_place_of_an_announced_one_and_is_done_once() -> None:
     site = Site(4)
     boot = site.machine("n1").boot_id
@@ -262,9 +330,11 @@ def test_a_job_on_an_impaired_machine_runs_on() -> None:
     assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, True)
 
 
-def test_the_status_check_of_a_machine_that_has_just_been_repaired_is_not_believed() -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("remedy", [Remedy.REBOOT, Remedy.REPLACE])
+def test_the_status_check_of_a_machine_that_has_just_been_repaired_is_not_believed(remedy: Remedy) -> None:
     site = Site(4)
-    site.fault("n1", remedy=Remedy.REBOOT, check="gpu.count", code="lost", minor=None)
+    site.fault("n1", remedy=remedy, check="gpu.count", code="lost", minor=None)
     site.run(400, step_s=5)
     assert site.incident("n1").state is IncidentState.CLOSED
     announce(site, "n1", NoticeKind.IMPAIRED, "instance-status", 0)
@@ -283,6 +353,7 @@ def test_a_notice_that_is_taken_back_ends_its_incident() -> None:
     assert site.incident("n1").state is IncidentState.CLOSED
 
 
+@pytest.mark.slow
 def test_a_notice_that_is_taken_back_late_leaves_the_job_running() -> None:
     site = Site(4)
     job = job_that_saves(site, 1)
@@ -304,10 +375,13 @@ def test_a_provider_that_does_not_answer_takes_nothing_back() -> None:
     announce(site, "n1", NoticeKind.STOP, "instance-stop", 7200)
     site.provider.away = True
     site.run(1000, step_s=10)
+    site.start_actor()  # a fresh one has nothing to show from before
+    site.run(60, step_s=5)
     assert site.incident("n1").state is IncidentState.WATCHING
     assert len(site.store.incidents(node="n1")) == 1
 
 
+@pytest.mark.slow
 def test_a_likely_interruption_is_a_warning() -> None:
     site = Site(4)
     job = job_that_saves(site, 1)
@@ -318,6 +392,7 @@ def test_a_likely_interruption_is_a_warning() -> None:
     assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain, asked(site)) == (0, False, [])
 
 
+@pytest.mark.slow
 def test_at_the_end_of_a_capacity_block_jobs_save_and_nothing_is_replaced() -> None:
     site = Site(4)
     job = job_that_saves(site, 2)
@@ -341,6 +416,7 @@ def test_one_node_has_one_incident_whoever_tells_of_the_interruption() -> None:
     assert len(site.store.incidents(node=job.nodes[0])) == 1
 
 
+@pytest.mark.slow
 def test_of_two_that_tell_of_the_same_maintenance_one_is_acted_upon() -> None:
     site = Site(4)
     told = announce(site, "n1", NoticeKind.STOP, "instance-retirement", 5400)
@@ -399,6 +475,7 @@ def test_a_time_that_makes_no_sense_is_no_plan(said: Any) -> None:
     assert (job.restarts, site.slurm.nodes[job.nodes[0]].drain) == (0, False)
 
 
+@pytest.mark.slow
 def test_the_machine_goes_and_a_new_one_takes_its_place() -> None:
     site = Site(5, spares=("n5",))
     job = job_that_saves(site)

@@ -143,6 +143,8 @@ class SimAgents:
             return OrderOutcome(order.key, machine.healthy, "ok" if machine.healthy else "bad", now, detail)
         if action.verb is Verb.CHECK:
             return self.probes.check(machine, order)
+        if action.verb is Verb.SAVE:
+            return OrderOutcome(order.key, not machine.deaf, "asked", now)
         if action.verb is Verb.END_JOB:
             why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
             return OrderOutcome(order.key, not why_not, why_not or "ended", now)

@@ -24,6 +24,8 @@ class Machine:
     """Its network fails under load, and nothing on it says so."""
     kill_helps: bool = True
     """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
+    deaf: bool = False
+    """No process of a job handles the signal upon which it should save."""
     boots_at_s: float = 0.0
     """A launched machine's agent speaks from then on."""
     boot: int = 1
