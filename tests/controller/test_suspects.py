@@ -134,6 +134,7 @@ def test_a_finding_that_comes_later_ends_the_inquiry() -> None:
     assert convicted(site) == []
 
 
+@pytest.mark.slow
 def test_a_node_that_a_job_has_taken_is_not_asked() -> None:
     site = Site(4)
     job = job_on(site, 3)
@@ -148,6 +149,7 @@ def test_a_node_that_a_job_has_taken_is_not_asked() -> None:
     assert inquiry(site).state is _S.CLOSED
 
 
+@pytest.mark.slow
 def test_most_nodes_failing_is_one_cause_and_a_human_is_told() -> None:
     site = Site(8)
     job = job_on(site, 4)
@@ -238,6 +240,7 @@ def training(site: Site, nodes: int = 3) -> SimJob:
     return job
 
 
+@pytest.mark.slow
 def test_a_job_that_hangs_is_told_of_and_its_nodes_are_probed_when_it_has_ended() -> None:
     site = Site(4, policy=with_suspects(hang_floor_s=600.0))
     job = training(site)
@@ -255,6 +258,7 @@ def test_a_job_that_hangs_is_told_of_and_its_nodes_are_probed_when_it_has_ended(
     assert len(site.notices.sent) == 1
 
 
+@pytest.mark.slow
 def test_a_job_that_goes_on_was_not_hung() -> None:
     site = Site(4, policy=with_suspects(hang_floor_s=600.0))
     job = training(site)
@@ -266,6 +270,7 @@ def test_a_job_that_goes_on_was_not_hung() -> None:
     assert site.agents.probes.pairs == []
 
 
+@pytest.mark.slow
 def test_slow_jobs_have_more_patience() -> None:
     site = Site(4, policy=with_suspects(hang_floor_s=10.0))
     job = training(site)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident, IncidentState
@@ -13,6 +15,7 @@ from support.simulated import Machine, Site
 from support.simulated.provider import FULL
 from support.simulated.site import POLICY
 
+pytestmark = pytest.mark.slow
 _S = IncidentState
 IN_PLACE = replace(FULL, launch_first=False, replace_in_place=True)
 REBOOT = {"severity": Severity.DEGRADED, "remedy": Remedy.REBOOT, "minor": None, "check": "host.x", "code": "x"}
