@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -89,6 +92,53 @@ def test_from_nothing_to_a_configured_agent(installed: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemctl") is None, reason="no systemctl here")
+class Controller(BaseHTTPRequestHandler):
+    """Takes the first heartbeat."""
+
+    heard: ClassVar[list[tuple[str, dict[str, object]]]] = []
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path == "/v1/heartbeats":
+            self.heard.append((self.headers["Authorization"], body))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_GET(self) -> None:
+        self.send_error(503)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def test_what_was_installed_reports_as_this_node_with_its_token(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installed interpreter, program and settings; only paths of the machine and the controller's address are the test's."""
+    monkeypatch.setattr(Controller, "heard", [])
+    etc = machine / "etc/holdfast"
+    with HTTPServer(("127.0.0.1", 0), Controller) as server:
+        told = (etc / "agent.toml").read_text().replace("https://head:8460", f"http://127.0.0.1:{server.server_port}")
+        told = re.sub(r'(token_file|ca_file|instance_id_path) = "', rf'\1 = "{machine}', told)
+        (machine / "var/lib").mkdir(parents=True, exist_ok=True)
+        (machine / "kmsg").touch()
+        own = f'state_dir = "{machine}/var/lib/holdfast"\nrun_dir = "{machine}/run"\nkmsg_path = "{machine}/kmsg"\n'
+        (etc / "agent.toml").write_text(own + told)
+        python = machine / "opt" / os.readlink(machine / "opt/holdfast") / "bin/python"
+        command = [str(python), "-I", "-m", "holdfast.agent", "--config", str(etc / "agent.toml")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as agent:
+            server.timeout = 1.0
+            until_s = time.monotonic() + 30
+            while not Controller.heard and agent.poll() is None and time.monotonic() < until_s:
+                server.handle_request()
+            agent.kill()
+            said, _ = agent.communicate(timeout=10)
+    assert Controller.heard, said
+    token, heartbeat = Controller.heard[0]
+    assert token == "Bearer token_of-gpu1"
+    assert (heartbeat["node"], heartbeat["instance_id"]) == ("ip-127-0-77-2", "i-00000000000000002")
+
+
 def test_the_services_start_with_the_machine(installed: Path) -> None:
     wants = installed / "etc/systemd/system/multi-user.target.wants"
     assert {path.name for path in wants.iterdir()} == {"holdfast-agent.service", "holdfast-enrol.service"}
