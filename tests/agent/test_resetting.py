@@ -33,7 +33,7 @@ class FakeSlurm(SlurmNode):
     def stepds(self, job_id: int | None = None) -> list[Stepd]:
         return list(self.steps)
 
-    def show(self, what: str, name: str) -> str:
+    def show(self, what: str, name: str = "") -> str:
         return f"NodeName=n1 State={self.state} "
 
 
