@@ -49,7 +49,46 @@ local function asked_by_option(job)
 	return false
 end
 
+-- Names in the file that the controller writes (history.lemon_file); nil when nobody has kept it for a while.
+local function lemons_in(path)
+	local file = io.open(path, "r")
+	if not file then
+		return nil
+	end
+	local text = file:read("*a") or ""
+	file:close()
+	local limit = tonumber(string.match(text, "^# until (%d+)\n"))
+	if not limit or os.time() > limit then
+		return nil
+	end
+	local names = {}
+	for name in string.gmatch(text, "\n([%w][%w._-]*)") do
+		names[#names + 1] = name
+	end
+	return names
+end
+
+-- A job of many nodes is kept off the lemons: one of them would cost all the others. Who asks for nodes by name gets them.
+local function avoid_lemons(slurm, job, options)
+	local least = options.lemons_from or 16
+	local nodes = job.min_nodes
+	if type(nodes) ~= "number" or nodes >= (slurm.NO_VAL or 4294967294) or nodes < least then
+		return
+	end
+	if job.req_nodes and job.req_nodes ~= "" then
+		return
+	end
+	local names = lemons_in(options.lemons)
+	if names and #names > 0 then
+		local own = (job.exc_nodes and job.exc_nodes ~= "") and (job.exc_nodes .. ",") or ""
+		job.exc_nodes = own .. table.concat(names, ",")
+	end
+end
+
 local function apply(slurm, job, part_list, options)
+	if options.lemons then
+		avoid_lemons(slurm, job, options)
+	end
 	local said = words(job.comment)[M.word] or false
 	local asked = asked_by_option(job)
 	local listed = {}
@@ -70,6 +109,7 @@ local function apply(slurm, job, part_list, options)
 end
 
 -- Call from slurm_job_submit. options.partitions: names of partitions whose batch jobs are to be requeued by default.
+-- options.lemons: the file of history.lemon_file; jobs of options.lemons_from nodes (16) and more are kept off the nodes in it.
 -- Returns true when all went well; the caller need not look.
 function M.job_submit(slurm, job, part_list, options)
 	local well, why = pcall(apply, slurm, job, part_list, options or {})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from holdfast.controller.background import write_lemons
 from holdfast.controller.history import lemons, outages
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.event import Event, EventKind
 from holdfast.model.policy import HistoryPolicy
+from holdfast_checks.result import Remedy
 from support.simulated import Site
+from support.simulated.site import POLICY
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 FRESH_S = 1800.0
@@ -111,3 +116,18 @@ def test_a_site_remembers_what_happened_to_a_node() -> None:
     assert background.topology.switches == {}
     # Each machine was replaced: the one that serves now has no history of its own.
     assert background.lemons == {}
+
+
+def test_lemons_are_listed_for_the_lua_module(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "lemons"
+    site = Site(3, policy=replace(POLICY, history=HistoryPolicy(lemon_file=str(path), short_faults=1)))
+    site.fault("n2", remedy=Remedy.REBOOT)
+    site.run(900, step_s=3)
+    site.read_background()
+    assert site.loop.observer.background.newest.outages
+    until, *names = path.read_text().splitlines()
+    assert int(until.removeprefix("# until ")) == int(site.clock.now().timestamp()) + 900
+    assert site.machine("n2").instance_id == "i-0002", "rebooted: a replaced machine would take its history with it"
+    assert names == ["n2"]
+    write_lemons(tmp_path / "nowhere" / "lemons", ("n1",), site.clock.now())
+    assert "event=lemons_not_written" in caplog.text

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from holdfast.controller.background import write_lemons
 from support.slurm_plugins import PLUGINS
 
 _MODULE = PLUGINS / "lua" / "holdfast.lua"
@@ -134,3 +137,42 @@ def test_the_example_works_without_the_module(lua: ctypes.CDLL) -> None:
     code = f"slurm = {{SUCCESS = 0}}\n{example}\nreturn tostring(slurm_job_submit({{}}, {{}}, 0))"
     assert run(lua, code) == "0"
     assert str(_MODULE).endswith(example.split("holdfast/slurm-plugins/")[1].split('"')[0])
+
+
+@pytest.mark.parametrize(
+    ("job", "excluded"),
+    [
+        ("{min_nodes = 16}", "n3,n7"),
+        ('{min_nodes = 64, exc_nodes = "n1"}', "n1,n3,n7"),
+        ("{min_nodes = 15}", "nil"),
+        ("{min_nodes = 4294967294}", "nil"),
+        ("{}", "nil"),
+        ('{min_nodes = 16, req_nodes = "n3"}', "nil"),
+    ],
+)
+def test_large_jobs_keep_off_lemons(lua: ctypes.CDLL, tmp_path: Path, job: str, excluded: str) -> None:
+    write_lemons(tmp_path / "lemons", ("n3", "n7"), datetime.now(UTC))
+    assert _excluded(lua, job, tmp_path / "lemons") == f"true {excluded} 0"
+
+
+def test_a_list_that_nobody_keeps_says_nothing(lua: ctypes.CDLL, tmp_path: Path) -> None:
+    path = tmp_path / "lemons"
+    assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 0"
+    write_lemons(path, ("n3",), datetime.now(UTC) - timedelta(hours=1))
+    assert path.read_text().endswith("\nn3\n")
+    assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 0"
+    path.write_text("n3\n")
+    assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 0"
+
+
+def _excluded(lua: ctypes.CDLL, job: str, path: Path) -> str:
+    return run(
+        lua,
+        f"""
+        local logged = 0
+        local slurm = {{ NO_VAL16 = 65534, NO_VAL = 4294967294, log_error = function() logged = logged + 1 end }}
+        local job = {job}
+        local well = dofile("{_MODULE}").job_submit(slurm, job, {{}}, {{ lemons = "{path}" }})
+        return table.concat({{tostring(well), tostring(job.exc_nodes), tostring(logged)}}, " ")
+        """,
+    )

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.model.background import Topology
 from holdfast.model.cluster import Job
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.ports import Scheduler
@@ -84,6 +85,9 @@ class SchedulerContract:
         assert node.boot_time is not None
         assert node.slurmd_start_time is not None
         assert node == slurm.node("n2")
+
+    def test_no_topology_where_none_is_configured(self, slurm: Scheduler) -> None:
+        assert slurm.topology() == Topology()
 
     def test_job_with_the_gpus_that_it_holds(self, slurm: Scheduler, practice: Practice) -> None:
         first = self.running(slurm, practice, "-N1", "-w", "n1", "--gres=gpu:2")

@@ -21,6 +21,8 @@ from holdfast.ports import Scheduler, Store
 log = logging.getLogger(__name__)
 
 READ_EVERY_S = 300.0
+LEMONS_HOLD_S = 3 * READ_EVERY_S
+"""The list of lemons counts for so long after it was written."""
 PAGE = 5000
 """Events read with one query."""
 MOST_INCIDENTS = 20_000
@@ -46,6 +48,8 @@ class BackgroundWatch:
         policy = world.policy
         serving = {n.name: n.instance_id for n in world.book.nodes.values()}
         excluded = history.excluding_users(world)
+        if policy.history.lemon_file:  # job_submit.lua excludes these for its users
+            excluded = {node: users for node, users in excluded.items() if not before.lemon(node, world.now)}
         lemons = history.lemons(outages, serving, excluded, policy.history, policy.repair.fresh_s, world.now)
         now = replace(before, read_at=world.now, since=since, outages=outages, lemons=lemons)
         if policy.spares.wanted == P99 and world.view is not None:
@@ -53,7 +57,7 @@ class BackgroundWatch:
         now = replace(self._topology(now), short_since=_short_since(replace(world, background=now), before))
         self.newest = now
         if policy.history.lemon_file:
-            write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)))
+            write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)), world.now)
 
     def _outages(self, world: World) -> tuple[datetime | None, tuple[Outage, ...]]:
         policy = world.policy
@@ -94,11 +98,10 @@ def _short_since(world: World, before: Background) -> datetime | None:
     return before.short_since or world.now
 
 
-def write_lemons(path: Path, names: Iterable[str]) -> None:
-    """One name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are a preference.
-
-    It is written at every reading: one that is older than some minutes says that nobody keeps it."""
-    text = "".join(f"{name}\n" for name in names)
+def write_lemons(path: Path, names: Iterable[str], now: datetime) -> None:
+    """``# until UNIXTIME``, then one name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are
+    a preference. After that time nobody has kept it, and it says nothing."""
+    text = f"# until {int(now.timestamp() + LEMONS_HOLD_S)}\n" + "".join(f"{name}\n" for name in names)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(text, encoding="ascii")
