@@ -4,72 +4,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, RepairsItself, Throttled, Unavailable
 from holdfast.model.machine import Instance, NoticeKind
 from holdfast.ports import Provider
-from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.providers.hyperpod import HyperpodProvider
 from holdfast.providers.hyperpod_answers import Verdict
-from holdfast.providers.hyperpod_settings import LEAD, OBSERVE, HyperpodSettings
+from holdfast.providers.hyperpod_settings import LEAD, OBSERVE
 from holdfast.providers.hyperpod_watch import Seen, sightings
+from support.hyperpod_pod import REBOOT, REPLACE, Pod
 
-SESSION = boto3.session.Session()
-REPLACE, REBOOT = "BatchReplaceClusterNodes", "BatchRebootClusterNodes"
 FAST = {"shutting_down_s": 0.0, "pending_s": 0.0, "deep_check_s": 0.0, "rebooting_s": 30.0, "list_lag_s": 0.0}
 UNKNOWN_ID = "i-0123456789abcdef0"
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """One emulated HyperPod cluster of a head and GPU nodes."""
-
-    control: HyperpodControl
-    ids: Mapping[str, str]
-    """Slurm node name → instance id, the head's first."""
-    since: int
-    folder: Path
-
-    @property
-    def node(self) -> str:
-        return list(self.ids)[1]
-
-    @property
-    def old(self) -> str:
-        return self.ids[self.node]
-
-    def open(self, **changes: Any) -> HyperpodProvider:
-        """As a freshly started controller would."""
-        given: dict[str, Any] = {
-            "cluster": self.control.cluster,
-            "region": REGION,
-            "mode": LEAD,
-            "attempts": 1,
-            "read_timeout_s": 5.0,
-            "resource_config": "",
-        }
-        return HyperpodProvider(HyperpodSettings(**given | changes), session=SESSION)
-
-    def replace(self, provider: HyperpodProvider) -> Instance:
-        return provider.replace(self.node, self.old, incident="inc", token="inc-1")
-
-    def effects(self, action: str = REPLACE) -> list[str]:
-        return self.control.effects(action, self.since)
-
-    def asked(self, action: str = REPLACE) -> list[list[str]]:
-        calls = self.control.calls(action, self.since)
-        return [json.loads(call["parameters"]["NodeIds"]) for call in calls]
 
 
 @pytest.fixture
