@@ -17,8 +17,8 @@ from support.site import PATIENCE_S, Drill, MakeDrill
 
 pytestmark = pytest.mark.slurm
 
-NOTICE_S = float(os.environ.get("HOLDFAST_SPOT_NOTICE_S", "30"))
-MARGIN = {} if NOTICE_S >= 120 else {"planned": {"margin_s": 10.0}}
+NOTICE_S = float(os.environ.get("HOLDFAST_SPOT_NOTICE_S", "25"))
+MARGIN = {} if NOTICE_S >= 120 else {"planned": {"margin_s": 8.0}}
 
 
 def _job_without_a_checkpoint(drill: Drill) -> int:

@@ -52,6 +52,9 @@ class IncidentShape(Shape):
     gpu_minors: Annotated[list[int] | None, Field(description="GPUs at fault; null: the node as a whole.")]
     acknowledged: bool
     dead: bool
+    goes_at: Annotated[
+        datetime | None, Field(description="When the provider takes the machine away; null: it does not.")
+    ]
     repair_attempt: int
     note: str = Field(description="Why it stands where it stands.")
 

@@ -1,6 +1,6 @@
 """EC2's instance metadata service, version 2: a token, then small documents. Plain HTTP to a link-local address, never by a proxy.
 
-One request costs about a millisecond. A service that does not answer is asked ever more rarely, so that it holds up nobody."""
+One request costs a fraction of a millisecond. A service that does not answer is asked ever more rarely, so that it holds up nobody."""
 
 from __future__ import annotations
 
