@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+from botocore.config import Config
 
 from holdfast.ports import Provider
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.practice.aws.seed import TEMPLATE, seed
+from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
+from holdfast.providers.asg import AsgProvider
+from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.ec2 import Ec2Provider
 from holdfast.providers.hyperpod import HyperpodProvider
 from holdfast.providers.hyperpod_settings import HyperpodSettings
@@ -101,6 +104,79 @@ def flat_tags(given: Mapping[str, str], prefix: str) -> dict[str, str]:
             break
         tags[given[f"{prefix}.{number}.Key"]] = given.get(f"{prefix}.{number}.Value", "")
     return tags
+
+
+class AsgKind:
+    """An Auto Scaling group: it ends and launches by itself, and a new machine is nobody's until it is named."""
+
+    def __init__(self, replace_by: str) -> None:
+        self.replace_by = replace_by
+
+    def make(self, control: EmulatorControl, cluster: str, nodes: int) -> Mapping[str, str]:
+        self.control, self.cluster = control, cluster
+        seed(control.endpoint, cluster, [])  # the launch template
+        config = Config(retries={"total_max_attempts": 1}, proxies={})
+        groups = SESSION.client("autoscaling", region_name=REGION, endpoint_url=control.endpoint, config=config)
+        groups.create_auto_scaling_group(
+            AutoScalingGroupName=cluster,
+            LaunchTemplate={"LaunchTemplateName": TEMPLATE, "Version": "$Default"},
+            MinSize=0,
+            MaxSize=2 * nodes,
+            DesiredCapacity=nodes,
+            AvailabilityZones=[f"{REGION}a"],
+        )
+        made = {f"n{n + 1}": instance_id for n, instance_id in enumerate(sorted(self.live()))}
+        ec2 = open_ec2(control.endpoint)
+        for node, instance_id in made.items():
+            tags = {"holdfast:cluster": cluster, "holdfast:node": node, "holdfast:role": "serving"}
+            ec2.create_tags(Resources=[instance_id], Tags=[{"Key": k, "Value": v} for k, v in tags.items()])
+        return made
+
+    def open(self, sleep: Callable[[float], None], monotonic: Callable[[], float]) -> Provider:
+        settings = AsgSettings(
+            cluster=self.cluster,
+            region=REGION,
+            groups=(self.cluster,),
+            replace_by=self.replace_by,
+            attempts=1,
+            read_timeout_s=TIMEOUT_S,
+        )
+        return AsgProvider(settings, session=SESSION, sleep=sleep, monotonic=monotonic)
+
+    def follow(self, cloud: Cloud, call: Mapping[str, Any]) -> None:
+        match call["action"]:
+            case "TerminateInstanceInAutoScalingGroup":
+                for instance_id in call["effects"]:
+                    cloud.power_off(instance_id)
+            case "PracticeGroupsTurn":
+                for instance_id in call["effects"]:
+                    if instance_id in cloud.machines:
+                        cloud.before_end(call["action"], instance_id)
+                        cloud.power_off(instance_id)
+            case "CreateTags":
+                self._named(cloud, call["parameters"]["ResourceId.1"])
+            case "RebootInstances":
+                for instance_id in call["effects"]:
+                    cloud.boot(instance_id)
+
+    def _named(self, cloud: Cloud, instance_id: str) -> None:
+        tags = next(i["tags"] for i in cloud.control.instances() if i["id"] == instance_id)
+        if instance_id not in cloud.machines and tags.get("holdfast:role") == "serving":
+            cloud.launched[tags["holdfast:token"]] += 1
+            cloud.make(instance_id, tags["holdfast:node"], cloud.clock.elapsed_s + cloud.chances.boots_in_s())
+            cloud.hand_over(tags["holdfast:node"], instance_id)
+            cloud.on_launch(instance_id, tags["holdfast:token"])
+
+    def stir(self, cloud: Cloud, chance: random.Random) -> None:
+        self.control.delays(relaunch_s=chance.uniform(0, 60))
+        self.control.group_capacity(self.cluster, available=chance.random() < 0.8)
+
+    def mend(self) -> None:
+        self.control.group_capacity(self.cluster, available=True)
+
+    def live(self) -> set[str]:
+        mine = [i for i in self.control.instances() if i["tags"].get("aws:autoscaling:groupName") == self.cluster]
+        return {i["id"] for i in mine if i["state"] not in GONE}
 
 
 class HyperpodKind:

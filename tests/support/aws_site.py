@@ -24,7 +24,10 @@ from support.simulated import EPOCH, Machine, SimProvider, Site
 from support.simulated.clock import SimClock
 
 EPOCH_S = EPOCH.timestamp()
-ENDS = ("TerminateInstances", "StopInstances", "RebootInstances", "BatchReplaceClusterNodes", "BatchRebootClusterNodes")
+ENDS = (
+    "TerminateInstances", "StopInstances", "RebootInstances", "TerminateInstanceInAutoScalingGroup",
+    "BatchReplaceClusterNodes", "BatchRebootClusterNodes",
+)  # fmt: skip
 """Calls that take a machine from under whatever runs on it."""
 
 
