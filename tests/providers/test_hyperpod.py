@@ -367,3 +367,17 @@ def test_a_failure_is_what_hyperpod_says_by_itself(make: Callable[..., Pod], mod
     assert (notice.code, notice.text, notice.at) == ("Failure", "EFA health check failed", None)
     pod.control.set_status(pod.old, "Running", "EFA health check failed")  # the message stays: evidence, no news
     assert provider.notices() == ()
+
+
+def test_a_going_machine_that_the_file_has_forgotten_is_under_way(pod: Pod) -> None:
+    """With names from the file, a repeated order may meet the old machine without its name."""
+    file = pod.folder / "resource_config.json"
+    file.write_text(json.dumps(pod.control.resource_config()))
+    pod.control.phases(shutting_down_s=60.0)
+    named = {"node_names": "instance", "resource_config": str(file)}
+    first = pod.open(**named).replace("gpu-1", pod.old, incident="inc", token="inc-1")
+    file.write_text(json.dumps(pod.control.resource_config()))
+    assert pod.old not in file.read_text()
+    again = pod.open(**named).replace("gpu-1", pod.old, incident="inc", token="inc-1")
+    assert (again, again.node, again.state) == (first, "gpu-1", "shutting-down")
+    assert pod.effects() == [pod.old]

@@ -119,7 +119,9 @@ def figures(timings: Mapping[str, Any]) -> Table:
     ):
         value = timings.get(key)
         table.add_row(name, "?" if value is None else f"{value:.2f} s", meaning)
-    table.add_row("steps lost", str(timings.get("lost_steps", "?")), "done again since the checkpoint")
+    resumed = timings.get("time_to_resumed_s") is not None
+    lost = str(timings.get("lost_steps", "?")) if resumed else "?"
+    table.add_row("steps lost", lost, "done again since the checkpoint")
     return table
 
 

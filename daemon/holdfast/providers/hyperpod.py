@@ -99,10 +99,10 @@ class HyperpodProvider(Limited):
         old = next((n for n in listed if n.instance_id == instance_id), None)
         if old is None:
             return self._successor(listed, node, instance_id)
-        self._refuse_wrong(old, node, cluster)
-        if old.status in GOING:
+        if old.status in GOING and old.node in ("", node):  # resource_config.json forgets the name before the list does
             log.info("replace_under_way node=%s incident=%s instance=%s", node, incident, instance_id)
-            return old.as_instance()
+            return _going(instance_id, node, old)
+        self._refuse_wrong(old, node, cluster)
         _refuse_busy(old)
         result = self._api.batch(REPLACE, [instance_id])[instance_id]
         log.info(
