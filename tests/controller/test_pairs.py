@@ -77,6 +77,7 @@ def test_one_bad_node_of_many_is_found_in_two_rounds(size: int) -> None:
         ([Probe("a", "b", B), Probe("a", "c", B)], UNDECIDED),
         ([Probe("a", "b", B), Probe("c", "b", G)], BAD),
         ([Probe("a", "b", B), Probe("c", "b", G), Probe("a", "c", G)], CLEARED),
+        ([Probe("a", "b", B), Probe("c", "b", G), Probe("a", "x", R)], UNDECIDED),
         ([Probe("x", "a", B)], UNDECIDED),
         ([Probe("x", "a", B), Probe("y", "a", B)], BAD),
         ([Probe("x", "a", U), Probe("y", "a", B)], UNDECIDED),

@@ -11,7 +11,7 @@ from support.practice import eventually
 from support.site import PATIENCE_S, MakeDrill
 
 pytestmark = pytest.mark.slurm
-SETTINGS = {"suspects": {"wait_s": 0.5, "deadline_s": 3.0, "size_mib": 1, "cluster_share": 1.0}}
+SETTINGS = {"suspects": {"wait_s": 0.5, "deadline_s": 3.0, "size_mib": 1, "cluster_share": 1.0, "min_gigabytes_s": 0.0}}
 
 
 def test_exactly_the_node_with_the_broken_network_is_taken_out(make_drill: MakeDrill) -> None:

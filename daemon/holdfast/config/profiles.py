@@ -21,7 +21,8 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "group_window_s": 0,
             "rungs": ["replace"],
         },
+        "suspects": {"size_mib": 1, "min_gigabytes_s": 0.0, "cluster_share": 1.0},
     }
 }
 """``practice``: for the demo and the benches, where faults are thrown every minute: quiet time, brakes, ladder memory, and
-every fault takes the longest way, a replacement."""
+every fault takes the longest way, a replacement; the nodes' one machine is slow where a network is fast."""

@@ -59,6 +59,8 @@ def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[
 def _judge(node: str, trusted: frozenset[str], proven: set[str], probes: Sequence[Probe]) -> Standing:
     if node in proven:
         return Standing.CLEARED
+    if any(node in probe.nodes and probe.outcome is Outcome.RUNNING for probe in probes):
+        return Standing.UNDECIDED  # the answer on its way may clear it
     failed_with = _partners(node, probes, Outcome.BAD)
     if failed_with & proven or len(failed_with & trusted) >= 2:
         return Standing.BAD
