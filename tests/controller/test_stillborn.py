@@ -92,3 +92,13 @@ def test_without_a_word_the_name_that_the_provider_gave_is_used_after_the_wait(s
     site.provider.boot_s = NEVER_S
     site.run(POLICY.repair.launch_timeout_s + 120, step_s=10)
     assert _ordered(site)[:2] == [old, new]
+
+
+def test_the_gpus_of_the_fault_are_remembered_over_a_machine_that_never_came_up(site: Site) -> None:
+    site.run(30)
+    old, new = _stillborn(site)
+    site.provider.same_hardware = True
+    site.machine("n1").gpu_prefix = old  # what never booted was the old hardware, and so is what comes after it
+    site.provider.announced.append(Notice(new, "n1", NoticeKind.IMPAIRED, "Failure", "no lifecycle script"))
+    site.run(120, step_s=5)
+    assert "the same hardware came back" in site.story()

@@ -48,4 +48,6 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     if not new or (record is not None and record.instance_id == new and (record.gpu_uuids or not uuids)):
         return None
     agent = facts.agent_of(world, incident.node, new)
+    if agent is None and not assigned:
+        return None  # known by the provider's word alone: what stood there before is remembered
     return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", uuids)
