@@ -185,6 +185,19 @@ def test_a_job_that_did_not_opt_in_is_told_and_left() -> None:
     assert site.slurm.nodes[job.nodes[0]].drain
 
 
+def test_a_job_that_cannot_be_requeued_is_asked_to_save_all_the_same() -> None:
+    site = Site(4)
+    job = site.slurm.submit(1, exclusive=True, gpus=8, requeue=False)
+    site.run(3)
+    say(site, job, "register", path="/ckpt", detail={"save_signal": "USR1"})
+    site.run(2)
+    spot_found(site, job.nodes[0])
+    site.run(100)
+    assert asked(site) == list(job.nodes)
+    assert (job.restarts, site.recovery(job.job_id).phase) == (0, RecoveryPhase.LEFT_ALONE)
+    assert "cannot be requeued" in job.admin_comment
+
+
 def test_a_fault_ends_the_wait() -> None:
     site = Site(5, spares=("n5",))
     job = job_that_saves(site)

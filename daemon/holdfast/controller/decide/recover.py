@@ -128,6 +128,8 @@ class _Plan:
         why_not = hurt.left_alone(incident, job)
         if why_not:
             self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
+            if saving.worth_asking(self.world, incident, job):
+                self.proposals += saving.ask(self.world, job, recovery, group="")
             return
         given = "it lost the node" if incident.dead else hurt.consent(self.world, job)
         ground = "it failed by itself" if failed else given
@@ -167,7 +169,7 @@ class _Plan:
         until = saving.latest_stop(self.world, job, incident)
         note = f"asked to save; stopped once it has, or at {until:%H:%M:%S} UTC"
         self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.SAVING, note=note)
-        self.proposals += saving.ask(self.world, job, recovery)
+        self.proposals += saving.ask(self.world, job, recovery, group=recovery.id)
 
     def _saving(self, incident: Incident, cause: Incident, job: Job, known: Recovery, *, failed: bool) -> None:
         """A fault of any of its nodes ends the wait."""

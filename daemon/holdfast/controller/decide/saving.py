@@ -78,7 +78,7 @@ def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
     return tuple(i for i in mine if i.step.startswith(prefix) and i.state is not IntentState.WITHHELD)
 
 
-def ask(world: World, job: Job, recovery: Recovery) -> list[Proposal]:
+def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Proposal]:
     """One order to each node of the job, as its agent is heard; what was asked once is not asked again."""
     mine = facts.checkpoint_of(world, job)
     if mine is None or mine.save_signal is None:
@@ -91,8 +91,8 @@ def ask(world: World, job: Job, recovery: Recovery) -> list[Proposal]:
             if agent is None or world.book.attempts(recovery.incident_id, step):
                 continue
             action = order(node, agent.instance_id, agent.boot_id, part, mine.save_signal)
-            reason = f"job {job.key} is asked to save before it is stopped"
-            proposals.append(Proposal(recovery.incident_id, step, action, reason, group=recovery.id, order=5))
+            reason = f"job {job.key} is asked to save before its machine goes"
+            proposals.append(Proposal(recovery.incident_id, step, action, reason, group=group, order=5))
     return proposals
 
 
