@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast.controller.timings import Phase, measure, spread, summarize
 from holdfast.model.event import Event, EventKind
+from holdfast.model.ids import UPKEEP
 
 K = EventKind
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
@@ -67,6 +69,11 @@ def test_a_whole_recovery() -> None:
     (job,) = got.jobs
     assert (job.gpus, job.lost_work_s, job.lost_steps) == (16, 60.0, 8)
     assert job.lost_gpu_hours == pytest.approx(16 * 72.0 / 3600)
+
+
+def test_what_belongs_to_no_incident_is_timed_as_none() -> None:
+    upkeep = tuple(replace(event, incident_id=None if n % 2 else UPKEEP) for n, event in enumerate(WHOLE))
+    assert measure((*upkeep, *WHOLE)) == measure(WHOLE)
 
 
 def test_what_was_only_watched_at_first_counts_from_the_fault_that_called_for_action() -> None:

@@ -11,6 +11,7 @@ from holdfast.model.action import IntentState
 from holdfast.model.book import Brake, Change
 from holdfast.model.errors import NotFound, Rejected, Stale
 from holdfast.model.event import EventKind
+from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation
@@ -180,6 +181,19 @@ def test_pruning_takes_what_is_old_and_nothing_of_an_open_incident(store: SqlSto
     assert {i.id for i in store.incidents()} == {"open", "new"}
     assert (store.findings(), store.intents(), store.recoveries()) == ((), (), ())
     assert store.prune(later(-50)) == 0
+
+
+def test_orders_of_no_incident_are_pruned_by_their_age(store: SqlStore) -> None:
+    old, done = later(-100), IntentState.DONE
+    key = "upkeep/SendOrder/check.light/n1.{}/1"
+    intents = (
+        intent(key.format(1), incident_id=UPKEEP, state=done, planned_at=old),
+        intent(key.format(2), incident_id=UPKEEP, state=IntentState.STARTED, planned_at=old),
+        intent(key.format(3), incident_id=UPKEEP, state=done, planned_at=NOW),
+    )
+    store.commit(Change(intents=intents, events=(event("old", incident_id=UPKEEP, at=old),)), fence=0)
+    assert store.prune(later(-50)) == 2
+    assert [i.key for i in store.intents()] == [key.format(2), key.format(3)]
 
 
 def test_a_backup_is_a_whole_store(tmp_path: Path) -> None:

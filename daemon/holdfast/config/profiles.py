@@ -21,8 +21,10 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "group_window_s": 0,
             "rungs": ["replace"],
         },
+        "spares": {"deep_from": "00:00", "deep_until": "00:00"},
         "suspects": {"size_mib": 1, "min_gigabytes_s": 0.0, "cluster_share": 1.0},
     }
 }
 """``practice``: for the demo and the benches, where faults are thrown every minute: quiet time, brakes, ladder memory, and
-every fault takes the longest way, a replacement; the nodes' one machine is slow where a network is fast."""
+every fault takes the longest way, a replacement; the nodes' one machine is slow where a network is fast, and
+knows no night."""
