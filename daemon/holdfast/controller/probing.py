@@ -121,9 +121,10 @@ def possible(view: ClusterView, suspects: Collection[str]) -> list[str]:
     return [name for name, _ in zip(found, range(_MOST_TRUSTED), strict=False)]
 
 
-def partners(probes: Iterable[Probe], suspects: Collection[str]) -> list[str]:
-    """Nodes from outside that took part; they were trusted when they were asked."""
-    return sorted({node for probe in probes for node in probe.nodes if node not in suspects})
+def partners(world: World, probes: Iterable[Probe], suspects: Collection[str]) -> list[str]:
+    """Nodes from outside that took part, with nothing against them since."""
+    outside = {node for probe in probes for node in probe.nodes if node not in suspects}
+    return sorted(n for n in outside if not any(facts.acting(i) for i in world.book.open_on(n)))
 
 
 def orders_for(

@@ -146,7 +146,7 @@ def network(world: World, incident: Incident) -> Part:
     them = group(world, orders)
     if incident.node not in them.nodes or not needed(incident, them):
         return PASSED
-    standing = judge(them.nodes, probing.partners(them.probes, them.nodes), them.probes)[incident.node]
+    standing = judge(them.nodes, probing.partners(world, them.probes, them.nodes), them.probes)[incident.node]
     if standing is Standing.CLEARED:
         return Part(Progress.PASSED, them.ended_at)
     failed = sorted(p.partner(incident.node) for p in them.probes if _bad(p, incident.node))
@@ -172,7 +172,7 @@ def _undecided(world: World, incident: Incident, them: Group, failed: list[str])
     if view is None:
         return PENDING
     doubtful = bool(failed) or incident.check == probing.PAIR_CHECK
-    others = [*probing.partners(them.probes, them.nodes), *probing.possible(view, them.nodes)]
+    others = [*probing.partners(world, them.probes, them.nodes), *probing.possible(view, them.nodes)]
     only = connect_only(world, them)
     nothing_left = exhausted(them.nodes, list(dict.fromkeys(others)), them.probes, connect_only=only)
     if not late and (doubtful or not nothing_left):

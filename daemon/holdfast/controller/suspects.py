@@ -205,7 +205,7 @@ class Inquiry:
 def read(world: World, incident: Incident, orders: Iterable[Intent]) -> Inquiry:
     """``orders``: of all probes in the book."""
     probes = probing.probes_of(world, (o for o in orders if o.incident_id == incident.id))
-    trusted = probing.partners(probes, incident.suspects)
+    trusted = probing.partners(world, probes, incident.suspects)
     return Inquiry(tuple(probes), judge(incident.suspects, trusted, probes))
 
 
@@ -274,7 +274,10 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
     since = incident.state_since or incident.opened_at
     over = world.now - since > timedelta(seconds=world.policy.suspects.window_s)
     if undecided and not over:
-        possible = [*probing.partners(inquiry.probes, incident.suspects), *probing.possible(view, incident.suspects)]
+        possible = [
+            *probing.partners(world, inquiry.probes, incident.suspects),
+            *probing.possible(view, incident.suspects),
+        ]
         if not exhausted(incident.suspects, list(dict.fromkeys(possible)), inquiry.probes):
             return [], []
     if inquiry.one_cause and not over:
