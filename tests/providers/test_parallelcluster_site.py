@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.controller import facts
 from holdfast.model.incident import IncidentState
 from holdfast.practice.clustermgtd import LOOP_S
+from holdfast_checks.result import Severity
 from support.parallelcluster import ClusterSite
 from support.simulated.slurm import PowerSaving
 
@@ -133,3 +135,13 @@ def test_a_dynamic_spare_is_put_off_unless_slurm_is_told_to_leave_it() -> None:
     kept.run(900, step_s=5)
     assert not kept.slurm.node(spare).asleep
     assert kept.given_away() == ["gpu-dy-p5-2"]
+
+
+def test_no_recovered_job_lands_on_a_held_node() -> None:
+    """A drain keeps every job off. A reservation does not keep off a job in a hold of ours, so such a node is excluded."""
+    here = site()
+    here.fault(BAD, severity=Severity.DEGRADED)
+    here.run(5)
+    assert here.loop.world is not None
+    assert here.seen.node(BAD).draining, here.story()
+    assert BAD in facts.suspect_nodes(here.loop.world)

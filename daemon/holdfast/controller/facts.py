@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import held_reason, incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.report import AgentView
 from holdfast_checks.result import Severity
@@ -46,10 +46,18 @@ def acting(incident: Incident) -> bool:
 
 
 def suspect_nodes(world: World) -> frozenset[str]:
-    """Nodes with an open fatal incident, drained or not: no recovered job may land there."""
+    """Nodes with an open fatal incident, drained or not: no recovered job may land there. Nor on one that is held by a reservation:
+    Slurm lets a job in a hold of ours use what other reservations keep (docs/slurm-notes.md)."""
     return frozenset(
-        i.node for i in world.book.open_incidents() if i.severity is Severity.FATAL and i.state not in IDLE_INCIDENTS
+        i.node
+        for i in world.book.open_incidents()
+        if i.state not in IDLE_INCIDENTS and (i.severity is Severity.FATAL or _held_by_reservation(world, i))
     )
+
+
+def _held_by_reservation(world: World, incident: Incident) -> bool:
+    node = world.view.nodes.get(incident.node) if world.view is not None else None
+    return node is not None and node.draining and node.reason == held_reason(incident.id)
 
 
 def is_silent(world: World, agent: AgentView) -> bool:
