@@ -14,12 +14,14 @@ from holdfast.model.errors import ConfigError, InsufficientCapacity, NotFound, R
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault
-from holdfast.practice.aws.seed import open_ec2, open_groups, seed, seed_group
+from holdfast.practice.aws.seed import open_groups, seed, seed_group
 from holdfast.providers.asg import AsgProvider
 from holdfast.providers.asg_groups import Group, Member, read_group
 from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.aws_actions import actions_of
+from holdfast.providers.ec2_requests import ASG_TAG
 from support.cut import CutError, cut_at
+from support.ec2_shown import machines, state_of, tags_of
 
 Make = Callable[..., AsgProvider]
 ENDS = ("TerminateInstanceInAutoScalingGroup", "SetInstanceHealth")
@@ -157,9 +159,8 @@ def test_two_nodes_at_once_get_a_machine_each(aws: EmulatorControl, open_asg_pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after its effect"])
 def test_cut_at_any_call_it_is_finished_by_the_next_process(
-    aws: EmulatorControl, open_asg_provider: Make, cluster: str, after: bool
+    aws: EmulatorControl, open_asg_provider: Make, cluster: str
 ) -> None:
     aws.delays(relaunch_s=0.0)
     ids = seed_group(aws.endpoint, cluster, cluster, ["n1", "n2"])
@@ -168,7 +169,7 @@ def test_cut_at_any_call_it_is_finished_by_the_next_process(
         number += 1
         token, since = f"inc-{number}", aws.last_call()
         first = open_asg_provider(consistency_wait_s=0.0)
-        cut_at(number, [first._calls.client, first._groups._client], after=after)
+        cut_at(number, [first._calls.client, first._groups._client])
         try:
             until_done(first, old, token)
             finished = True
@@ -180,16 +181,9 @@ def test_cut_at_any_call_it_is_finished_by_the_next_process(
         old = made.instance_id
     assert number > 8
     names = [
-        tag["Value"]
-        for r in open_ec2(aws.endpoint).describe_instances(
-            Filters=[
-                {"Name": "tag:aws:autoscaling:groupName", "Values": [cluster]},
-                {"Name": "instance-state-name", "Values": ["pending", "running"]},
-            ]
-        )["Reservations"]
-        for i in r["Instances"]
-        for tag in i["Tags"]
-        if tag["Key"] == "holdfast:node"
+        tags_of(raw).get("holdfast:node", "")
+        for raw in machines(aws.endpoint).values()
+        if tags_of(raw).get(ASG_TAG) == cluster and state_of(raw) in ("pending", "running")
     ]
     assert sorted(names) == ["n1", "n2"]
 

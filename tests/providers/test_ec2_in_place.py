@@ -18,6 +18,7 @@ from holdfast.providers.ec2 import Ec2Provider
 from holdfast.providers.ec2_requests import ASG_TAG
 from holdfast.providers.settings import Offer
 from support.cut import CutError, cut_at
+from support.ec2_shown import machines
 
 Make = Callable[..., Ec2Provider]
 
@@ -69,9 +70,8 @@ def test_nothing_is_launched_until_the_old_one_is_off(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after its effect"])
 def test_cut_at_any_call_it_is_finished_by_the_next_process(
-    aws: EmulatorControl, open_ec2_provider: Make, cluster: str, after: bool
+    aws: EmulatorControl, open_ec2_provider: Make, cluster: str
 ) -> None:
     def make() -> Ec2Provider:
         return open_ec2_provider(launch_first=False, consistency_wait_s=0.0)
@@ -79,10 +79,10 @@ def test_cut_at_any_call_it_is_finished_by_the_next_process(
     number, finished = 0, False
     while not finished:
         number += 1
-        old = seed(aws.endpoint, f"{cluster}", [f"n{number}"])[f"n{number}"]
+        old = seed(aws.endpoint, cluster, [f"n{number}"])[f"n{number}"]
         since, token, node = aws.last_call(), f"inc-{number}", f"n{number}"
         first = make()
-        cut_at(number, [first._calls.client], after=after)
+        cut_at(number, [first._calls.client])
         try:
             replace(first, old, token, node)
             finished = True
@@ -237,9 +237,8 @@ def test_full_reservation_gives_way_to_the_next_offer(
     first = provider.launch("n1", incident="inc", token="inc-1")
     second = provider.launch("n2", incident="inc", token="inc-2")
     shown = {
-        i.get("InstanceId"): (i.get("CapacityReservationId"), i.get("InstanceLifecycle"))
-        for r in open_ec2(aws.endpoint).describe_instances()["Reservations"]
-        for i in r["Instances"]
+        instance_id: (raw.get("CapacityReservationId"), raw.get("InstanceLifecycle"))
+        for instance_id, raw in machines(aws.endpoint).items()
     }
     assert shown[first.instance_id] == (full, None)
     assert shown[second.instance_id] == (None, "spot")

@@ -116,9 +116,8 @@ def test_no_host_to_start_on_is_asked_again(aws: EmulatorControl, open_ec2_provi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [False, True], ids=["before the call", "after its effect"])
 def test_cut_at_any_call_it_is_stopped_and_started_once(
-    aws: EmulatorControl, open_ec2_provider: Make, cluster: str, after: bool
+    aws: EmulatorControl, open_ec2_provider: Make, cluster: str
 ) -> None:
     machine = seed(aws.endpoint, cluster, ["n1"])["n1"]
     number, finished = 0, False
@@ -126,7 +125,7 @@ def test_cut_at_any_call_it_is_stopped_and_started_once(
         number += 1
         token, since = f"inc-{number}", aws.last_call()
         first = open_ec2_provider(consistency_wait_s=0.0)
-        cut_at(number, [first._calls.client], after=after)
+        cut_at(number, [first._calls.client])
         try:
             stop_start(first, machine, token)
             finished = True

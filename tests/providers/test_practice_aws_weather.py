@@ -10,6 +10,7 @@ import pytest
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault, FaultBook, Weather
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
+from support.ec2_shown import machines, state_of
 
 
 @pytest.mark.parametrize(
@@ -71,13 +72,13 @@ def test_a_describe_may_be_behind_in_instances_states_and_tags(aws: EmulatorCont
     seen: Counter[str] = Counter()
     began = time.monotonic()
     while time.monotonic() - began < 0.3:
-        shown = {i.get("InstanceId"): i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]}
-        seen["terminated" if shown[ids["n1"]]["State"].get("Name") == "terminated" else "still running"] += 1
+        shown = machines(aws.endpoint)
+        seen["terminated" if state_of(shown[ids["n1"]]) == "terminated" else "still running"] += 1
         seen["tagged" if "retired" in str(shown[ids["n2"]].get("Tags")) else "not tagged"] += 1
         seen["launched" if new in shown else "not there"] += 1
     assert set(seen) == {"terminated", "still running", "tagged", "not tagged", "launched", "not there"}
-    last = {i.get("InstanceId"): i for r in ec2.describe_instances()["Reservations"] for i in r["Instances"]}
-    assert last[ids["n1"]]["State"].get("Name") == "terminated"
+    last = machines(aws.endpoint)
+    assert state_of(last[ids["n1"]]) == "terminated"
     assert "retired" in str(last[ids["n2"]].get("Tags"))
     assert new in last
 

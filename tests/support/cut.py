@@ -1,8 +1,8 @@
-"""Cuts a provider off at its n-th AWS call, before the call is sent or after its effect: a process that ends there."""
+"""Cuts a provider off after the effect of its n-th AWS call, before it learns of it: a process that ends there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -10,8 +10,8 @@ class CutError(Exception):
     """The process ended here."""
 
 
-def cut_at(number: int, clients: Iterable[Any], *, after: bool) -> Callable[[], int]:
-    """From now on the clients' call of this number (from 1) ends in CutError. The answer counts the calls so far."""
+def cut_at(number: int, clients: Iterable[Any]) -> None:
+    """From now on the clients' call of this number (from 1, counted together) has its effect and ends in CutError."""
     calls = 0
 
     def count(**_: Any) -> None:
@@ -21,6 +21,4 @@ def cut_at(number: int, clients: Iterable[Any], *, after: bool) -> Callable[[], 
             raise CutError(f"cut at call {number}")
 
     for client in clients:
-        service = client.meta.service_model.service_name
-        client.meta.events.register(f"{'after-call' if after else 'before-call'}.{service}", count)
-    return lambda: calls
+        client.meta.events.register(f"after-call.{client.meta.service_model.service_name}", count)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import boto3
 
-from holdfast.model.errors import InsufficientCapacity, NotFound, OutsideError, Rejected
+from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.providers.asg_groups import Group, Groups
 from holdfast.providers.asg_settings import AsgSettings
 from holdfast.providers.ec2_calls import Ec2Calls, Time, age, is_going, open_client
+from holdfast.providers.ec2_exchange import machine_of
 from holdfast.providers.ec2_machines import Ec2Machines
 from holdfast.providers.ec2_permissions import obstacles, shared
 from holdfast.providers.ec2_requests import ASG_TAG, SERVING, in_group, read_instance, tags_of
@@ -73,8 +74,7 @@ class AsgProvider(Ec2Machines):
         made = self._calls.launched(token)
         if made is not None:
             return made
-        old = self._calls.ours_if_known(instance_id)
-        successor = self._check(node, instance_id, old)
+        old, successor = self._calls.sure(lambda: machine_of(self._calls, node, instance_id))
         if successor is not None:
             return successor
         if old is not None and not is_going(old):
@@ -98,34 +98,25 @@ class AsgProvider(Ec2Machines):
         }
         return obstacles({**shared(self._calls.client, self._settings, instance_id), **questions})
 
-    def _check(self, node: str, instance_id: str, old: InstanceTypeDef | None) -> Instance | None:
-        """That the machine is the node's. Returns the machine that has taken its place already, if one has."""
-        others = [raw for raw in self._calls.serving(node) if raw.get("InstanceId") != instance_id]
-        names = ", ".join(raw.get("InstanceId", "") for raw in others)
-        if old is None:
-            if others:
-                raise NotFound(f"EC2 does not know {instance_id}; {node} is served by {names}")
-            return None
-        whose = tags_of(old).get(self._keys.node, "")
-        if whose != node:
-            raise Rejected(f"{instance_id} is {whose or 'nobody'}'s machine, not {node}'s: left alone")
-        if is_going(old):
-            return read_instance(others[0], self._keys) if others else None
-        if others:
-            raise Rejected(f"{node} is served by {names} besides {instance_id}: remove the tag from those that do not")
-        return None
-
     def _end(self, node: str, instance_id: str, group_name: str, token: str) -> None:
         """Order the exchange, unless it was ordered. The tag on the old machine is for people."""
-        way, group = self._settings.replace_by, self._groups.all()[group_name]
-        why_not = group.cannot_replace(instance_id, way)
-        if why_not:
-            raise Rejected(why_not)
-        if group.members[instance_id].going:
+        way = self._settings.replace_by
+        group = self._calls.sure(lambda: self._willing(group_name, instance_id))
+        if group is None or group.members[instance_id].going:
             return
         self._calls.tag(instance_id, {self._keys.order: f"replace {token}"})
         self._groups.end(instance_id, way)
         log.info("group_replaces group=%s node=%s instance=%s by=%s", group_name, node, instance_id, way)
+
+    def _willing(self, group_name: str, instance_id: str) -> Group | None:
+        """The group, if it would exchange the machine; None: that has ended meanwhile, by an order whose answer was lost."""
+        group = self._groups.all()[group_name]
+        if instance_id not in group.members and is_going(self._calls.ours_if_known(instance_id)):
+            return None
+        why_not = group.cannot_replace(instance_id, self._settings.replace_by)
+        if why_not:
+            raise Rejected(why_not)
+        return group
 
     def _name(self, node: str, old: InstanceTypeDef | None, incident: str, token: str) -> Instance | None:
         """Give the node's name to a new machine, once. None: the group has none yet."""

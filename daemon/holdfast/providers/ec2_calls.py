@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import boto3
 from botocore.config import Config
 
-from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.providers.aws_errors import translated
 from holdfast.providers.ec2_requests import (
@@ -194,6 +194,19 @@ class Ec2Calls:
         if left_s <= 0:
             raise Unavailable(f"{why}: ask again")
         self.time.sleep(min(left_s, max(_FIRST_WAIT_S, self.access.patience_s / 20)))
+
+    def sure(self, look: Callable[[], T]) -> T:
+        """What was read. A refusal that rests on what EC2 shows is believed once it lasts (tags and states may be late)."""
+        deadline = self.time.monotonic() + self.access.consistency_wait_s
+        while True:
+            try:
+                return look()
+            except NotPermitted:
+                raise
+            except Rejected:
+                if self.time.monotonic() >= deadline:
+                    raise
+                self.time.sleep(5 * _FIRST_WAIT_S)
 
     def await_consistency(self) -> None:
         """Right after the start: until EC2 shows what the process before this one did."""

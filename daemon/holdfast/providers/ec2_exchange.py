@@ -6,12 +6,16 @@ the old one's end, then the launch, whose ClientToken makes it one."""
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
 from holdfast.providers.ec2_calls import Ec2Calls, is_going
 from holdfast.providers.ec2_launch import Launcher
 from holdfast.providers.ec2_requests import SERVING, in_group, read_instance, tags_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_ec2.type_defs import InstanceTypeDef
 
 log = logging.getLogger(__name__)
 
@@ -27,15 +31,23 @@ def exchange(
     made = calls.launched(token)
     if made is not None:
         return made
-    successor = end_of(calls, node, instance_id)
+    old, successor = calls.sure(lambda: machine_of(calls, node, instance_id))
     if successor is not None:
         return successor
+    if old is not None and not is_going(old):
+        group = in_group(old)
+        if group:
+            raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}: that is provider asg's to replace")
+        calls.terminate(instance_id)
+        log.info("terminated instance=%s node=%s", instance_id, node)
     calls.await_off(instance_id, until_s)
     return launcher.launch(node, incident=incident, token=token, role=SERVING)
 
 
-def end_of(calls: Ec2Calls, node: str, instance_id: str) -> Instance | None:
-    """See that the node's machine goes. Returns the machine that has taken its place, if one has already."""
+def machine_of(calls: Ec2Calls, node: str, instance_id: str) -> tuple[InstanceTypeDef | None, Instance | None]:
+    """The node's machine (None: EC2 has forgotten it), and the one that has taken its place, if one has already.
+
+    Raises Rejected for a machine that is not the node's, or not its only one; NotFound for an unknown one of a node that is served."""
     old = calls.ours_if_known(instance_id)
     others = [raw for raw in calls.serving(node) if raw.get("InstanceId") != instance_id]
     names = ", ".join(raw.get("InstanceId", "") for raw in others)
@@ -43,17 +55,12 @@ def end_of(calls: Ec2Calls, node: str, instance_id: str) -> Instance | None:
         raise NotFound(f"EC2 does not know {instance_id}; {node} is served by {names}")
     if old is None:
         log.info("replace_unknown node=%s instance=%s", node, instance_id)
-        return None
+        return None, None
     whose = tags_of(old).get(calls.keys.node, "")
     if whose != node:
         raise Rejected(f"{instance_id} is {whose or 'nobody'}'s machine, not {node}'s: left alone")
     if is_going(old):
-        return read_instance(others[0], calls.keys) if others else None
+        return old, read_instance(others[0], calls.keys) if others else None
     if others:
         raise Rejected(f"{node} is served by {names} besides {instance_id}: remove the tag from those that do not")
-    group = in_group(old)
-    if group:
-        raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}: that is provider asg's to replace")
-    calls.terminate(instance_id)
-    log.info("terminated instance=%s node=%s", instance_id, node)
-    return None
+    return old, None
