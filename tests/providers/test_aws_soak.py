@@ -15,10 +15,12 @@ import pytest
 from holdfast.model.errors import Rejected
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import BrakePolicy, Policy
-from holdfast.practice.aws import practice_env
+from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.faults import Fault
-from holdfast.providers.settings import Offer
+from holdfast.practice.aws.seed import TEMPLATE, open_ec2
+from holdfast.providers.ec2_requests import CANDIDATE, launch_tags
+from holdfast.providers.settings import Ec2Settings, Offer
 from holdfast_checks.result import Remedy, Severity
 from support.aws_kinds import AsgKind, Ec2Kind, HyperpodKind
 from support.aws_site import EPOCH_S, AwsSite, Kind
@@ -250,6 +252,31 @@ def test_some_random_recoveries(weathered: EmulatorControl, provider: str, tmp_p
     life = Life(weathered, provider, 1, tmp_path)
     life.live(EVERYDAY)
     life.check_the_end()
+
+
+@pytest.mark.aws
+@pytest.mark.slow
+def test_a_broken_promise_is_seen(weathered: EmulatorControl, tmp_path: Path) -> None:
+    """What the soak looks for, done by somebody else: a machine taken from under a job, and two machines of one token."""
+    life = Life(weathered, "ec2", 2, tmp_path)
+    ec2, site = open_ec2(weathered.endpoint), life.site
+    job = site.slurm.submit(1, exclusive=True)
+    ec2.terminate_instances(InstanceIds=[site.machine(job.nodes[0]).instance_id])
+    with pytest.raises(AssertionError, match="job 100 is RUNNING"):
+        life.cloud.follow()
+    settings = Ec2Settings("c", REGION, TEMPLATE)
+    tags = launch_tags(settings, node="n1", incident="inc", token="inc-0", role=CANDIDATE)
+    for _ in range(2):
+        ec2.run_instances(
+            MinCount=1,
+            MaxCount=1,
+            LaunchTemplate={"LaunchTemplateName": TEMPLATE},
+            TagSpecifications=[
+                {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+            ],
+        )
+    with pytest.raises(AssertionError, match="machine number 2 of token inc-0"):
+        life.cloud.follow()
 
 
 @pytest.mark.soak
