@@ -4,7 +4,7 @@
 #
 #   install.sh agent|controller [--source WHAT] [--python PYTHON]
 #
-#   --source  a checkout, a wheel, or what pip understands (default: the checkout that this script lies in, else holdfast)
+#   --source  a checkout or a wheel (default: the checkout that this script lies in; needed elsewhere)
 #   --python  an interpreter, 3.11 or later (default: the first in /usr/bin; uv, where it is installed, can fetch one)
 #
 # Starts nothing that is not yet configured, and changes no configuration.
@@ -37,7 +37,10 @@ while [ $# -gt 0 ]; do
 	esac
 	shift 2
 done
-if [ -z "$source" ]; then if [ -f "$HERE/../pyproject.toml" ]; then source=$(dirname "$HERE"); else source=holdfast; fi; fi
+if [ -z "$source" ]; then
+	[ -f "$HERE/../pyproject.toml" ] || usage # never by name alone from an index: it may be somebody else's there
+	source=$(dirname "$HERE")
+fi
 target=$R/opt/holdfast
 [ ! -L "$target" ] || {
 	say "$target was made by on_create.sh; use that, or remove $target and ${target}-releases first"

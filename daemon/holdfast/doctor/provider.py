@@ -60,7 +60,7 @@ def repairs_itself(facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "provider.repairs_itself",
             Level.HINT,
-            f"the provider {chosen} repairs broken machines by itself",
+            f"repairs of machines are left to the provider {chosen} itself",
             "Two repairers would undo each other's work: Holdfast drains and recovers jobs, and only watches the machine's repair.",
             'aws sagemaker update-cluster … --node-recovery None, and controller.toml: [provider] mode = "lead"'
             if chosen == "hyperpod"
