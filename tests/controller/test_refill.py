@@ -95,8 +95,8 @@ def test_a_human_is_told_once_that_the_pool_is_short() -> None:
     assert site.notices.sent == []
     site.run(7200, step_s=30)
     assert len(site.notices.sent) == 1
-    assert site.notices.sent[0].startswith("1 spares since 2026-03-01 12:")
-    assert site.notices.sent[0].endswith("2 are wanted")
+    assert site.notices.sent[0].startswith("the spare pool is short since 2026-03-01 12:")
+    assert site.notices.sent[0].endswith(": 1 there, 2 wanted")
 
 
 def test_the_rule_decides_once_the_history_is_read() -> None:

@@ -42,7 +42,7 @@ class NodeRecord:
     boot_id: str = ""
     gpu_uuids: frozenset[str] = frozenset()
     checked_at: datetime | None = None
-    """When this boot was last checked by order (``decide/upkeep.py``); None: not yet."""
+    """When it was last checked by order (``decide/upkeep.py``); None: not yet, or not since another machine or boot was noted."""
     deep_at: datetime | None = None
     """When its last deep check by order ended."""
     check_note: str = ""

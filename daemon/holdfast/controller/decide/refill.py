@@ -101,7 +101,7 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
     step = f"Notify/spares.{int(since.timestamp())}"
     if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
         return []
-    had = len(pool)
-    subject = f"{had} spares since {since:%Y-%m-%d %H:%M} UTC, {number} are wanted"
+    had, at = len(pool), f"{since:%Y-%m-%d %H:%M}"
+    subject = f"the spare pool is short since {at} UTC: {had} there, {number} wanted"
     body = f"{subject}\nA fault now may leave a job without a node. What is under repair: holdfast nodes; why so many: holdfast spares"
     return [Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)]
