@@ -87,7 +87,8 @@ def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tup
     changed: list[Recovery] = []
     events: list[Event] = []
     for recovery in decision.recoveries:
-        why = waiting.get(recovery.id) or (
+        group = f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
+        why = waiting.get(group) or (
             held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None
         )
         after = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=why) if why else recovery
