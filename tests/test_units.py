@@ -101,3 +101,12 @@ def test_a_stuck_process_is_started_again(name: str) -> None:
 def test_the_agent_may_become_a_jobs_user() -> None:
     """It looks for a job's newest checkpoint with that user's rights, never with root's."""
     assert {"CAP_SETUID", "CAP_SETGID"} <= set(unit("holdfast-agent")["CapabilityBoundingSet"][0].split())
+
+
+def test_active_tests_have_room_beside_the_agent() -> None:
+    """They are its children: PyTorch takes gigabytes, a thread for each CPU, and EFA locked memory. What is too much ends alone."""
+    agent = unit("holdfast-agent")
+    assert agent["OOMPolicy"] == ["continue"]
+    assert agent["MemoryMax"] == ["25%"]
+    assert int(agent["TasksMax"][0]) >= 4096
+    assert agent["LimitMEMLOCK"] == ["infinity"]
