@@ -264,7 +264,8 @@ def test_a_broken_promise_is_seen(weathered: EmulatorControl, tmp_path: Path) ->
     ec2.terminate_instances(InstanceIds=[site.machine(job.nodes[0]).instance_id])
     with pytest.raises(AssertionError, match="job 100 is RUNNING"):
         life.cloud.follow()
-    settings = Ec2Settings("c", REGION, TEMPLATE)
+    assert isinstance(life.kind, Ec2Kind)
+    settings = Ec2Settings(life.kind.cluster, REGION, TEMPLATE)
     tags = launch_tags(settings, node="n1", incident="inc", token="inc-0", role=CANDIDATE)
     for _ in range(2):
         ec2.run_instances(
@@ -277,6 +278,8 @@ def test_a_broken_promise_is_seen(weathered: EmulatorControl, tmp_path: Path) ->
         )
     with pytest.raises(AssertionError, match="machine number 2 of token inc-0"):
         life.cloud.follow()
+    with pytest.raises(AssertionError, match="serve nothing"):
+        life.check_the_end()
 
 
 @pytest.mark.soak
