@@ -268,3 +268,25 @@ def test_lost_answer_of_a_later_offer_makes_no_second_machine_of_an_earlier(
     aws.forget(made)  # EC2 does not show it yet, and the first offer has a machine again
     again = provider.launch("n1", incident="inc", token="inc-1")
     assert aws.effects("RunInstances", since) == [made] == [again.instance_id]
+
+
+def test_machine_of_a_block_near_its_end_is_not_ended_for_nothing(
+    aws: EmulatorControl, open_ec2_provider: Make, cluster: str
+) -> None:
+    old = seed(aws.endpoint, cluster, ["n1"])["n1"]
+    block = f"cr-{cluster}"
+    aws.reserve(block, "p5.48xlarge", 1, kind="capacity-block", ends_at=datetime.now(UTC) + timedelta(hours=1))
+    since = aws.last_call()
+    with pytest.raises(InsufficientCapacity, match=r"so its old one stays: .* too soon for a new machine"):
+        replace(open_ec2_provider(launch_first=False, offers=(offer(block),)), old)
+    assert aws.calls("TerminateInstances", since) == []
+
+
+def test_reservation_that_is_over_or_forgotten_gives_way_to_the_next_offer(
+    aws: EmulatorControl, open_ec2_provider: Make, cluster: str
+) -> None:
+    over = f"cr-{cluster}"
+    aws.reserve(over, "p5.48xlarge", 1, state="cancelled")
+    offers = (offer(over, ""), offer("cr-0123456789abcdef0", ""), Offer())
+    made = open_ec2_provider(offers=offers, consistency_wait_s=0.0).launch("n1", incident="inc", token="inc-1")
+    assert made.node == "n1"

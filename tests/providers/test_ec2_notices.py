@@ -116,6 +116,7 @@ def test_end_of_a_block(reserved: Reserved, now: datetime, notice_s: float, at: 
         ({"cr-1": Reserved("cr-1", "active", False, "p5.48xlarge", AT)}, ""),
         ({"cr-1": Reserved("cr-1", "expired", True, "p5.48xlarge", AT)}, "cr-1 is expired"),
         ({"cr-1": Reserved("cr-1", "cancelled", False)}, "cr-1 is cancelled"),
+        ({"cr-1": Reserved("cr-1", "scheduled", True, "p5.48xlarge", AT + timedelta(days=9))}, "cr-1 is scheduled"),
         ({}, ""),
     ],
 )
@@ -190,9 +191,26 @@ def test_no_answer_is_no_news_but_said(aws: EmulatorControl, open_ec2_provider: 
 def test_reservation_unknown_to_ec2_hides_nothing_else(
     aws: EmulatorControl, open_ec2_provider: Make, cluster: str
 ) -> None:
-    aws.reserve(f"cr-{cluster}", "p5.48xlarge", 2)
-    provider = open_ec2_provider(offers=(Offer(capacity_reservation_id=f"cr-{cluster}"),))
-    made = provider.launch("n1", incident="inc", token="inc-1")
-    aws.impair(made.instance_id, "system", AT)
-    aws.inject(Fault("DescribeCapacityReservations", "InvalidCapacityReservationId.NotFound"))
+    """A machine may outlive its reservation, which EC2 forgets some time after."""
+    forgotten, block = f"cr-{cluster}-1", f"cr-{cluster}-2"
+    aws.reserve(forgotten, "p5.48xlarge", 1)
+    aws.reserve(block, "p5.48xlarge", 1, kind="capacity-block", ends_at=datetime.now(UTC) + timedelta(hours=3))
+    offers = (Offer(capacity_reservation_id=forgotten), Offer(capacity_reservation_id=block))
+    provider = open_ec2_provider(offers=offers, consistency_wait_s=0.0)
+    first = provider.launch("n1", incident="inc", token="inc-1")
+    second = provider.launch("n2", incident="inc", token="inc-2")
+    aws.impair(first.instance_id, "system", AT)
+    since = aws.last_call()
+    aws.inject(
+        Fault(
+            "DescribeCapacityReservations",
+            "InvalidCapacityReservationId.NotFound",
+            times=2,
+            where={"CapacityReservationId.1": forgotten},
+        )
+    )
+    said = {(n.instance_id, n.code) for n in provider.notices()}
+    assert said == {(first.instance_id, "system-status"), (second.instance_id, "capacity-block-end")}
+    assert len(aws.calls("DescribeCapacityReservations", since)) == 3
+    aws.inject(Fault("DescribeCapacityReservations", "UnauthorizedOperation", status=403))
     assert [n.code for n in provider.notices()] == ["system-status"]

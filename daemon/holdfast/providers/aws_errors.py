@@ -32,6 +32,8 @@ CAPACITY_CODES = frozenset({
     "MaxSpotInstanceCountExceeded", "Unsupported", "SpotMaxPriceTooLow", "UnfulfillableCapacity", "InsufficientCapacity",
     # EC2 API reference, error codes: another subnet, reservation or instance family may still do
     "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded", "InstanceLimitExceeded", "VcpuLimitExceeded",
+    # a reservation that is over, or long forgotten: the next offer may do
+    "InvalidCapacityReservationId.NotFound", "InvalidCapacityReservationState",
 })  # fmt: skip
 THROTTLE_CODES = frozenset({
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.model.errors import InsufficientCapacity, NotPermitted, Rejected
 from holdfast.providers.aws_errors import translated
 from holdfast.providers.settings import Offer
 
@@ -49,7 +50,7 @@ def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, marg
     known = reserved.get(offer.capacity_reservation_id)
     if known is None:
         return ""
-    if known.state in ("expired", "cancelled", "failed"):
+    if known.state != "active":
         return f"{known.reservation_id} is {known.state}"
     if known.block and known.ends_at is not None and known.ends_at <= now + timedelta(seconds=margin_s):
         return f"Capacity Block {known.reservation_id} ends at {known.ends_at:%Y-%m-%d %H:%M} UTC, too soon for a new machine"
@@ -57,14 +58,25 @@ def why_skip(offer: Offer, reserved: Mapping[str, Reserved], now: datetime, marg
 
 
 def look_up(client: EC2Client, ids: Iterable[str]) -> dict[str, Reserved]:
-    """The reservations of these ids. Raises the core's errors; one unknown id fails the call, as at EC2."""
+    """The reservations of these ids; one that EC2 does not know (any more) is left out. Raises the core's errors."""
     wanted = sorted({reservation_id for reservation_id in ids if reservation_id})
     found: dict[str, Reserved] = {}
     for first in range(0, len(wanted), _PAGE_IDS):
-        with translated("DescribeCapacityReservations"):
-            answer = client.describe_capacity_reservations(CapacityReservationIds=wanted[first : first + _PAGE_IDS])
-        found |= {one.reservation_id: one for one in map(_read, answer["CapacityReservations"])}
+        found |= _known(client, wanted[first : first + _PAGE_IDS])
     return found
+
+
+def _known(client: EC2Client, ids: list[str]) -> dict[str, Reserved]:
+    """One unknown id fails a whole call: then each is asked by itself."""
+    try:
+        with translated("DescribeCapacityReservations"):
+            answer = client.describe_capacity_reservations(CapacityReservationIds=ids)
+    except NotPermitted:
+        raise
+    except (Rejected, InsufficientCapacity):  # the latter for an id that a launch would be refused for
+        one_by_one = [_known(client, [reservation_id]) for reservation_id in ids] if len(ids) > 1 else []
+        return {name: one for known in one_by_one for name, one in known.items()}
+    return {one.reservation_id: one for one in map(_read, answer["CapacityReservations"])}
 
 
 def _read(raw: CapacityReservationTypeDef) -> Reserved:

@@ -38,6 +38,7 @@ def exchange(
         group = in_group(old)
         if group:
             raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}: that is provider asg's to replace")
+        launcher.prove_worthwhile(node)
         calls.terminate(instance_id)
         log.info("terminated instance=%s node=%s", instance_id, node)
     calls.await_off(instance_id, until_s)

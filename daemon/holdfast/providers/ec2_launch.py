@@ -34,13 +34,11 @@ class Launcher:
             log.info("launch_found node=%s incident=%s instance=%s", node, incident, earlier.instance_id)
             return earlier
         refusals: list[str] = []
-        reserved = self._reserved()
-        now, margin_s = self._calls.time.now(), self._settings.block_margin_s
+        skipped = self._skipped()
         for offer in self._in_order(token):
-            why_not = why_skip(offer, reserved, now, margin_s)
-            if why_not:
-                log.info("offer_skipped node=%s offer=%s reason=%r", node, offer, why_not)
-                refusals.append(f"{offer}: {why_not}")
+            if offer in skipped:
+                log.info("offer_skipped node=%s offer=%s reason=%r", node, offer, skipped[offer])
+                refusals.append(f"{offer}: {skipped[offer]}")
                 continue
             try:
                 return self._run(offer, node, incident, token, role)
@@ -48,6 +46,20 @@ class Launcher:
                 self._asked.pop(token, None)
                 refusals.append(f"{offer}: {error}")
         raise InsufficientCapacity(f"no offer has a machine for {node}: {'; '.join(refusals)}")
+
+    def prove_worthwhile(self, node: str) -> None:
+        """Before a machine is ended for the next: raises InsufficientCapacity when every offer would be passed over."""
+        skipped = self._skipped()
+        if all(offer in skipped for offer in self._settings.offers):
+            reasons = "; ".join(f"{offer}: {why}" for offer, why in skipped.items())
+            raise InsufficientCapacity(f"no offer would have a machine for {node}, so its old one stays: {reasons}")
+
+    def _skipped(self) -> dict[Offer, str]:
+        """Offers that are not asked now, with the reason."""
+        reserved = self._reserved()
+        now, margin_s = self._calls.time.now(), self._settings.block_margin_s
+        reasons = {offer: why_skip(offer, reserved, now, margin_s) for offer in self._settings.offers}
+        return {offer: why_not for offer, why_not in reasons.items() if why_not}
 
     def _earlier(self, token: str) -> Instance | None:
         earlier = self._calls.launched(token)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import NotPermitted
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast.providers.aws_errors import one_line, translated
 from holdfast.providers.ec2_calls import Ec2Calls
@@ -94,7 +94,7 @@ def _ending(calls: Ec2Calls, machines: Mapping[str, InstanceTypeDef], nodes: Map
         return ()
     try:
         reserved = look_up(calls.client, reservation_of.values())
-    except Rejected:  # a machine may outlive its reservation, which EC2 then does not know
+    except NotPermitted:  # said in the log and by the doctor; what else EC2 says is worth having
         return ()
     return read_ends(reservation_of, reserved, nodes, calls.time.now(), calls.access.block_notice_s)
 
