@@ -35,7 +35,19 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_co
 
 PURE_CONTROLLER = frozenset(
     {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
-    | {"notices", "pairs", "planned", "probing", "proving", "record", "replacement", "rungs", "silence", "suspects"}
+    | {
+        "notices",
+        "pairs",
+        "planned",
+        "probing",
+        "proving",
+        "record",
+        "replacement",
+        "rungs",
+        "silence",
+        "stillborn",
+        "suspects",
+    }
     | {"timings", "validation", "whole"}
     | {"history", "pool", "upkeep"}
 )
