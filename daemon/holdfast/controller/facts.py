@@ -144,6 +144,24 @@ def reserved_by_others(world: World, node: str, job: Job) -> bool:
     )
 
 
+def kept_for_others(world: World, hold: str, job: Job) -> frozenset[str]:
+    """Nodes that other reservations keep for a time that the job would reach, but for those of its own hold.
+
+    A hold of ours is FLEX and OVERLAP: a job in it may start on what any other reservation keeps (docs/slurm-notes.md)."""
+    if world.view is None:
+        return frozenset()
+    until = None if job.time_limit_s is None else world.now + timedelta(seconds=job.time_limit_s)
+    own = world.view.reservations[hold].nodes if hold in world.view.reservations else ()
+    others = (
+        r.nodes
+        for r in world.view.reservations.values()
+        if r.name != hold
+        and (r.end_time is None or r.end_time > world.now)
+        and (r.start_time is None or until is None or r.start_time < until)
+    )
+    return frozenset(n for nodes in others for n in nodes) - frozenset(own)
+
+
 def holds(job: Job) -> bool:
     return job.state in HOLDING_STATES
 

@@ -294,7 +294,9 @@ class SimSlurm:
         if node.drain or node.down or node.power or node.unheard_since_s is not None or name in job.excluded:
             return False
         over = [r.name for r in self.reservations.values() if name in r.nodes]
-        if over and job.reservation not in over:
+        mine = self.reservations.get(job.reservation)
+        flexible = mine is not None and "FLEX" in mine.flags and not node.maintenance  # tried: it passes over what others keep
+        if over and job.reservation not in over and not flexible:
             return False
         free = self._free(name)
         return len(free) >= (self._gpus if job.exclusive else job.gpus)
@@ -541,7 +543,7 @@ class SimSlurm:
         if there is None:
             now = self._clock.now()
             end = None if duration_s is None else now + timedelta(seconds=duration_s)
-            flags = frozenset({"OVERLAP"}) if hold_for_job else frozenset[str]()
+            flags = frozenset({"FLEX", "OVERLAP"}) if hold_for_job else frozenset[str]()
             self.reservations[name] = Reservation(
                 name, tuple(sorted(nodes)), users, flags=flags, start_time=self._second(), end_time=end
             )

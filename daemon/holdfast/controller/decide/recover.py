@@ -35,6 +35,8 @@ _RECOVERING = (
     IncidentState.AWAITING_HUMAN,
 )
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
+_FEW = 8
+"""So many nodes are named in a reason, more are counted."""
 _TOLD = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.LEFT_ALONE})
 
 
@@ -319,16 +321,19 @@ class _Plan:
             self._gather(recovery)
         if job is None or job.state != "PENDING" or job.reason in facts.HELD:
             return
-        suspects = facts.suspect_nodes(self.world)
-        exclude = tuple(sorted(set(recovery.excluded_before) | suspects))
+        hold = recovery.hold if recovery.hold in self.view.reservations else None
+        off = facts.suspect_nodes(self.world)
+        if hold is not None:
+            off |= facts.kept_for_others(self.world, hold, job)
+        exclude = tuple(sorted(set(recovery.excluded_before) | off))
         # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
         version = zlib.crc32(",".join(exclude).encode())
         step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}.{version:08x}"
         if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
             return
-        hold = recovery.hold if recovery.hold in self.view.reservations else None
-        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(suspects)))
-        reason = f"start job {recovery.job} now, off {','.join(exclude) or 'no node'}"
+        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)))
+        names = ",".join(exclude) if len(exclude) <= _FEW else f"{len(exclude)} nodes"
+        reason = f"start job {recovery.job} now, off {names or 'no node'}"
         self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=40))
 
     def _gather(self, recovery: Recovery) -> None:
