@@ -14,7 +14,7 @@ from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import Instance, ProviderView
-from holdfast.model.policy import Policy
+from holdfast.model.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, MemoryStore, Site
 from support.simulated.provider import FULL
@@ -107,6 +107,14 @@ def test_faults_after_the_loss_are_recorded_and_wait_for_the_operator() -> None:
     site.operate("resume")
     site.run(10)
     assert site.slurm.nodes["n3"].drain
+
+
+def test_who_only_observes_is_not_paused() -> None:
+    site = in_the_middle()
+    site.policy = replace(site.policy, mode=Mode.OBSERVE)
+    lose(site)
+    site.run(60, step_s=5)
+    assert (site.book.paused, site.incident("n1").check) == (None, "store.adopted")
 
 
 def test_foreign_drains_and_our_spare_pool_are_no_sign_of_a_loss() -> None:

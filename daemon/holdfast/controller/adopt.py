@@ -15,6 +15,7 @@ from holdfast.model.cluster import Node
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import held_reason, incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.policy import Mode
 from holdfast_checks.result import Remedy, Severity
 
 _SECOND = timedelta(seconds=1)
@@ -22,12 +23,12 @@ _SECOND = timedelta(seconds=1)
 
 
 def lost_memory(world: World) -> str:
-    """Why this store cannot be the whole truth; empty: nothing speaks against it.
+    """Why this store cannot be the whole truth, so that Holdfast pauses; empty: nothing speaks against it, or nothing is done anyhow.
 
     A drain of ours stands in Slurm, for an incident that is newer than every one that the store knows: the store was lost, or an older
     one was put in its place. What was under way then is not known either (a machine launched, a job stopped)."""
     view = facts.fresh_view(world)
-    if view is None:
+    if view is None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
         return ""
     newest = max(world.book.incidents, default="")
     unknown = {

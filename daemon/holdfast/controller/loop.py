@@ -103,7 +103,7 @@ class ControlLoop:
     def _look(self) -> World:
         """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""
         world = self.observer.world()
-        why = lost_memory(world) if world.book.paused is None else ""
+        why = lost_memory(world)
         if not why:
             return world
         log.error("event=store_lost reason=%r", why)
