@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.model.action import SendOrder, SetDown
+from holdfast.model.action import Intent, IntentState, SendOrder, SetDown
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.provider import FULL, NOTHING
@@ -256,3 +256,23 @@ def test_no_step_is_ended_without_a_down() -> None:
     site.run(30)
     assert job.restarts == 1
     assert [i for i in site.store.intents() if "/end_step/" in i.key] == []
+
+
+def test_a_job_that_came_after_the_decision_is_not_taken_from_a_dead_node() -> None:
+    """Nobody has asked whether its run is fenced: the step is decided anew."""
+    site = Site(4, can=NOTHING)
+    site.machine("n1").powered = False
+    came: list[str] = []
+
+    def start_a_job(intent: Intent, moment: str) -> None:
+        if isinstance(intent.action, SetDown) and moment == "started" and not came:
+            job = site.slurm.submit(1, exclusive=True, required=("n1",))
+            job.state, job.nodes, job.minors = "RUNNING", ("n1",), {"n1": frozenset(range(8))}
+            came.append(site.slurm.jobs[job.job_id].state)
+
+    site.at_boundary = start_a_job
+    site.run(60)
+    assert came == ["RUNNING"]
+    failed = [i for i in site.store.intents() if isinstance(i.action, SetDown) and i.state is IntentState.FAILED]
+    assert "in between" in failed[0].outcome
+    assert not site.slurm.nodes["n1"].down

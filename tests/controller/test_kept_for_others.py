@@ -55,4 +55,4 @@ def test_the_users_own_exclusions_are_all_that_is_left_in_the_end() -> None:
     site.run(400, step_s=5)
     site.slurm.requeue(job.job_id)
     site.run(5)
-    assert job.excluded == ()
+    assert not job.excluded

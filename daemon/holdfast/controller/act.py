@@ -137,9 +137,20 @@ def _set_down(action: SetDown, outside: Outside) -> Outcome:
     if foreign(node):
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out: {node.reason!r} stays")
     if not (node.down and node.draining):
+        _no_other_job(action, outside)
         outside.scheduler.set_down(action.node, action.reason)
         node = outside.scheduler.node(action.node)
     return Outcome(IntentState.DONE, f"DOWN and DRAIN: {node.reason}", mark=_mark(node))
+
+
+def _no_other_job(action: SetDown, outside: Outside) -> None:
+    """Nobody has asked whether the old run of a job that started since the decision is kept from writing. Raises Unavailable."""
+    if action.jobs is None:
+        return
+    here = whole_jobs(outside.scheduler.view()).jobs_on(action.node)
+    new = [str(j.key) for j in here if j.key.job_id not in action.jobs and j.state != "COMPLETING"]
+    if new:
+        raise Unavailable(f"job {','.join(new)} came to {action.node} in between: to be decided anew")
 
 
 def _undrain(action: Undrain, outside: Outside) -> Outcome:

@@ -26,6 +26,8 @@ class SetDown:
 
     node: str
     reason: str
+    jobs: tuple[int, ...] | None = None
+    """Jobs that held the node when it was decided: they may be taken from it, one that came since may not. None: not told."""
 
 
 @dataclass(frozen=True, slots=True)

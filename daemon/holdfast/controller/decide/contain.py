@@ -67,7 +67,8 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
         return []
     if fencing.unfenced_jobs(world, view, incident):
         return []
-    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline))
+    jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
+    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline), jobs)
     return [
         Proposal(
             incident.id,

@@ -34,7 +34,7 @@ def stuck(world: World, view: ClusterView) -> list[Proposal]:
         if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
             proposals.append(proposal)
         elif _in_vain(world, incident, order) and _alone(view, recovery, incident):
-            proposals += _down(world, recovery, incident)
+            proposals += _down(world, view, recovery, incident)
     return proposals
 
 
@@ -102,10 +102,11 @@ def _alone(view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
     return completing == {incident.node} and all(j.state == "COMPLETING" for j in view.jobs_on(incident.node))
 
 
-def _down(world: World, recovery: Recovery, incident: Incident) -> list[Proposal]:
+def _down(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> list[Proposal]:
     step = f"SetDown/{incident.node}"
     if not facts.may_try(world, world.book.attempts(incident.id, step)):
         return []
     reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
-    action = SetDown(incident.node, slurm_reason(incident.id, f"{incident.headline}; tasks stuck"))
+    jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
+    action = SetDown(incident.node, slurm_reason(incident.id, f"{incident.headline}; tasks stuck"), jobs)
     return [Proposal(incident.id, step, action, reason, order=50)]
