@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.model.cluster import Reservation
+from holdfast.model.errors import Rejected
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 
@@ -56,3 +57,21 @@ def test_the_users_own_exclusions_are_all_that_is_left_in_the_end() -> None:
     site.slurm.requeue(job.job_id)
     site.run(5)
     assert not job.excluded
+
+
+def test_a_job_that_slurm_starts_during_its_release_costs_no_patience() -> None:
+    """Slurm refuses the release of a job that it has just started: that is what was wanted, and the hold goes at once."""
+    site = Site(4)
+    real, refused = site.slurm.release, []
+
+    def release(job_id: int, *, reservation: str | None = None) -> None:
+        real(job_id, reservation=reservation)
+        site.slurm.step(lambda name: site.machine(name).slurmd(site.clock.elapsed_s))
+        refused.append(site.clock.elapsed_s)
+        raise Rejected("Job is not pending nor running")
+
+    site.slurm.release = release  # type: ignore[method-assign]
+    job = _hurt(site)
+    assert job.state == "RUNNING"
+    assert len(refused) == 1
+    assert not site.slurm.reservations

@@ -245,9 +245,7 @@ def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
 
 def _release(action: Release, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
-    if job.restarts > action.restarts or (
-        job.restarts == action.restarts and job.state in HOLDING_STATES - {"COMPLETING"}
-    ):
+    if _started(action, job):
         return done(f"it is {job.state} already")
     if job.restarts < action.restarts:
         raise Unavailable("the run that was stopped is not over yet")
@@ -260,7 +258,7 @@ def _release(action: Release, outside: Outside) -> Outcome:
         sleep=outside.sleep,
     )
     try:
-        patience(outside.scheduler.release, action.job.job_id, reservation=action.reservation)
+        patience(_let_start, action, outside)
     except RetryError as late:
         raise Unavailable(f"the job is still COMPLETING: {late.last_attempt.exception()}") from late
     after = _job(action.job, outside)
@@ -270,6 +268,21 @@ def _release(action: Release, outside: Outside) -> Outcome:
             f"Slurm took the release, but the job may not start before {after.eligible_time:%H:%M:%S} UTC"
         )
     return done("released")
+
+
+def _started(action: Release, job: Job) -> bool:
+    return job.restarts > action.restarts or (
+        job.restarts == action.restarts and job.state in HOLDING_STATES - {"COMPLETING"}
+    )
+
+
+def _let_start(action: Release, outside: Outside) -> None:
+    """Slurm refuses to release a job that it has just started by itself: that is what was wanted."""
+    try:
+        outside.scheduler.release(action.job.job_id, reservation=action.reservation)
+    except Rejected:
+        if not _started(action, _job(action.job, outside)):
+            raise
 
 
 def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
