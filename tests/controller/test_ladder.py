@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller.ladder import LADDER, Rung
+from holdfast.controller.rungs import STEADY_S
 from holdfast.model.action import IntentState, Reboot
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import ProviderCan
@@ -179,6 +180,26 @@ def test_in_place_a_machine_that_was_exchanged_before_it_was_ordered_serves() ->
     assert "Replace" in site.kinds()
     assert site.incident("n1").state is _S.CLOSED, site.story()
     assert not site.slurm.nodes["n1"].drain
+
+
+def test_in_place_a_machine_that_was_exchanged_and_never_ordered_serves() -> None:
+    """As above, and the provider does not answer until the new machine has proved itself."""
+    site = Site(3, can=IN_PLACE)
+    site.operate("pause")
+    site.machine("n1").powered = False
+    site.run(60, step_s=5)
+    site.provider.exchange("n1")
+    site.machine("n1").agent_up = False
+    site.run(60, step_s=5)
+    site.provider.away = True
+    site.operate("resume")
+    site.run(20)
+    site.machine("n1").agent_up = True
+    site.run(300, step_s=5)
+    site.provider.away = False
+    assert site.incident("n1").state is _S.VALIDATING
+    site.run(STEADY_S, step_s=10)
+    assert site.incident("n1").state is _S.CLOSED, site.story()
 
 
 def test_in_place_the_same_hardware_climbs_to_a_human() -> None:

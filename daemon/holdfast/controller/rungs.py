@@ -129,6 +129,11 @@ _WORDS = {
 }
 
 
+STEADY_S = 900.0
+"""slurmctld gives a silent slurmd up after SlurmdTimeout (300 s unless told otherwise): one that it hears so long after another machine or
+boot was proved is that one's, also where it was there before our order."""
+
+
 def slurmd_is_new(world: World, incident: Incident) -> bool:
     """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
     node = world.view.nodes[incident.node] if world.view is not None else None
@@ -138,7 +143,9 @@ def slurmd_is_new(world: World, incident: Incident) -> bool:
     before = getattr(tries[0].action, "slurmd_started_at", None) if tries else None
     if before is None or node.slurmd_start_time is None:
         return before is None
-    return node.slurmd_start_time != before or _started_by_successor(node.slurmd_start_time, tries)
+    if node.slurmd_start_time != before or _started_by_successor(node.slurmd_start_time, tries):
+        return True
+    return incident.validated_at is not None and world.now - incident.validated_at > timedelta(seconds=STEADY_S)
 
 
 def _started_by_successor(slurmd_started_at: datetime, tries: tuple[Intent, ...]) -> bool:
