@@ -29,7 +29,7 @@ from support.simulated.store import MemoryStore
 
 log = logging.getLogger(__name__)
 NODES = 5
-EVERYDAY, SOAK = 4, 200
+EVERYDAY, SOAK = 2, 200
 """Recoveries a test."""
 FAULTS: tuple[dict[str, Any], ...] = (
     {},
