@@ -63,6 +63,16 @@ def test_the_one_node_with_the_broken_path_is_found_and_nobody_else_is_touched()
     assert f"job {job.job_id}" in bad.headline
 
 
+def test_the_job_starts_again_off_the_node_that_was_convicted() -> None:
+    site = Site(6, spares=("n6",))
+    job = job_on(site, 4)
+    site.machine("n3").path_broken = True
+    fails(site, job)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    assert "n3" not in job.nodes
+    assert job.excluded == ("n3",)
+
+
 def test_when_every_path_is_good_nobody_is_blamed() -> None:
     site = Site(4)
     fails(site, job_on(site, 3))

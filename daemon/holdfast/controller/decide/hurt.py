@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
+from holdfast.controller.probing import PAIR_CHECK
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident, IncidentState
@@ -35,6 +36,12 @@ def calls_for_a_restart(world: World, incident: Incident) -> bool:
     """The lowest rung: what is wrong ends with the job (a contained memory error), so the job starts again in place."""
     watched = incident.state is IncidentState.WATCHING and not incident.acknowledged
     return watched and incident.remedy is Remedy.RESTART_JOB and world.policy.job.restart_in_place
+
+
+def convicted(incident: Incident) -> bool:
+    """Pair probes have found the node at fault that a failed job had no finding on (:mod:`holdfast.controller.suspects`): the job is
+    recovered off it."""
+    return facts.acting(incident) and incident.check == PAIR_CHECK
 
 
 def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:

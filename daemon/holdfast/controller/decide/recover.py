@@ -51,7 +51,7 @@ def recover(world: World) -> Part:
                 continue
             for job in hurt.hurt_jobs(world, view, incident):
                 plan.add(incident, job)
-        elif hurt.calls_for_a_restart(world, incident):
+        elif hurt.calls_for_a_restart(world, incident) or hurt.convicted(incident):
             for job in hurt.failed_jobs(world, view, incident):
                 plan.add(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
