@@ -257,7 +257,12 @@ TABLE = [
         site(provider_refused={"RunInstances": "InvalidLaunchTemplateId.NotFound"}),
         "InvalidLaunchTemplateId",
     ),
-    ("provider.repairs_itself", Level.HINT, both(HYPERPOD, site(provider_repairs=True)), "left to the provider hyperpod"),
+    (
+        "provider.repairs_itself",
+        Level.HINT,
+        both(HYPERPOD, site(provider_repairs=True)),
+        "left to the provider hyperpod",
+    ),
     ("plugins.none", Level.HINT, site(plugins=PluginFacts(seen=True, folder="/etc/slurm")), "/etc/slurm"),
     ("plugins.spank_required", Level.ERROR, spank(kind="required"), "'required'"),
     ("plugins.spank_missing", Level.WARNING, spank(there=False, readable=False, release=None), "is not there"),

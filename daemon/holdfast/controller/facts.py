@@ -47,12 +47,12 @@ def acting(incident: Incident) -> bool:
 
 def suspect_nodes(world: World) -> frozenset[str]:
     """Nodes with an open fatal incident, drained or not: no recovered job may land there. Nor on one that pair probes have convicted after
-    a job failed, nor on one that is held by a reservation: Slurm lets a job in a hold of ours use what other reservations keep (docs/slurm-notes.md)."""
+    a job failed, nor on one that is held by a reservation: Slurm lets a job in a hold of ours use what other reservations keep
+    (docs/slurm-notes.md)."""
     return frozenset(
         i.node
         for i in world.book.open_incidents()
-        if i.state not in IDLE_INCIDENTS
-        and (i.severity is Severity.FATAL or i.job or _held_by_reservation(world, i))
+        if i.state not in IDLE_INCIDENTS and (i.severity is Severity.FATAL or i.job or _held_by_reservation(world, i))
     )
 
 

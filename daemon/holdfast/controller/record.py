@@ -88,9 +88,7 @@ def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tup
     events: list[Event] = []
     for recovery in decision.recoveries:
         group = f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
-        why = waiting.get(group) or (
-            held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None
-        )
+        why = waiting.get(group) or (held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None)
         after = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=why) if why else recovery
         before = world.book.recoveries.get(recovery.id)
         if after == before:

@@ -295,7 +295,9 @@ class SimSlurm:
             return False
         over = [r.name for r in self.reservations.values() if name in r.nodes]
         mine = self.reservations.get(job.reservation)
-        flexible = mine is not None and "FLEX" in mine.flags and not node.maintenance  # tried: it passes over what others keep
+        flexible = (
+            mine is not None and "FLEX" in mine.flags and not node.maintenance
+        )  # tried: it passes over what others keep
         if over and job.reservation not in over and not flexible:
             return False
         free = self._free(name)
