@@ -1,0 +1,51 @@
+"""Training that bends instead of breaking: an existing PyTorch loop as one of several replica groups that come and go.
+
+Importing this needs no torch; :class:`Session` and :class:`TokenFile` do. docs/elastic.md shows the few lines of a loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast_train.batch import GlobalBatch
+from holdfast_train.errors import TrainError, TransferFailed, Unusable
+from holdfast_train.lr import Rule, Scaling, WarmupCosine
+from holdfast_train.order import Order
+from holdfast_train.rng import seed_of
+from holdfast_train.sizes import Sizes, parse_sizes
+
+if TYPE_CHECKING:
+    from holdfast_train.data import TokenFile
+    from holdfast_train.session import Attempt, Session
+
+__all__ = [
+    "Attempt",
+    "GlobalBatch",
+    "Order",
+    "Rule",
+    "Scaling",
+    "Session",
+    "Sizes",
+    "TokenFile",
+    "TrainError",
+    "TransferFailed",
+    "Unusable",
+    "WarmupCosine",
+    "parse_sizes",
+    "seed_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    from holdfast_train.versions import check  # noqa: PLC0415 - nothing of torch before it is asked for
+
+    if name in ("Session", "Attempt"):
+        check()
+        from holdfast_train import session  # noqa: PLC0415
+
+        return getattr(session, name)
+    if name == "TokenFile":
+        check()
+        from holdfast_train.data import TokenFile  # noqa: PLC0415
+
+        return TokenFile
+    raise AttributeError(f"module 'holdfast_train' has no attribute {name!r}")

@@ -1,0 +1,23 @@
+"""The versions that this library was tried with; torchft's interfaces change between releases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from holdfast_train.errors import Unusable
+
+TORCHFT = "0.2.0"
+_HINT = "pip install 'holdfast[train]'"
+
+
+def check(installed: Callable[[str], str] = version) -> None:
+    """Raises Unusable where torch is missing, or torchft is missing or of another version."""
+    found: dict[str, str] = {}
+    for name in ("torch", "torchft"):
+        try:
+            found[name] = installed(name)
+        except PackageNotFoundError as error:
+            raise Unusable(f"{name} is not installed: {_HINT}") from error
+    if found["torchft"] != TORCHFT:
+        raise Unusable(f"torchft {found['torchft']} is installed, and only {TORCHFT} is known to work: {_HINT}")
