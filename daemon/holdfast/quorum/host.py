@@ -1,0 +1,171 @@
+"""A living room: its members' calls wait here, its changes are written down before anyone is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.quorum.identity import Identity
+from holdfast.quorum.nouns import Member, Quorum, Refused, RoomEvent, Rules
+from holdfast.quorum.room import Room
+from holdfast.quorum.state import Kept, State
+
+log = logging.getLogger(__name__)
+
+GRACE_S = 10.0
+"""How much longer than a heartbeat the members of a restored room may be silent: torchft's Managers connect anew with
+pauses that grow up to 10 s (its ``connect``, 0.2.0)."""
+_AGAIN_S = 0.5
+"""Pause before a room that could not be written down is tried again."""
+
+Formed = tuple[Quorum, float]
+
+
+class Host:
+    """Lives in one event loop; only the writing itself happens in a thread."""
+
+    def __init__(self, kept: Kept, state: State, *, restored: bool) -> None:
+        self.kept = kept
+        self.room = Room.restored(kept.snapshot, time.monotonic(), GRACE_S) if restored else Room(kept.snapshot.rules)
+        self.room.changed = not restored
+        self.unwritten = ""
+        """Why the room cannot be written down now; empty: it can."""
+        self._state = state
+        self._waiting: dict[Identity, asyncio.Future[Formed]] = {}
+        self._formed: list[Formed] = []
+        self._happened: list[tuple[datetime, RoomEvent]] = []
+        self._lock = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def heartbeat(self, who: Identity) -> None:
+        self.room.heartbeat(who, time.monotonic())
+        if self._timer is None or self.room.events:
+            self.soon()
+
+    async def ask(self, member: Member) -> Formed:
+        """Waits for a quorum with this member. Raises Refused, also while it waits."""
+        self.room.ask(member, time.monotonic())
+        who = member.identity
+        before = self._waiting.get(who)
+        if before is not None and not before.done():
+            before.set_exception(Refused(f"{who} has asked again"))
+        answer: asyncio.Future[Formed] = asyncio.get_running_loop().create_future()
+        self._waiting[who] = answer
+        self.soon()
+        try:
+            return await answer
+        finally:
+            if self._waiting.get(who) is answer:
+                del self._waiting[who]
+                self.room.withdraw(who)
+
+    async def change(self, what: Callable[[Room], tuple[Identity, ...]]) -> tuple[Identity, ...]:
+        """Do it, and return when it is written down. Raises Unavailable when that fails; it holds nevertheless while the
+        service runs, and is tried again."""
+        done = what(self.room)
+        self._turn_away()
+        await self.settle()
+        if self.room.changed or self._happened:
+            raise Unavailable(f"done, but not yet written down: {self.unwritten}")
+        return done
+
+    def set_rules(self, rules: Rules, addresses: tuple[str, ...]) -> None:
+        self.room.rules = rules
+        self.kept = Kept(self.kept.name, self.kept.port, addresses, self.kept.snapshot)
+        self.room.changed = True
+
+    def set_port(self, port: int) -> None:
+        if port != self.kept.port:
+            self.kept = Kept(self.kept.name, port, self.kept.addresses, self.kept.snapshot)
+            self.room.changed = True
+
+    def close(self, why: str) -> None:
+        """Everyone who waits is told."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(Refused(why))
+
+    def soon(self) -> None:
+        """Settle without being waited for."""
+        if not self._closed:
+            task = asyncio.get_running_loop().create_task(self.settle())
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    async def settle(self) -> None:
+        """Let the room decide, write down what changed, then answer."""
+        async with self._lock:
+            if self._closed:
+                return
+            formed = self.room.tick(time.monotonic())
+            if formed is not None:
+                self._formed.append((formed, time.time()))
+            await self._write()
+            if not self.room.changed:  # a record that waits holds up nobody; a quorum nobody would remember does
+                self._answer()
+            self._arm()
+
+    async def _write(self) -> None:
+        now = datetime.now(UTC)
+        taken, self.room.events = self.room.events, []
+        self._happened += [(now, event) for event in taken]
+        for event in taken:
+            log.info("event=quorum_%s room=%s %s", event.kind, self.kept.name, _line(event))
+        happened, changed = tuple(self._happened), self.room.changed
+        if not happened and not changed:
+            self.unwritten = ""
+            return
+        kept = Kept(self.kept.name, self.kept.port, self.kept.addresses, self.room.snapshot())
+        self.room.changed = False
+        try:
+            if changed:
+                await asyncio.to_thread(self._state.save, kept, happened)
+            else:
+                await asyncio.to_thread(self._state.record, kept.name, happened)
+        except OutsideError as error:
+            if not self.unwritten:
+                log.error("event=quorum_unwritten room=%s error=%r", self.kept.name, str(error))
+            self.unwritten = str(error)
+            self.room.changed = self.room.changed or changed
+            return
+        self.unwritten = ""
+        del self._happened[: len(happened)]
+
+    def _answer(self) -> None:
+        formed, self._formed = self._formed, []
+        for quorum, at_s in formed:
+            for member in quorum.members:
+                answer = self._waiting.pop(member.identity, None)
+                if answer is not None and not answer.done():
+                    answer.set_result((quorum, at_s))
+        self._turn_away()
+
+    def _turn_away(self) -> None:
+        for who, answer in list(self._waiting.items()):
+            why = self.room.refusal(who)
+            if why is not None and not answer.done():
+                answer.set_exception(Refused(why))
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now_s = time.monotonic()
+        wake_s = self.room.wake_s(now_s)
+        pause_s = _AGAIN_S if self.unwritten else None if wake_s is None else wake_s - now_s + 0.001
+        loop = asyncio.get_running_loop()
+        self._timer = None if pause_s is None else loop.call_later(pause_s, self.soon)
+
+
+def _line(event: RoomEvent) -> str:
+    if event.kind == "quorum":
+        return f"id={event.quorum_id} step={event.step} members={','.join(event.members)}"
+    return f"member={event.who}" + (f" reason={event.reason!r}" if event.reason else "")

@@ -1,0 +1,83 @@
+"""Who a replica group says it is, and how the room knows that this is true. Pure.
+
+torchft's Manager joins as ``NAME:UUID``: NAME is what the job hands to it, UUID is new with every Manager. In a room with a token NAME is
+``GROUP~START~PROOF~GROUP``: the group's index, the mark of this start of the group (its incarnation), and an HMAC over both with the
+job's token; the index once more, because torchft takes a group's rank from the digits at the end. The protocol of stock Managers
+carries nothing else that a job could choose."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from hashlib import sha256
+
+LONGEST = 256
+_PROOF_DIGITS = 32
+"""128 bits: enough that nobody guesses it, short enough for a log line."""
+_LEAVE = "!leave"
+
+
+class Forged(ValueError):
+    """The one line that a job without the right to this room is told."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Identity:
+    """One incarnation of a replica group."""
+
+    group: str
+    start: str
+    """Unique per start of the group; empty where the job uses torchft without Holdfast's names."""
+    uuid: str
+
+    def __str__(self) -> str:
+        name = f"{self.group}~{self.start}" if self.start else self.group
+        return f"{name}:{self.uuid}" if name else self.uuid
+
+    @property
+    def fence(self) -> str:
+        """What is refused once this one is gone: the whole start where it is known, so that a second Manager in the same
+        process does not come back; else only this Manager."""
+        return f"{self.group}~{self.start}" if self.start else str(self)
+
+    def answers_to(self, selector: str) -> bool:
+        """Whether an operator or the controller means this one: by its group, its start, or its full name."""
+        return selector in (self.group, self.fence, str(self)) and bool(selector)
+
+
+def room_token(key: bytes, room: str) -> str:
+    """A room's token, from the service's key: nothing secret has to be kept with the room."""
+    return hmac.new(key, f"quorum room {room}".encode(), sha256).hexdigest()
+
+
+def proof(token: str, group: str, start: str) -> str:
+    """What a job appends to its name; shows that it knows the token without carrying it."""
+    return hmac.new(token.encode(), f"{group}~{start}".encode(), sha256).hexdigest()[:_PROOF_DIGITS]
+
+
+def replica_name(token: str, group: str, start: str) -> str:
+    """The ``replica_id`` that a job hands to torchft's Manager."""
+    return f"{group}~{start}~{proof(token, group, start)}~{group}"
+
+
+def identify(wire_id: str, token: str | None) -> Identity:
+    """Raises Forged. ``token`` None: the room knows its members by their addresses, and believes their names."""
+    if not wire_id or len(wire_id) > LONGEST or not wire_id.isprintable():
+        raise Forged(f"a replica id has 1 to {LONGEST} printable characters")
+    name, colon, uuid = wire_id.rpartition(":")
+    if token is None:
+        return Identity(name, "", uuid)
+    parts = name.split("~")
+    if not colon or len(parts) != 4 or not all(parts) or parts[0] != parts[3]:
+        raise Forged(
+            "this room needs a replica_id of the form GROUP~INCARNATION~PROOF~GROUP: start the job with holdfast run"
+        )
+    group, start, shown, _group = parts
+    if not hmac.compare_digest(shown.encode(), proof(token, group, start).encode()):
+        raise Forged(f"the token of group {group} is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job")
+    return Identity(group, start, uuid)
+
+
+def split_leave(wire_id: str) -> tuple[str, bool]:
+    """A heartbeat under ``ID!leave`` is the graceful leave that torchft's protocol lacks."""
+    return (wire_id.removesuffix(_LEAVE), True) if wire_id.endswith(_LEAVE) else (wire_id, False)

@@ -1,0 +1,94 @@
+"""A room's nouns: frozen, and without behaviour beyond their own text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from holdfast.quorum.identity import Identity
+
+
+class Refused(Exception):
+    """The one line why this member may not take part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a room decides."""
+
+    min_groups: int = 1
+    max_groups: int = 1024
+    """Who asks beyond it waits outside."""
+    heartbeat_timeout_s: float = 5.0
+    """After so long without a sign of life a member is lost. torchft's own default; its Managers send ten a second."""
+    join_timeout_s: float = 60.0
+    """How long those who ask wait for those who live and do not. torchft's own default."""
+    members_max: int = 4096
+    """Members known at a time; a limit on memory, not on the job."""
+
+
+class Why(StrEnum):
+    """How a member went for good."""
+
+    EVICTED = "evicted"
+    LEFT = "left"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    why: Why
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.why.value} ({self.reason})" if self.reason else self.why.value
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One group as it asks: what torchft's Managers tell each other through the room."""
+
+    identity: Identity
+    wire_id: str
+    """The name under which its Manager looks for itself in the answer."""
+    address: str
+    store_address: str
+    step: int
+    world_size: int
+    shrink_only: bool = False
+    commit_failures: int = 0
+    """Steps in a row that it could not commit; above 0 the next quorum gets a new id, so that all connect anew."""
+    data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    id: int
+    members: tuple[Member, ...]
+
+    @property
+    def step(self) -> int:
+        return max((m.step for m in self.members), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class RoomEvent:
+    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum."""
+
+    kind: str
+    who: str = ""
+    reason: str = ""
+    quorum_id: int = 0
+    step: int = 0
+    members: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What of a room outlives the process."""
+
+    rules: Rules
+    last: Quorum | None = None
+    next_id: int = 1
+    gone: dict[str, Gone] = field(default_factory=dict)
+    spares: frozenset[str] = frozenset()

@@ -1,0 +1,240 @@
+"""A room's rules. Pure: every moment is handed in, in seconds of one monotonic clock; nothing here waits or writes.
+
+Invariants, checked by a state machine in the tests:
+
+* a quorum id stands for one list of members, and ids only grow;
+* a quorum holds at least ``min_groups`` members, and is formed only while more than half of the last one ask, those aside who
+  are known to be gone;
+* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from holdfast.quorum.identity import Identity
+from holdfast.quorum.nouns import Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot, Why
+
+
+@dataclass(slots=True)
+class _Ask:
+    member: Member
+    since_s: float
+
+
+@dataclass(slots=True)
+class Room:
+    """One job's room. Not safe for several threads."""
+
+    rules: Rules
+    last: Quorum | None = None
+    next_id: int = 1
+    gone: dict[str, Gone] = field(default_factory=dict)
+    """By full name or by start: who never comes back, and why."""
+    spares: set[str] = field(default_factory=set)
+    """Groups that wait outside until they are promoted."""
+    changed: bool = False
+    """Something that must outlive the process changed; whoever wrote it down sets it back."""
+    events: list[RoomEvent] = field(default_factory=list)
+    """What happened and was not taken away yet."""
+    _heard_s: dict[Identity, float] = field(default_factory=dict)
+    _silent: set[Identity] = field(default_factory=set)
+    _asks: dict[Identity, _Ask] = field(default_factory=dict)
+
+    # What comes in
+
+    def heartbeat(self, who: Identity, now_s: float) -> None:
+        """A sign of life. Of who is gone it means nothing."""
+        if who in self._heard_s and who not in self._silent:
+            self._heard_s[who] = now_s
+        elif self._refusal(who) is None:
+            self._meet(who, now_s)
+
+    def ask(self, member: Member, now_s: float) -> None:
+        """A member at the door of its next step. Raises Refused for one that is gone, or one too many."""
+        who = member.identity
+        if (why := self._refusal(who)) is not None:
+            raise Refused(why)
+        self._meet(who, now_s)
+        since_s = self._asks[who].since_s if who in self._asks else now_s
+        self._asks[who] = _Ask(member, since_s)
+
+    def withdraw(self, who: Identity) -> None:
+        """Its call ended without an answer: it asks again, or it is dead."""
+        self._asks.pop(who, None)
+
+    def evict(self, selector: str, reason: str) -> tuple[Identity, ...]:
+        """On the controller's word; for good. ``selector``: a group, a start (``GROUP~START``) or a full name. Of a group, those
+        who are known now; a start is fenced although nobody has met it yet."""
+        found = self._who(selector)
+        for who in found:
+            self._dismiss(who, who.fence, Why.EVICTED, reason)
+        if not found and "~" in selector and ":" not in selector and selector not in self.gone:
+            self.gone[selector] = Gone(Why.EVICTED, reason)
+            self.changed = True
+        return found
+
+    def leave(self, selector: str) -> tuple[Identity, ...]:
+        """Gracefully, after a finished step: the others need not wait for it. A new Manager of the same start may come back."""
+        found = self._who(selector)
+        for who in found:
+            self._dismiss(who, str(who), Why.LEFT, "")
+        return found
+
+    def hold(self, group: str, *, spare: bool) -> tuple[Identity, ...]:
+        """Make a group a spare, which waits outside and counts nowhere, or promote it. Returns those of it who are known."""
+        if spare != (group in self.spares):
+            self.spares.symmetric_difference_update({group})
+            self.changed = True
+        return self._who(group)
+
+    def tick(self, now_s: float) -> Quorum | None:
+        """Look at the clock; the quorum that is due, if one is. Its members no longer ask."""
+        self._notice_silence(now_s)
+        chosen, _reason = self._choose(now_s)
+        if chosen is None:
+            return None
+        quorum = self._form(chosen)
+        for member in quorum.members:
+            del self._asks[member.identity]
+        return quorum
+
+    # What is seen
+
+    def refusal(self, who: Identity) -> str | None:
+        """Why this one may not come in; None: it may."""
+        return self._refusal(who)
+
+    def asking(self) -> frozenset[Identity]:
+        return frozenset(self._asks)
+
+    def reason(self, now_s: float) -> str:
+        """Why there is no quorum now, or how the next one comes about."""
+        return self._choose(now_s)[1]
+
+    def wake_s(self, now_s: float) -> float | None:
+        """When :meth:`tick` must be called at the latest; None: only after something came in."""
+        timeout_s = self.rules.heartbeat_timeout_s
+        due = [heard_s + timeout_s for who, heard_s in self._heard_s.items() if who not in self._silent]
+        due += [ask.since_s + self.rules.join_timeout_s for ask in self._asks.values()]
+        return min((at_s for at_s in due if at_s > now_s), default=None)
+
+    def snapshot(self) -> Snapshot:
+        """What must outlive the process."""
+        return Snapshot(self.rules, self.last, self.next_id, dict(self.gone), frozenset(self.spares))
+
+    @classmethod
+    def restored(cls, kept: Snapshot, now_s: float, grace_s: float) -> Room:
+        """As it was. Nobody could be heard while the service was away: everyone of the last quorum counts as alive for
+        ``grace_s`` longer than a heartbeat."""
+        room = cls(kept.rules, kept.last, kept.next_id, dict(kept.gone), set(kept.spares))
+        for member in kept.last.members if kept.last else ():
+            if room._refusal(member.identity) is None:
+                room._heard_s[member.identity] = now_s + grace_s
+        return room
+
+    # How it is decided
+
+    def _choose(self, now_s: float) -> tuple[list[Member] | None, str]:
+        alive = {who for who in self._heard_s if who not in self._silent and who.group not in self.spares}
+        asks = {who: ask for who, ask in self._asks.items() if who in alive}
+        bound = self._bound()
+        members = self._invited(asks.values(), bound)
+        returning = bound & asks.keys()
+        if len(members) < max(1, self.rules.min_groups):
+            return None, f"{len(members)} groups ask, {max(1, self.rules.min_groups)} are needed"
+        if bound and 2 * len(returning) <= len(bound):
+            missing = ", ".join(sorted(str(who) for who in bound - returning))
+            return (
+                None,
+                f"{len(returning)} of {len(bound)} of the last quorum ask, more than half are needed: {missing}",
+            )
+        if bound and bound <= asks.keys():
+            return members, "all of the last quorum ask"
+        if not bound and 2 * len(asks) <= len(alive):
+            return None, f"{len(asks)} of {len(alive)} living groups ask, more than half are needed"
+        waiting = alive - asks.keys()
+        since_s = min(ask.since_s for ask in asks.values())
+        if waiting and now_s < since_s + self.rules.join_timeout_s:
+            return None, f"waiting for {', '.join(sorted(map(str, waiting)))}"
+        return members, "all living groups ask" if not waiting else "enough ask, and the others had their time"
+
+    def _bound(self) -> set[Identity]:
+        """Of the last quorum, those who may still hold its state: nobody confirmed that they are gone."""
+        return {m.identity for m in self.last.members if self._gone(m.identity) is None} if self.last else set()
+
+    def _invited(self, asks: Iterable[_Ask], bound: set[Identity]) -> list[Member]:
+        members = sorted((ask.member for ask in asks), key=lambda m: (m.identity not in bound, -m.step, m.identity))
+        if any(m.shrink_only for m in members) and self.last is not None:
+            members = [m for m in members if m.identity in bound]
+        return sorted(members[: self.rules.max_groups], key=lambda m: m.identity)
+
+    def _form(self, members: list[Member]) -> Quorum:
+        who = [m.identity for m in members]
+        before = [m.identity for m in self.last.members] if self.last else []
+        if who == before and self.last is not None and not any(m.commit_failures for m in members):
+            self.last = Quorum(self.last.id, tuple(members))
+            return self.last
+        self.last = Quorum(self.next_id, tuple(members))
+        self.next_id += 1
+        self.changed = True
+        for forgotten in self._silent - set(who):
+            del self._heard_s[forgotten]
+        self._silent.clear()
+        names = tuple(map(str, who))
+        self.events.append(RoomEvent("quorum", quorum_id=self.last.id, step=self.last.step, members=names))
+        return self.last
+
+    # Who is there
+
+    def _refusal(self, who: Identity) -> str | None:
+        gone = self._gone(who)
+        if gone is not None:
+            return f"{who} was told to go and cannot come back: {gone}"
+        if who not in self._heard_s and len(self._heard_s) >= self.rules.members_max:
+            return f"the room is full: {self.rules.members_max} members"
+        return None
+
+    def _meet(self, who: Identity, now_s: float) -> None:
+        if who not in self._heard_s:
+            self._replace_older(who)
+            self.events.append(RoomEvent("joined", who=str(who)))
+        elif who in self._silent:
+            self._silent.discard(who)
+            self.events.append(RoomEvent("back", who=str(who)))
+        self._heard_s[who] = now_s
+
+    def _gone(self, who: Identity) -> Gone | None:
+        return self.gone.get(who.fence) or self.gone.get(str(who))
+
+    def _replace_older(self, who: Identity) -> None:
+        """A later start of a group ends the earlier one. Where starts have no names, two that live may share a group's."""
+        for other in sorted((set(self._heard_s) | self._bound()) - {who}):
+            if other.group == who.group and who.group and (who.start or other in self._silent):
+                key = str(other) if other.fence == who.fence else other.fence
+                self._dismiss(other, key, Why.REPLACED, f"by {who}")
+
+    def _dismiss(self, who: Identity, key: str, why: Why, reason: str) -> None:
+        """``key``: what never comes back, the whole start or this Manager alone."""
+        self.gone[key] = Gone(why, reason)
+        self._heard_s.pop(who, None)
+        self._silent.discard(who)
+        self._asks.pop(who, None)
+        self.changed = True
+        self.events.append(RoomEvent(why.value, who=str(who), reason=reason))
+
+    def _who(self, selector: str) -> tuple[Identity, ...]:
+        known = set(self._heard_s) | (self._bound())
+        return tuple(sorted(who for who in known if who.answers_to(selector)))
+
+    def _notice_silence(self, now_s: float) -> None:
+        bound = self._bound()
+        for who, heard_s in list(self._heard_s.items()):
+            if who in self._silent or now_s < heard_s + self.rules.heartbeat_timeout_s:
+                continue
+            self.events.append(RoomEvent("lost", who=str(who), reason=f"no heartbeat for {now_s - heard_s:.1f} s"))
+            self._asks.pop(who, None)
+            if who in bound:
+                self._silent.add(who)
+            else:
+                del self._heard_s[who]

@@ -1,0 +1,242 @@
+"""The service: a gRPC port per room, rooms opened and closed while it runs.
+
+A port per room, because stock torchft and torchtitan jobs can say nothing but an address: they use a room unchanged."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from holdfast.model.errors import NotFound, Rejected, Unavailable
+from holdfast.quorum import messages
+from holdfast.quorum.host import Formed, Host
+from holdfast.quorum.identity import Forged, Identity, identify, room_token, split_leave
+from holdfast.quorum.nouns import Member, Refused, Rules, Snapshot
+from holdfast.quorum.room import Room
+from holdfast.quorum.state import Kept, State
+
+log = logging.getLogger(__name__)
+
+_LONGEST_ADDRESS = 1024
+_LONGEST_DATA = 16_384
+_ROOM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 65_536),
+    ("grpc.so_reuseport", 0),  # a port belongs to one room of one service
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # torchft pings an idle line every 60 s
+)
+
+
+def read_key(path: Path) -> bytes:
+    """The key that the rooms' tokens come from; made at the first start, for the owner's eyes only. Raises OSError."""
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(32))
+    except FileExistsError:
+        pass
+    key = path.read_bytes()
+    if len(key) < 32:
+        raise OSError(f"{path} is no key of 32 bytes: remove it, and open all rooms anew")
+    return key
+
+
+class _Door:
+    """The two calls of one room."""
+
+    def __init__(self, host: Host, token: str) -> None:
+        self._host = host
+        self._token = token
+        self._known: dict[str, Identity] = {}
+        """Names that proved themselves, so that a heartbeat costs one look-up."""
+        self.refused = 0
+
+    def handlers(self) -> Any:
+        return grpc.method_handlers_generic_handler(
+            messages.SERVICE,
+            {
+                "Quorum": grpc.unary_unary_rpc_method_handler(self._quorum, None, messages.write_quorum),
+                "Heartbeat": grpc.unary_unary_rpc_method_handler(self._heartbeat, None, messages.write_nothing),
+            },
+        )
+
+    async def _quorum(self, raw: bytes, context: Any) -> Formed:
+        try:
+            asked = messages.read_quorum_request(raw)
+            return await self._host.ask(_member(self._identify(asked.replica_id, context), asked))
+        except DecodeError:
+            return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "this is no lighthouse request")
+        except Forged as error:
+            return await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except Refused as error:
+            return await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, str(error))
+
+    async def _heartbeat(self, raw: bytes, context: Any) -> None:
+        """Who may not come in is not told so here: its Manager would connect anew ten times a second. Its next step tells it."""
+        try:
+            wire_id, leaving = split_leave(messages.read_heartbeat(raw))
+            who = self._known.get(wire_id) or self._identify(wire_id, context)
+        except (DecodeError, Forged):
+            self.refused += 1
+            return
+        if not leaving:
+            self._host.heartbeat(who)
+            return
+        try:
+            await self._host.change(lambda room: room.leave(str(who)))
+        except Unavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _identify(self, wire_id: str, context: Any) -> Identity:
+        addresses = self._host.kept.addresses
+        if addresses and (peer := _peer_address(context.peer())) not in addresses:
+            raise Forged(f"{peer or 'this address'} belongs to no node of this job")
+        if (who := self._known.get(wire_id)) is None:
+            who = identify(wire_id, None if addresses else self._token)
+            if not addresses and len(self._known) < self._host.room.rules.members_max:
+                self._known[wire_id] = who
+        return who
+
+    async def _refuse(self, context: Any, code: Any, line: str) -> Formed:
+        self.refused += 1
+        if self.refused in (1, 10, 100) or self.refused % 1000 == 0:
+            room = self._host.kept.name
+            log.warning(
+                "event=quorum_refused room=%s peer=%s times=%d why=%r", room, context.peer(), self.refused, line
+            )
+        await context.abort(code, f"Holdfast's quorum room {self._host.kept.name}: {line}")
+        raise AssertionError("abort raises")
+
+
+def _member(who: Identity, asked: messages.Requester) -> Member:
+    if max(len(asked.address), len(asked.store_address)) > _LONGEST_ADDRESS or len(asked.data) > _LONGEST_DATA:
+        raise Refused("an address or the data of the request is too long")
+    return Member(
+        who,
+        asked.replica_id,
+        asked.address,
+        asked.store_address,
+        asked.step,
+        asked.world_size,
+        asked.shrink_only,
+        asked.commit_failures,
+        asked.data,
+    )
+
+
+def _peer_address(peer: str) -> str | None:
+    """``ipv4:10.0.0.1:4711`` or ``ipv6:[…%5D]:4711`` → the address; None for what has none."""
+    kind, _, rest = peer.partition(":")
+    text = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]").split("%")[0]
+    try:
+        address = ipaddress.ip_address(text) if kind in ("ipv4", "ipv6") else None
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return None if address is None else str(mapped or address)
+
+
+class Service:
+    """All rooms. Lives in one event loop."""
+
+    def __init__(self, state: State, key: bytes, *, bind: str, advertise: str) -> None:
+        """``bind``: the address that rooms listen on; ``advertise``: the name or address that jobs are told."""
+        self.state = state
+        self._key = key
+        self._bind = bind
+        self._advertise = advertise
+        self._rooms: dict[str, tuple[Host, Any, _Door]] = {}
+
+    async def start(self) -> None:
+        """Every room that was open is open again, on its port. Raises Unavailable."""
+        for kept in self.state.load():
+            await self._serve(Host(kept, self.state, restored=True))
+        log.info("event=quorum_started rooms=%d", len(self._rooms))
+
+    async def stop(self) -> None:
+        """Rooms stay open in the state: the next start goes on."""
+        for name in list(self._rooms):
+            await self._end(name, "the quorum service stops: ask again")
+
+    async def open(self, name: str, rules: Rules, addresses: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Open a room, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
+        if not _ROOM_NAME.fullmatch(name):
+            raise Rejected("a room's name has 1 to 64 letters, digits, dots, dashes and underscores")
+        _check(rules)
+        try:
+            addresses = tuple(str(ipaddress.ip_address(text)) for text in addresses)
+        except ValueError as error:
+            raise Rejected(f"addresses: {error}") from error
+        if name not in self._rooms:
+            await self._serve(Host(Kept(name, 0, addresses, Snapshot(rules)), self.state, restored=False))
+        host = self.host(name)
+        if (rules, addresses) != (host.room.rules, host.kept.addresses):
+            host.set_rules(rules, addresses)
+        await host.change(lambda _room: ())
+        return {"url": self.url(name), "token": room_token(self._key, name), "needs_token": not addresses}
+
+    async def close(self, name: str) -> None:
+        """Raises NotFound, Unavailable. Its record stays."""
+        self.host(name)
+        await self._end(name, "the room is closed")
+        self.state.drop(name)
+
+    async def change(self, name: str, what: Callable[[Room], tuple[Identity, ...]]) -> list[str]:
+        """Raises NotFound, Unavailable."""
+        return [str(who) for who in await self.host(name).change(what)]
+
+    def host(self, name: str) -> Host:
+        """Raises NotFound."""
+        if name not in self._rooms:
+            raise NotFound(f"there is no room {name}: open {', '.join(sorted(self._rooms)) or 'one'}")
+        return self._rooms[name][0]
+
+    def rooms(self) -> tuple[str, ...]:
+        return tuple(sorted(self._rooms))
+
+    def refused(self, name: str) -> int:
+        """Calls that did not count."""
+        return self._rooms[name][2].refused
+
+    def url(self, name: str) -> str:
+        """What ``TORCHFT_LIGHTHOUSE`` of a job is set to."""
+        advertise = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
+        return f"http://{advertise}:{self.host(name).kept.port}"
+
+    async def _serve(self, host: Host) -> None:
+        name = host.kept.name
+        door = _Door(host, room_token(self._key, name))
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((door.handlers(),))
+        bind = f"[{self._bind}]" if ":" in self._bind else self._bind
+        try:
+            port = server.add_insecure_port(f"{bind}:{host.kept.port}")
+        except RuntimeError as error:
+            raise Unavailable(f"room {name} cannot listen on {bind}:{host.kept.port}: {error}") from error
+        host.set_port(port)
+        await server.start()
+        self._rooms[name] = (host, server, door)
+        host.soon()
+
+    async def _end(self, name: str, why: str) -> None:
+        host, server, _door = self._rooms.pop(name)
+        host.close(why)
+        await server.stop(0.2)
+
+
+def _check(rules: Rules) -> None:
+    if not 1 <= rules.min_groups <= rules.max_groups:
+        raise Rejected(
+            f"min_groups is {rules.min_groups}, max_groups {rules.max_groups}: 1 <= min_groups <= max_groups"
+        )
+    if not (0.2 <= rules.heartbeat_timeout_s <= 3600 and 0 <= rules.join_timeout_s <= 86_400):
+        raise Rejected("heartbeat_timeout_s lies between 0.2 and 3600, join_timeout_s between 0 and 86400")
