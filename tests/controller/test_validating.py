@@ -150,6 +150,7 @@ def test_a_node_that_the_network_was_the_fault_of_is_probed_again_before_it_serv
     site.run(60)
     incident = site.incident("n3")
     assert incident.check == "probe.pair"
+    site.slurm.finish(job, "COMPLETED")  # it had started again, off n3
     before = len(site.agents.probes.pairs)
     site.run(600, step_s=2)
     again = site.agents.probes.pairs[before:]
@@ -157,6 +158,20 @@ def test_a_node_that_the_network_was_the_fault_of_is_probed_again_before_it_serv
     assert all("n3" in pair for pair in again)
     assert site.incident("n3").repair_attempt >= 1, "a reboot did not help"
     assert {node for _, node, _ in site.slurm.drained} == {"n3"}
+
+
+def test_new_hardware_serves_where_nobody_is_free_to_probe_it() -> None:
+    """A path that was not asked is no fault: one machine after the other would be replaced for it."""
+    site = Site(5, can=IN_PLACE)
+    job = site.slurm.submit(4, comment="holdfast", exclusive=True)
+    site.run(2)
+    site.machine("n3").path_broken = True
+    site.slurm.finish(job, "FAILED")
+    site.run(60)
+    assert job.state == "RUNNING"
+    site.run(3000, step_s=10)
+    incident = site.incident("n3")
+    assert (incident.state, incident.rung) == (IncidentState.CLOSED, "stop_start")
 
 
 def test_an_agent_that_does_not_know_the_order_keeps_no_machine_out() -> None:

@@ -37,9 +37,9 @@ def authority(folder: Path, head: str = "localhost") -> Path:
 
 
 @pytest.mark.timeout(120)
-def test_agents_trust_the_named_authority_and_nobody_else(tmp_path: Path) -> None:
-    etc, other = authority(tmp_path / "etc"), authority(tmp_path / "other")
-    head = Head(tmp_path, etc)
+def test_agents_trust_the_named_authority_and_nobody_else(short_folder: Path) -> None:
+    etc, other = authority(short_folder / "etc"), authority(short_folder / "other")
+    head = Head(short_folder, etc)
     viewer = head.token("viewer", "test")
     url = f"https://localhost:{head.port}"
     strangers = [
@@ -50,7 +50,7 @@ def test_agents_trust_the_named_authority_and_nobody_else(tmp_path: Path) -> Non
     ]
     trusting = agent_config(head, "n1", url, etc / "ca.pem")
     with ExitStack() as stack:
-        log = stack.enter_context(running(tmp_path, "holdfast.controller", "controller", "--config", str(head.config)))
+        log = stack.enter_context(running(short_folder, "holdfast.controller", "controller", "--config", str(head.config)))
         eventually(lambda: head.hears(viewer) is not None, log)
         said = {
             folder.name: stack.enter_context(running(folder, "holdfast.agent", "--config", str(folder / "agent.toml")))

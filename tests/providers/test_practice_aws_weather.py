@@ -63,7 +63,7 @@ def test_shares_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
 def test_a_describe_may_be_behind_in_instances_states_and_tags(aws: EmulatorControl, cluster: str) -> None:
     ids = seed(aws.endpoint, cluster, ["n1", "n2"])
     ec2 = open_ec2(aws.endpoint)
-    aws.weather(3, stale_s=2.0)
+    aws.weather(3, stale_s=30.0)
     ec2.terminate_instances(InstanceIds=[ids["n1"]])
     ec2.create_tags(Resources=[ids["n2"]], Tags=[{"Key": "holdfast:role", "Value": "retired"}])
     template = {"LaunchTemplateName": TEMPLATE}

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdfast.controller import facts, probing, replacement
+from holdfast.controller.ladder import Rung
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import World
@@ -165,13 +166,15 @@ def _bad(probe: Probe, node: str) -> bool:
 
 
 def _undecided(world: World, incident: Incident, them: Group, failed: list[str]) -> Part:
-    """Wait for partners as long as a validation may take. Unasked is no failure, unless the network was or seems to be the fault."""
+    """Wait for partners as long as a validation may take. Unasked is no failure, unless the network seems to be the fault, or was that
+    of this very hardware."""
     view = facts.fresh_view(world)
     since = deep(world, incident).at or incident.state_since or world.now
     late = world.now - since > timedelta(seconds=world.policy.repair.validate_timeout_s)
     if view is None:
         return PENDING
-    doubtful = bool(failed) or incident.check == probing.PAIR_CHECK
+    same = incident.rung not in (Rung.STOP_START, Rung.REPLACE, Rung.WATCH)
+    doubtful = bool(failed) or (same and incident.check == probing.PAIR_CHECK)
     others = [*probing.partners(world, them.probes, them.nodes), *probing.possible(view, them.nodes)]
     only = connect_only(world, them)
     nothing_left = exhausted(them.nodes, list(dict.fromkeys(others)), them.probes, connect_only=only)
