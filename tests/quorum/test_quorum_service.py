@@ -1,0 +1,302 @@
+"""The service with real gRPC clients, in one process: authentication, long calls, the controller's door, a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from holdfast.model.errors import Unavailable
+from holdfast.quorum import messages
+from holdfast.quorum.__main__ import main
+from holdfast.quorum.control import Control
+from holdfast.quorum.identity import replica_name
+from holdfast.quorum.service import Service, read_key
+from holdfast.quorum.state import Kept, State
+
+KEY = b"k" * 32
+
+
+class Site:
+    """A service with its control socket, and clients for it."""
+
+    def __init__(self, folder: Path, state: State) -> None:
+        self.folder = folder
+        self.service = Service(state, KEY, bind="127.0.0.1", advertise="127.0.0.1")
+        self.control = Control(self.service, folder / "q.sock")
+        self.channels: dict[str, Any] = {}
+
+    async def do(self, **asked: Any) -> dict[str, Any]:
+        reader, writer = await asyncio.open_unix_connection(self.folder / "q.sock")
+        writer.write(json.dumps(asked).encode() + b"\n")
+        answer: dict[str, Any] = json.loads(await reader.readline())
+        writer.close()
+        return answer
+
+    def call(self, url: str, method: str) -> Any:
+        channel = self.channels.setdefault(url, grpc.aio.insecure_channel(url.removeprefix("http://")))
+        return channel.unary_unary(f"/{messages.SERVICE}/{method}")
+
+    async def ask(self, url: str, wire_id: str, step: int = 0) -> tuple[int, list[str]]:
+        request = messages.QuorumRequest()
+        request.requester.replica_id, request.requester.step = wire_id, step
+        raw = await self.call(url, "Quorum")(request.SerializeToString(), timeout=10)
+        quorum = messages.QuorumResponse.FromString(raw).quorum
+        assert abs(quorum.created.seconds - time.time()) < 60
+        return quorum.quorum_id, [p.replica_id for p in quorum.participants]
+
+    async def beat(self, url: str, wire_id: str) -> None:
+        await self.call(url, "Heartbeat")(messages.HeartbeatRequest(replica_id=wire_id).SerializeToString(), timeout=10)
+
+
+@asynccontextmanager
+async def site(folder: Path, state: State) -> AsyncIterator[Site]:
+    made = Site(folder, state)
+    await made.service.start()
+    await made.control.start()
+    try:
+        yield made
+    finally:
+        for channel in made.channels.values():
+            await channel.close()
+        await made.control.stop()
+        await made.service.stop()
+
+
+def with_site(folder: Path, scene: Callable[[Site], Coroutine[Any, Any, None]]) -> None:
+    async def play() -> None:
+        state = State(f"sqlite:///{folder}/holdfast.db")
+        try:
+            async with site(folder, state) as made:
+                await scene(made)
+        finally:
+            state.close()
+
+    asyncio.run(play())
+
+
+def named(opened: dict[str, Any], group: str, start: str = "a") -> str:
+    return replica_name(opened["token"], group, start) + ":u"
+
+
+async def refusal(asking: Coroutine[Any, Any, Any]) -> tuple[str, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asking
+    return caught.value.code().name, str(caught.value.details())
+
+
+def test_groups_meet_and_an_eviction_frees_the_others_at_once(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="job-7", rules={"min_groups": 3})
+        url, ids = opened["url"], [named(opened, g) for g in "012"]
+        assert await asyncio.gather(*(s.ask(url, i) for i in ids)) == [(1, ids)] * 3
+        await s.do(do="open", room="job-7", rules={"min_groups": 1})
+        others = [asyncio.create_task(s.ask(url, i, 1)) for i in ids[:2]]
+        await asyncio.sleep(0.05)
+        assert not any(task.done() for task in others)
+        begun_s = time.monotonic()
+        gone = await s.do(do="evict", room="job-7", member="2", reason="node n2: gpu.xid 79")
+        assert gone == {"ok": True, "gone": ["2~a:u"]}
+        assert await asyncio.gather(*others) == [(2, ids[:2])] * 2
+        assert time.monotonic() - begun_s < 1.0
+        line = "Holdfast's quorum room job-7: 2~a:u was told to go and cannot come back: evicted (node n2: gpu.xid 79)"
+        assert await refusal(s.ask(url, ids[2])) == ("PERMISSION_DENIED", line)
+        happened = (await s.do(do="events"))["events"]
+        assert [e["kind"] for e in happened] == ["joined"] * 3 + ["quorum", "evicted", "quorum"]
+        assert (happened[-1]["quorum_id"], happened[-1]["step"], happened[-1]["members"]) == (2, 1, ["0~a:u", "1~a:u"])
+        (room,) = (await s.do(do="status"))["rooms"]
+        assert (room["quorum_id"], room["members"], room["asking"], room["unwritten"]) == (
+            2,
+            ["0~a:u", "1~a:u"],
+            [],
+            "",
+        )
+
+    with_site(tmp_path, scene)
+
+
+def test_who_waits_is_told_when_it_is_evicted(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 2})
+        waiting = asyncio.create_task(s.ask(opened["url"], named(opened, "0")))
+        await asyncio.sleep(0.05)
+        await s.do(do="evict", room="r", member="0", reason="drain")
+        assert (await refusal(_of(waiting)))[0] == "PERMISSION_DENIED"
+
+    with_site(tmp_path, scene)
+
+
+async def _of(task: asyncio.Task[Any]) -> Any:
+    return await task
+
+
+def test_a_forged_token_gets_one_clear_line_and_delays_nobody(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened, other = await s.do(do="open", room="a"), await s.do(do="open", room="b")
+        await s.beat(opened["url"], named(other, "1"))
+        code, line = await refusal(s.ask(opened["url"], named(other, "1")))
+        assert code == "UNAUTHENTICATED"
+        assert line == (
+            "Holdfast's quorum room a: the token of group 1 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job"
+        )
+        assert (await refusal(s.ask(opened["url"], "stock:u")))[0] == "UNAUTHENTICATED"
+        assert await s.ask(opened["url"], named(opened, "0")) == (1, [named(opened, "0")])
+        await s.beat(opened["url"], named(other, "0") + "!leave")
+        assert (await s.do(do="status", room="a"))["rooms"][0]["gone"] == {}
+        garbage = s.call(opened["url"], "Quorum")(b"\xff\xff", timeout=5)
+        assert (await refusal(_call(garbage)))[0] == "INVALID_ARGUMENT"
+
+    with_site(tmp_path, scene)
+
+
+async def _call(call: Any) -> Any:
+    return await call
+
+
+def test_a_room_that_knows_its_nodes_takes_stock_names(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        ours = await s.do(do="open", room="titan", addresses=["127.0.0.1"])
+        assert ours["needs_token"] is False
+        assert await s.ask(ours["url"], "torchtitan_ft_0:u") == (1, ["torchtitan_ft_0:u"])
+        far = await s.do(do="open", room="far", addresses=["192.0.2.1"])
+        code, line = await refusal(s.ask(far["url"], "torchtitan_ft_0:u"))
+        assert (code, line.endswith("127.0.0.1 belongs to no node of this job")) == ("UNAUTHENTICATED", True)
+
+    with_site(tmp_path, scene)
+
+
+def test_a_leave_over_the_lighthouse_protocol(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 2})
+        ids = [named(opened, g) for g in "01"]
+        await asyncio.gather(*(s.ask(opened["url"], i) for i in ids))
+        await s.do(do="open", room="r", rules={"min_groups": 1})
+        await s.beat(opened["url"], ids[1] + "!leave")
+        assert await s.ask(opened["url"], ids[0], 1) == (2, ids[:1])
+
+    with_site(tmp_path, scene)
+
+
+def test_a_restart_keeps_port_token_members_and_fences(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {}
+
+    async def before(s: Site) -> None:
+        kept.update(await s.do(do="open", room="r", rules={"min_groups": 3}))
+        await asyncio.gather(*(s.ask(kept["url"], named(kept, g)) for g in "012"))
+        await s.do(do="open", room="r", rules={"min_groups": 1})
+        await s.do(do="evict", room="r", member="2", reason="drain")
+        await s.do(do="spare", room="r", group="9")
+
+    async def after(s: Site) -> None:
+        assert s.service.rooms() == ("r",)
+        assert await s.do(do="open", room="r") == kept
+        with_last = await asyncio.gather(*(s.ask(kept["url"], named(kept, g)) for g in "01"))
+        assert [quorum_id for quorum_id, _members in with_last] == [2, 2]
+        assert (await refusal(s.ask(kept["url"], named(kept, "2"))))[0] == "PERMISSION_DENIED"
+        assert (await s.do(do="status"))["rooms"][0]["spares"] == ["9"]
+        await s.do(do="close", room="r")
+        assert (await s.do(do="status"))["rooms"] == []
+        assert (await s.do(do="events", room="r"))["events"]
+
+    with_site(tmp_path, before)
+    with_site(tmp_path, after)
+
+
+@pytest.mark.slow
+def test_nobody_is_told_of_a_quorum_that_is_not_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = State.save
+    away = [True]
+
+    def failing(self: State, kept: Kept, happened: Any = ()) -> None:
+        if away[0]:
+            raise Unavailable("the store does not answer: disk full")
+        save(self, kept, happened)
+
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r")
+        monkeypatch.setattr(State, "save", failing)
+        task = asyncio.create_task(s.ask(opened["url"], named(opened, "0")))
+        await asyncio.sleep(0.2)
+        assert not task.done()
+        assert (await s.do(do="status"))["rooms"][0]["unwritten"].endswith("disk full")
+        refused = await s.do(do="evict", room="r", member="5~x", reason="drain")
+        assert (refused["ok"], refused["kind"]) == (False, "Unavailable")
+        away[0] = False
+        assert (await task)[0] == 1
+
+    with_site(tmp_path, scene)
+
+
+def test_while_nothing_changes_the_database_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise Unavailable("away")
+
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r")
+        await s.ask(opened["url"], named(opened, "0"))
+        monkeypatch.setattr(State, "save", failing)
+        monkeypatch.setattr(State, "record", failing)
+        assert [await s.ask(opened["url"], named(opened, "0"), n) for n in (1, 2)] == [(1, [named(opened, "0")])] * 2
+        await s.beat(opened["url"], named(opened, "7"))  # a newcomer is only worth a record
+        assert (await s.ask(opened["url"], named(opened, "0"), 3))[0] == 1
+
+    with_site(tmp_path, scene)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"do": "dance"}, "do is one of open, close, evict"),
+        ({"do": "open", "room": "../x"}, "a room's name"),
+        ({"do": "open"}, "room is missing"),
+        ({"do": "open", "room": "r", "rules": {"min": 1}}, "rules: min is no number that a room knows"),
+        ({"do": "open", "room": "r", "rules": {"min_groups": 1.5}}, "rules: min_groups"),
+        ({"do": "open", "room": "r", "rules": {"min_groups": 5, "max_groups": 4}}, "1 <= min_groups <= max_groups"),
+        ({"do": "open", "room": "r", "rules": {"heartbeat_timeout_s": 0.01}}, "heartbeat_timeout_s lies"),
+        ({"do": "open", "room": "r", "addresses": ["n1"]}, "addresses: 'n1'"),
+        ({"do": "evict", "room": "nope", "member": "0", "reason": "x"}, "there is no room nope"),
+        ({"do": "evict", "room": "r", "member": "0"}, "reason is missing"),
+        ({"do": "events", "after_id": "x"}, "after_id is a number"),
+    ],
+)
+def test_a_wrong_word_from_the_controller_gets_one_line(tmp_path: Path, asked: dict[str, Any], says: str) -> None:
+    async def scene(s: Site) -> None:
+        answer = await s.do(**asked)
+        assert answer["ok"] is False
+        assert says in answer["error"]
+        assert s.service.rooms() == ()
+
+    with_site(tmp_path, scene)
+
+
+def test_the_door_is_for_named_users_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(s: Site) -> None:
+        assert stat.S_IMODE((tmp_path / "q.sock").stat().st_mode) == 0o600
+        monkeypatch.setattr(s.control, "_users", frozenset({os.getuid() + 1}))
+        answer = await s.do(do="status")
+        assert answer == {"ok": False, "error": f"user {os.getuid()} may not speak to the quorum service"}
+
+    with_site(tmp_path, scene)
+
+
+def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
+    key = read_key(tmp_path / "key")
+    assert (len(key), read_key(tmp_path / "key")) == (32, key)
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(OSError, match="no key of 32 bytes"):
+        read_key(tmp_path / "key")
+
+
+def test_a_service_that_cannot_start_says_why_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["--store", f"sqlite:///{tmp_path}/none/x.db", "--key", str(tmp_path / "k")]) == 1
+    assert capfd.readouterr().err.count("\n") == 1

@@ -1,0 +1,75 @@
+"""A room as it is written down, on both databases, beside the controller's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.quorum.identity import Identity
+from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
+from holdfast.quorum.state import Kept, State
+from holdfast.store import open_store
+from support.postgres import PostgresServer, postgres_server
+
+__all__ = ["postgres_server"]
+
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'holdfast.db'}"
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return server.url(server.create())
+
+
+@pytest.fixture
+def state(url: str) -> Iterator[State]:
+    made = State(url)
+    yield made
+    made.close()
+
+
+def kept(name: str, quorum_id: int = 7) -> Kept:
+    member = Member(Identity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}')
+    gone = {"1~a": Gone(Why.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Why.LEFT, "")}
+    snapshot = Snapshot(Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}))
+    return Kept(name, 4711, ("10.0.0.1",), snapshot)
+
+
+def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
+    empty = Kept("empty", 0, (), Snapshot(Rules()))
+    for room in (kept("b"), empty, kept("b", 9)):
+        state.save(room)
+    state.close()
+    again = State(url)
+    assert again.load() == (kept("b", 9), empty)
+    again.drop("b")
+    assert again.load() == (empty,)
+    again.close()
+
+
+def test_the_record_is_read_on_from_an_id_and_pruned(state: State) -> None:
+    joined, formed = RoomEvent("joined", "0~a:u"), RoomEvent("quorum", quorum_id=3, step=8, members=("0~a:u", "1~a:u"))
+    state.save(kept("a"), [(NOW - timedelta(days=2), joined), (NOW, formed)])
+    state.record("b", [(NOW, joined)])
+    first, second, third = state.happened()
+    assert [(r.room, r.at, r.event) for r in (first, second)] == [
+        ("a", NOW - timedelta(days=2), joined),
+        ("a", NOW, formed),
+    ]
+    assert state.happened(after_id=first.id) == (second, third)
+    assert state.happened(after_id=first.id, room="b") == (third,)
+    assert state.happened(limit=1) == (first,)
+    assert state.prune(NOW - timedelta(days=1)) == 1
+    assert state.happened() == (second, third)
+
+
+def test_it_lives_beside_the_controllers_tables_whoever_comes_first(url: str) -> None:
+    for first, second in ((State, open_store), (open_store, State)):
+        for opened in (first(url), second(url)):
+            opened.close()
