@@ -135,6 +135,17 @@ def test_who_waits_is_told_when_it_is_evicted(tmp_path: Path) -> None:
     with_site(tmp_path, scene)
 
 
+def test_who_waits_when_the_service_stops_is_told_to_ask_again(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 2})
+        waiting = asyncio.create_task(s.ask(opened["url"], named(opened, "0")))
+        await asyncio.sleep(0.05)
+        await s.service.stop()
+        assert (await refusal(_of(waiting)))[0] == "UNAVAILABLE"
+
+    with_site(tmp_path, scene)
+
+
 async def _of(task: asyncio.Task[Any]) -> Any:
     return await task
 

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from bench.kit.rooms import Rooms, diverging, longest_gap_s, wait_for_groups  # noqa: E402
+from bench.kit.rooms import Rooms, diverging, longest_gap_s, wait_for_groups
 
 pytestmark = [
     pytest.mark.slow,

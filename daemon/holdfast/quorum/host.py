@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Member, Quorum, Refused, RoomEvent, Rules
+from holdfast.quorum.nouns import Away, Member, Quorum, Refused, RoomEvent, Rules
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
 
@@ -49,7 +49,7 @@ class Host:
             self.soon()
 
     async def ask(self, member: Member) -> Formed:
-        """Waits for a quorum with this member. Raises Refused, also while it waits."""
+        """Waits for a quorum with this member. Raises Refused or Away, also while it waits."""
         self.room.ask(member, time.monotonic())
         who = member.identity
         before = self._waiting.get(who)
@@ -92,7 +92,7 @@ class Host:
             self._timer.cancel()
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(Refused(why))
+                answer.set_exception(Away(why))
 
     def soon(self) -> None:
         """Settle without being waited for."""

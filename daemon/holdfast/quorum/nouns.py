@@ -12,6 +12,10 @@ class Refused(Exception):
     """The one line why this member may not take part."""
 
 
+class Away(Exception):
+    """The room stops answering, and means nobody by it: ask again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """How a room decides."""

@@ -4,6 +4,7 @@ A port per room, because stock torchft and torchtitan jobs can say nothing but a
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import os
@@ -20,7 +21,7 @@ from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
 from holdfast.quorum.host import Formed, Host
 from holdfast.quorum.identity import Forged, Identity, identify, room_token, split_leave
-from holdfast.quorum.nouns import Member, Refused, Rules, Snapshot
+from holdfast.quorum.nouns import Away, Member, Refused, Rules, Snapshot
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
 
@@ -77,6 +78,8 @@ class _Door:
             return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "this is no lighthouse request")
         except Forged as error:
             return await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, str(error))
+        except Away as error:
+            return await self._refuse(context, grpc.StatusCode.UNAVAILABLE, str(error))
         except Refused as error:
             return await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, str(error))
 
@@ -165,7 +168,7 @@ class Service:
     async def stop(self) -> None:
         """Rooms stay open in the state: the next start goes on."""
         for name in list(self._rooms):
-            await self._end(name, "the quorum service stops: ask again")
+            await self._end(name, "the service stops: ask again")
 
     async def open(self, name: str, rules: Rules, addresses: tuple[str, ...] = ()) -> dict[str, Any]:
         """Open a room, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
@@ -188,7 +191,7 @@ class Service:
         """Raises NotFound, Unavailable. Its record stays."""
         self.host(name)
         await self._end(name, "the room is closed")
-        self.state.drop(name)
+        await asyncio.to_thread(self.state.drop, name)
 
     async def change(self, name: str, what: Callable[[Room], tuple[Identity, ...]]) -> list[str]:
         """Raises NotFound, Unavailable."""
