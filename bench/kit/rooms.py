@@ -78,7 +78,11 @@ class Rooms:
         """Start a group in an opened room; with another token: a forger."""
         name = replica_name(token or opened["token"], group, start) if opened["needs_token"] else group
         file = self.folder / f"group-{group}-{start}.jsonl"
-        own = {"TORCHFT_LIGHTHOUSE": opened["url"], "TORCHFT_QUORUM_TIMEOUT_SEC": "15", "TORCHFT_QUORUM_RETRIES": "30"}
+        own = {
+            "TORCHFT_LIGHTHOUSE": opened["url"],
+            "TORCHFT_QUORUM_TIMEOUT_SEC": "600",
+            "TORCHFT_QUORUM_RETRIES": "1200",
+        }
         with file.open("wb") as out, file.with_suffix(".err").open("wb") as err:
             argv = [sys.executable, "-W", "ignore", str(_WORKER), name]
             process = subprocess.Popen(argv, stdout=out, stderr=err, env={**os.environ, **own, "RUST_LOG": "info"})

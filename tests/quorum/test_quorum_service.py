@@ -135,6 +135,22 @@ def test_who_waits_is_told_when_it_is_evicted(tmp_path: Path) -> None:
     with_site(tmp_path, scene)
 
 
+def test_calls_that_repeat_each_other_all_get_the_answer(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 2})
+        ids = [named(opened, g) for g in "01"]
+        given_up, *repeated = [asyncio.create_task(s.ask(opened["url"], ids[0], n)) for n in (4, 5, 4)]
+        await asyncio.sleep(0.05)
+        given_up.cancel()
+        await asyncio.sleep(0.05)
+        assert await s.ask(opened["url"], ids[1], 5) == (1, ids)
+        assert await asyncio.gather(*repeated) == [(1, ids)] * 2
+        (room,) = (await s.do(do="status"))["rooms"]
+        assert (room["step"], room["asking"]) == (5, [])
+
+    with_site(tmp_path, scene)
+
+
 def test_who_waits_when_the_service_stops_is_told_to_ask_again(tmp_path: Path) -> None:
     async def scene(s: Site) -> None:
         opened = await s.do(do="open", room="r", rules={"min_groups": 2})

@@ -35,7 +35,7 @@ class Host:
         self.unwritten = ""
         """Why the room cannot be written down now; empty: it can."""
         self._state = state
-        self._waiting: dict[Identity, asyncio.Future[Formed]] = {}
+        self._waiting: dict[Identity, set[asyncio.Future[Formed]]] = {}
         self._formed: list[Formed] = []
         self._happened: list[tuple[datetime, RoomEvent]] = []
         self._lock = asyncio.Lock()
@@ -49,21 +49,21 @@ class Host:
             self.soon()
 
     async def ask(self, member: Member) -> Formed:
-        """Waits for a quorum with this member. Raises Refused or Away, also while it waits."""
+        """Waits for a quorum with this member. Raises Refused or Away, also while it waits.
+
+        torchft's Managers may ask again while an earlier call of theirs still waits: all of them get the answer."""
         self.room.ask(member, time.monotonic())
-        who = member.identity
-        before = self._waiting.get(who)
-        if before is not None and not before.done():
-            before.set_exception(Refused(f"{who} has asked again"))
         answer: asyncio.Future[Formed] = asyncio.get_running_loop().create_future()
-        self._waiting[who] = answer
+        waiting = self._waiting.setdefault(member.identity, set())
+        waiting.add(answer)
         self.soon()
         try:
             return await answer
         finally:
-            if self._waiting.get(who) is answer:
-                del self._waiting[who]
-                self.room.withdraw(who)
+            waiting.discard(answer)
+            if not waiting and self._waiting.get(member.identity) is waiting:
+                del self._waiting[member.identity]
+                self.room.withdraw(member.identity)
 
     async def change(self, what: Callable[[Room], tuple[Identity, ...]]) -> tuple[Identity, ...]:
         """Do it, and return when it is written down. Raises Unavailable when that fails; it holds nevertheless while the
@@ -90,9 +90,8 @@ class Host:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for answer in self._waiting.values():
-            if not answer.done():
-                answer.set_exception(Away(why))
+        for answer in [a for waiting in self._waiting.values() for a in waiting if not a.done()]:
+            answer.set_exception(Away(why))
 
     def soon(self) -> None:
         """Settle without being waited for."""
@@ -144,16 +143,17 @@ class Host:
         formed, self._formed = self._formed, []
         for quorum, at_s in formed:
             for member in quorum.members:
-                answer = self._waiting.pop(member.identity, None)
-                if answer is not None and not answer.done():
-                    answer.set_result((quorum, at_s))
+                for answer in self._waiting.pop(member.identity, ()):
+                    if not answer.done():
+                        answer.set_result((quorum, at_s))
         self._turn_away()
 
     def _turn_away(self) -> None:
-        for who, answer in list(self._waiting.items()):
+        for who, waiting in self._waiting.items():
             why = self.room.refusal(who)
-            if why is not None and not answer.done():
-                answer.set_exception(Refused(why))
+            for answer in waiting if why is not None else ():
+                if not answer.done():
+                    answer.set_exception(Refused(why))
 
     def _arm(self) -> None:
         if self._timer is not None:

@@ -56,8 +56,11 @@ class Room:
         if (why := self._refusal(who)) is not None:
             raise Refused(why)
         self._meet(who, now_s)
-        since_s = self._asks[who].since_s if who in self._asks else now_s
-        self._asks[who] = _Ask(member, since_s)
+        before = self._asks.get(who)
+        if before is None:
+            self._asks[who] = _Ask(member, now_s)
+        elif member.step >= before.member.step:  # a call that is repeated late speaks of an older step
+            self._asks[who] = _Ask(member, before.since_s)
 
     def withdraw(self, who: Identity) -> None:
         """Its call ended without an answer: it asks again, or it is dead."""
