@@ -95,11 +95,22 @@ def test_another_step_and_a_finished_one_are_not_handed_out(
 ) -> None:
     sender.send_checkpoint([1], 4, state(), _SOON)
     with pytest.raises(TransferFailed, match="no longer has it"):
-        take(receiver, sender, step=5)
+        take(receiver, sender, step=3)
     sender.disallow_checkpoint()
-    with pytest.raises(TransferFailed, match="no longer has it"):
-        take(receiver, sender)
+    with pytest.raises(TransferFailed, match="did not offer it in time"):
+        receiver.recv_checkpoint(0, sender.metadata(), 4, timedelta(seconds=0.1))
     assert receiver.failures == 2
+
+
+def test_who_asks_before_the_state_is_copied_waits_for_it(
+    sender: transport.PeerTransport, receiver: transport.PeerTransport
+) -> None:
+    sent = state()
+    sender.send_checkpoint([1], 3, sent, _SOON)
+    later = threading.Timer(0.2, sender.send_checkpoint, ([1], 4, sent, _SOON))
+    later.start()
+    assert same(take(receiver, sender), sent)
+    later.join()
 
 
 def test_a_forged_token_is_one_line_on_both_sides(

@@ -16,6 +16,8 @@ from holdfast_train.serving import CHUNK_BYTES
 TRIES = 3
 """Of each chunk: a broken connection or a flipped bit is not worth a failed step."""
 PARALLEL = 4
+_ASK_AGAIN_S = 0.02
+"""The quorum tells both sides at once, so we may ask before the peer has copied its state."""
 
 
 def fetch(url: str, step: int, key: bytes, timeout_s: float) -> Packed:
@@ -48,15 +50,16 @@ class _Source:
 
     def get(self, path: str, size: int | None) -> bytes:
         """One answer, proven. Raises TransferFailed after ``TRIES`` or at the deadline."""
-        reason = "no time was left"
-        for _ in range(TRIES):
-            left_s = self._deadline_s - time.monotonic()
-            if left_s <= 0:
-                break
+        reason, failed = "no time was left", 0
+        while failed < TRIES and (left_s := self._deadline_s - time.monotonic()) > 0:
             try:
                 status, body, shown, nonce = self._ask(path, left_s)
             except (OSError, http.client.HTTPException) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason, failed = f"{type(error).__name__}: {error}", failed + 1
+                continue
+            if status == 404:
+                reason = "it did not offer it in time"
+                time.sleep(_ASK_AGAIN_S)
                 continue
             if status == 403:
                 raise self._failed(path, "it refuses our token: HOLDFAST_QUORUM_TOKEN differs between the groups")
@@ -64,6 +67,7 @@ class _Source:
                 raise self._failed(path, f"it no longer has it (status {status})")
             if same(shown, tell_proof(self._key, path, nonce, body)) and size in (None, len(body)):
                 return body
+            failed += 1
             reason = "what came is corrupt, or from somebody who does not know the token"
         raise self._failed(path, reason)
 

@@ -31,6 +31,7 @@ class StateServer:
         """Raises OSError when the address cannot be bound."""
         self._key = key
         self._held: tuple[int, Packed] | None = None
+        self._newest = -1
         handler = type("Handler", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer((address, 0), handler)
         self._server.daemon_threads = True
@@ -40,7 +41,7 @@ class StateServer:
         self._thread.start()
 
     def hold(self, step: int, packed: Packed) -> None:
-        self._held = (step, packed)
+        self._held, self._newest = (step, packed), step
 
     def release(self) -> None:
         self._held = None
@@ -50,14 +51,14 @@ class StateServer:
         self._server.server_close()
 
     def answer(self, path: str, nonce: str | None, shown: str | None) -> tuple[int, bytes | memoryview, str]:
-        """Status, body and proof."""
+        """Status, body and proof. 404: not offered yet, ask again; 410: that step is past."""
         if not good_nonce(nonce) or nonce is None or not same(shown, ask_proof(self._key, path, nonce)):
             return 403, b"", ""
         match, held = _PATH.fullmatch(path), self._held
         if match is None or held is None or held[0] != int(match[1]):
-            return 404, b"", ""
+            return (410 if match is None or int(match[1]) < self._newest else 404), b"", ""
         body = held[1].index if match[2] == "index" else chunk(held[1], int(match[2]))
-        return (200, body, tell_proof(self._key, path, nonce, body)) if len(body) else (404, b"", "")
+        return (200, body, tell_proof(self._key, path, nonce, body)) if len(body) else (410, b"", "")
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,0 +1,39 @@
+"""Heartbeats of the training to the agent of the node, at most one a second; nothing at all where there is no agent."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from holdfast_checkpoint import statements
+from holdfast_checkpoint.runs import RunId, run_from_env
+
+EVERY_S = 1.0
+
+
+class Progress:
+    """Tells step, phase, time of the last step and the number of groups. Never waits and never fails."""
+
+    def __init__(
+        self, run: RunId | None = None, socket_path: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run = run or run_from_env(os.environ)
+        self._teller = statements.Teller(socket_path, clock)
+        self._clock = clock
+        self._told_s = float("-inf")
+        self._phase = ""
+
+    def tell(self, step: int, phase: str, step_s: float, present: int) -> bool:
+        """False when it was too early, or nobody listens. A new phase is told at once."""
+        now_s = self._clock()
+        if phase == self._phase and now_s < self._told_s + EVERY_S:
+            return False
+        more: statements.Statement = {"phase": phase, "step_ms": round(1000 * step_s), "groups": present}
+        told = self._teller.tell({**statements.progress(step, self._run), **more})
+        if told:
+            self._told_s, self._phase = now_s, phase
+        return told
+
+    def close(self) -> None:
+        self._teller.close()

@@ -1,0 +1,205 @@
+"""The loop's side of an elastic job: one replica group that shares each step with whoever else is there.
+
+Built on torchft's Manager and its flat allreduce; torchft's DDP wrapper ends the survivors of a fault in 0.2.0."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch.distributed import ReduceOp
+
+from holdfast_train.batch import GlobalBatch
+from holdfast_train.buckets import Buckets
+from holdfast_train.errors import TrainError, TransferFailed
+from holdfast_train.events import REQUEUE, Watch
+from holdfast_train.membership import Membership
+from holdfast_train.progress import Progress
+from holdfast_train.rng import seed_of
+from holdfast_train.settings import Settings, settings_from_env
+
+log = logging.getLogger(__name__)
+
+TRANSFERS_MAX = 3
+"""Failed transfers in a row after which a group gives up: something is wrong that trying again does not mend."""
+_ALONE_S = 0.2
+
+
+class Stateful(Protocol):
+    """What a model, an optimizer or anything else of the user's has."""
+
+    def state_dict(self) -> Any:
+        """Numbers, texts, tensors, and lists, tuples and dictionaries of these."""
+
+    def load_state_dict(self, state_dict: Any) -> Any:
+        """Takes such a state over."""
+
+
+class Attempt:
+    """One try at a step: this group's share of its micro-batches."""
+
+    def __init__(self, step: int, seed: int, share: range, present: int) -> None:
+        self.step = step
+        """From 0; the same until the step is committed."""
+        self.share = share
+        self.present = present
+        """Groups that take part."""
+        self.done = 0
+        self._seed = seed
+
+    @property
+    def micro_batches(self) -> Iterator[int]:
+        """The numbers of this group's micro-batches. Torch's random numbers are seeded anew for each."""
+        for number in self.share:
+            torch.manual_seed(seed_of(self._seed, self.step, number))
+            yield number
+            self.done += 1
+
+
+class Session:
+    """Makes an existing loop elastic::
+
+        with Session(model, optimizer, GlobalBatch(64, 4)) as session:
+            for attempt in session.steps(until=1000):
+                for i in attempt.micro_batches:
+                    loss(model, order.ids(attempt.step, i)).backward()
+
+    Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
+    have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
+    further state that a group needs from its peers, by name. Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batch: GlobalBatch,
+        *,
+        seed: int = 0,
+        lr: Callable[[int], float] | None = None,
+        extra: Mapping[str, Stateful] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        """Raises Unusable for settings, sizes and batches that do not go together."""
+        self._settings = settings or settings_from_env(os.environ)
+        batch.check(self._settings.sizes)
+        self._model, self._optimizer, self._batch, self._seed, self._lr = model, optimizer, batch, seed, lr
+        self._base_lr = [float(group["lr"]) for group in optimizer.param_groups]
+        self._state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **(extra or {})}
+        self._buckets = Buckets(model.parameters())
+        self._watch, self._progress = Watch(), Progress()
+        self._membership = Membership(self._settings, self._save, self._load)
+        self._step_s, self._present = 0.0, 0
+
+    def __enter__(self) -> Session:
+        self._watch.install()
+        self._progress.tell(self.step, "init", 0.0, 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+        if isinstance(value, TrainError):
+            log.error("event=training_ended reason=%r", str(value))
+            sys.stderr.write(f"holdfast_train: {value}\n")
+            raise SystemExit(1) from value
+
+    @property
+    def step(self) -> int:
+        """Steps committed so far."""
+        return self._membership.step
+
+    @property
+    def samples_seen(self) -> int:
+        """In all committed steps together."""
+        return self.step * self._batch.samples
+
+    def elastic_event_detected(self) -> bool:
+        """Whether this group was asked to leave; it does so before its next step."""
+        return self._watch.detected()
+
+    def steps(self, until: int) -> Iterator[Attempt]:
+        """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
+        while self.step < until:
+            if self._watch.detected():
+                self._leave()
+            began_s = time.monotonic()
+            attempt = self._begin()
+            if attempt is None:
+                continue
+            yield attempt
+            if attempt.done != len(attempt.share):
+                raise TrainError(
+                    f"{attempt.done} of {len(attempt.share)} micro-batches were done: the loop must do all of them"
+                )
+            if self._finish():
+                self._step_s = time.monotonic() - began_s
+                self._progress.tell(self.step, "step", self._step_s, attempt.present)
+
+    def close(self) -> None:
+        """Leaves the quorum in good order."""
+        self._membership.leave()
+        self._progress.close()
+        self._watch.restore()
+
+    def _begin(self) -> Attempt | None:
+        """None: nothing can be computed now, and the step is to be begun again."""
+        for parameter in self._model.parameters():
+            parameter.grad = None
+        standing = self._membership.gather()
+        if standing is None:
+            failed = self._membership.transport
+            if failed.failure is not None and failed.failures >= TRANSFERS_MAX:
+                raise failed.failure
+            return None
+        self._present = standing.present
+        if not self._settings.sizes.usable(standing.present):
+            self._progress.tell(self.step, "waiting", self._step_s, standing.present)
+            self._membership.give_up()
+            time.sleep(_ALONE_S)
+            return None
+        share = self._batch.share(standing.rank, standing.present, self._settings.sizes)
+        return Attempt(self.step, self._seed, share, standing.present)
+
+    def _finish(self) -> bool:
+        """Whether the step was committed, and by it the model changed."""
+        self._buckets.reduce(lambda flat: self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM))
+        factor = 1.0 if self._lr is None else self._lr(self.samples_seen)
+        if not self._membership.commit():
+            log.info("event=step_failed step=%d groups=%d", self.step, self._present)
+            return False
+        self._buckets.give_back(self._batch.micro_batches)
+        if self._lr is not None:
+            for group, base in zip(self._optimizer.param_groups, self._base_lr, strict=True):
+                group["lr"] = base * factor
+        self._optimizer.step()
+        return True
+
+    def _leave(self) -> None:
+        event = self._watch.event()
+        log.info("event=leaving step=%d reason=%s", self.step, event.reason if event else "signal")
+        self._progress.tell(self.step, "leaving", self._step_s, self._present)
+        raise SystemExit(REQUEUE)
+
+    def _save(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._state.items()}
+
+    def _load(self, state: dict[str, Any]) -> None:
+        """All of it fits, or none of it is taken."""
+        if sorted(state) != sorted(self._state):
+            raise TransferFailed(
+                f"a peer's state has {sorted(state)} and ours {sorted(self._state)}: is it another program?"
+            )
+        mine = self._model.state_dict()
+        theirs = state["model"]
+        wrong = [n for n in {*mine, *theirs} if n not in mine or n not in theirs or mine[n].shape != theirs[n].shape]
+        if wrong:
+            raise TransferFailed(f"a peer's model differs from ours in {min(wrong)} and {len(wrong) - 1} more places")
+        for name, part in self._state.items():
+            part.load_state_dict(state[name])

@@ -1,0 +1,105 @@
+"""What the launcher tells a replica group, read from the environment."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from holdfast_train.errors import Unusable
+from holdfast_train.sizes import Sizes, parse_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One replica group of one job."""
+
+    quorum: str
+    """``http://host:port`` of the job's room, or of a stock torchft_lighthouse."""
+    ours: bool
+    """Whether the room is Holdfast's: it is told when a group leaves. A stock lighthouse would take that for a new group."""
+    token: str
+    """Shared by the groups of the job and nobody else."""
+    group: int
+    incarnation: str
+    sizes: Sizes
+    address: str
+    """Of this node, as peers reach it; state is served on it alone."""
+    collective_timeout_s: float = 30.0
+    """A step in which a peer falls silent is given up after this; a peer's state must arrive within it, too."""
+
+
+def settings_from_env(env: Mapping[str, str]) -> Settings:
+    """Raises Unusable."""
+    ours = env.get("HOLDFAST_QUORUM", "")
+    quorum = ours or env.get("TORCHFT_LIGHTHOUSE", "")
+    if not quorum:
+        raise Unusable(
+            "HOLDFAST_QUORUM is not set: start the job with 'holdfast run', or name a torchft_lighthouse there"
+        )
+    token = env.get("HOLDFAST_QUORUM_TOKEN", "")
+    if not token:
+        raise Unusable(
+            "HOLDFAST_QUORUM_TOKEN is not set: without a secret of the job any user could read or forge its state"
+        )
+    if _whole(env, "WORLD_SIZE", 1) != 1:
+        raise Unusable("a replica group of more than one rank cannot be elastic yet: run one process in each group")
+    return Settings(
+        quorum=quorum,
+        ours=bool(ours),
+        token=token,
+        group=_whole(env, "HOLDFAST_GROUP", _whole(env, "SLURM_ARRAY_TASK_ID", 0)),
+        incarnation=env.get("HOLDFAST_INCARNATION") or secrets.token_hex(8),
+        sizes=_sizes(env),
+        address=env.get("HOLDFAST_ADDRESS") or address_towards(quorum),
+        collective_timeout_s=_seconds(env, "HOLDFAST_COLLECTIVE_TIMEOUT_S", 30.0),
+    )
+
+
+def address_towards(url: str) -> str:
+    """The address of this machine on the way to that one; nothing is sent. Raises Unusable."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise Unusable(f"{url!r} is no address of a quorum") from error
+    if parts.scheme != "http" or host is None or port is None:
+        raise Unusable(f"{url!r} is no address of a quorum: it has the form http://host:port")
+    try:
+        family, kind, _proto, _name, there = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(there)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise Unusable(f"the quorum at {url} cannot be reached: {error}") from error
+
+
+def _sizes(env: Mapping[str, str]) -> Sizes:
+    low, high = _whole(env, "HOLDFAST_MIN_GROUPS", 1), _whole(env, "HOLDFAST_MAX_GROUPS", 0)
+    listed = env.get("HOLDFAST_ALLOWED_GROUPS", "").strip()
+    if not high and not listed:
+        raise Unusable("HOLDFAST_MAX_GROUPS is not set: how many groups may there be?")
+    high = high or max((int(part) for part in listed.split(",") if part.isdecimal()), default=0)
+    return parse_sizes(f"{low}:{high}" + (f":{listed.rstrip(',')}," if listed else ""))
+
+
+def _whole(env: Mapping[str, str], name: str, default: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Unusable(f"{name}={text[:80]!r} is no whole number")
+    return int(text)
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name, "")
+    try:
+        value = float(text or default)
+    except ValueError:
+        value = -1.0
+    if not 0.1 <= value <= 86_400:
+        raise Unusable(f"{name}={text[:80]!r} is no number of seconds between 0.1 and 86400")
+    return value
