@@ -1,0 +1,78 @@
+"""Real groups in a real room under random faults, for minutes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench.kit.rooms import Group, Rooms, diverging, wait_for_groups
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: holdfast[train]"),
+]
+
+ROUNDS = int(os.environ.get("HOLDFAST_SOAK_ROUNDS", "12"))
+NAMES = ("0", "1", "2")
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> Iterator[Rooms]:
+    made = Rooms(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.mark.timeout(1800)
+def test_random_faults_never_split_a_job_nor_lose_a_step(rooms: Rooms) -> None:
+    chosen = int(os.environ.get("HOLDFAST_SOAK_SEED", "0")) or int.from_bytes(os.urandom(4))
+    print(f"seed {chosen}")  # noqa: T201
+    dice = random.Random(chosen)
+    opened = rooms.ask(do="open", room="r", rules={"min_groups": 1, "heartbeat_timeout_s": 2})
+    living = {name: rooms.join(opened, name, "s0") for name in NAMES}
+    wait_for_groups(list(living.values()), len(NAMES))
+    for turn in range(1, ROUNDS + 1):
+        time.sleep(dice.random())
+        name = dice.choice(NAMES)
+        fault = dice.choice(["kill", "kill and evict", "hang and evict", "leave", "service", "service and kill"])
+        print(f"turn {turn}: {fault} {name}")  # noqa: T201
+        strike(rooms, living[name], fault, dice)
+        if fault != "service":
+            living[name] = rooms.join(opened, name, f"s{turn}")
+        wait_for_groups(list(living.values()), len(NAMES))
+    assert diverging(rooms.groups) == 0
+    for group in rooms.groups:
+        steps = [s["step"] for s in group.steps()]
+        assert steps == sorted(set(steps)), "a step was committed twice"
+    formed = [e["quorum_id"] for e in rooms.ask(do="events", limit=10_000)["events"] if e["kind"] == "quorum"]
+    assert formed == sorted(set(formed)), "a quorum id was given twice"
+
+
+def strike(rooms: Rooms, group: Group, fault: str, dice: random.Random) -> None:
+    if fault == "leave":
+        group.send(signal.SIGUSR1)
+        group.process.wait(30)
+    elif fault.startswith("hang"):
+        group.send(signal.SIGSTOP)
+    elif "kill" in fault:
+        group.process.kill()
+    if fault.startswith("service"):
+        rooms.kill()
+        time.sleep(dice.uniform(0, 2))
+        rooms.start()
+    if fault.endswith("evict"):
+        rooms.ask(do="evict", room="r", member=group.name, reason="drill")
+        group.send(signal.SIGCONT)  # a hang that ends: it must find the door closed
