@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import stat
@@ -327,3 +328,12 @@ def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
 def test_a_service_that_cannot_start_says_why_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["--store", f"sqlite:///{tmp_path}/none/x.db", "--key", str(tmp_path / "k")]) == 1
     assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_a_second_service_with_the_same_key_does_not_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    key = tmp_path / "key"
+    read_key(key)
+    with key.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main(["--store", f"sqlite:///{tmp_path}/x.db", "--key", str(key), "--socket", str(tmp_path / "s")]) == 1
+    assert capfd.readouterr().err == f"holdfast quorum: another quorum service runs with {key}\n"

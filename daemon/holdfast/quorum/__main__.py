@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import fcntl
 import logging
 import signal
 import socket
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, Unavailable
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,20 +56,33 @@ async def _serve(options: argparse.Namespace) -> None:
 
     everywhere = options.bind in ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     advertise = options.advertise or (socket.gethostname() if everywhere else options.bind)
-    state = State(options.store)
-    service = Service(state, read_key(options.key), bind=options.bind, advertise=advertise)
-    control = Control(service, options.socket, frozenset(options.user))
-    told = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    key = read_key(options.key)
+    with _alone(options.key):
+        state = State(options.store)
+        service = Service(state, key, bind=options.bind, advertise=advertise)
+        control = Control(service, options.socket, frozenset(options.user))
+        told = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        try:
+            await service.start()
+            await control.start()
+            await told.wait()
+        finally:
+            await control.stop()
+            await service.stop()
+            state.close()
+
+
+def _alone(key: Path) -> BinaryIO:
+    """Two services with one key would answer in the same rooms. Raises Unavailable, OSError; lasts until it is closed."""
+    held = key.open("rb")
     try:
-        await service.start()
-        await control.start()
-        await told.wait()
-    finally:
-        await control.stop()
-        await service.stop()
-        state.close()
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        held.close()
+        raise Unavailable(f"another quorum service runs with {key}") from error
+    return held
 
 
 def _fail(line: str) -> int:
