@@ -13,3 +13,8 @@ class Unusable(TrainError):
 
 class TransferFailed(TrainError):
     """State from a peer did not arrive whole and proven; nothing of it was used."""
+
+    def __init__(self, line: str, *, final: bool = False) -> None:
+        super().__init__(line)
+        self.final = final
+        """Whether trying again is of no use: peers wait for a group that tries."""

@@ -62,7 +62,9 @@ class _Source:
                 time.sleep(_ASK_AGAIN_S)
                 continue
             if status == 403:
-                raise self._failed(path, "it refuses our token: HOLDFAST_QUORUM_TOKEN differs between the groups")
+                raise self._failed(
+                    path, "it refuses our token: HOLDFAST_QUORUM_TOKEN differs between the groups", final=True
+                )
             if status != 200:
                 raise self._failed(path, f"it no longer has it (status {status})")
             if same(shown, tell_proof(self._key, path, nonce, body)) and size in (None, len(body)):
@@ -81,5 +83,7 @@ class _Source:
         finally:
             connection.close()
 
-    def _failed(self, path: str, why: str) -> TransferFailed:
-        return TransferFailed(f"state {path} did not come from the peer at {self._host}:{self._port}: {why}")
+    def _failed(self, path: str, why: str, *, final: bool = False) -> TransferFailed:
+        return TransferFailed(
+            f"state {path} did not come from the peer at {self._host}:{self._port}: {why}", final=final
+        )

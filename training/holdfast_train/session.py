@@ -155,7 +155,7 @@ class Session:
         standing = self._membership.gather()
         if standing is None:
             failed = self._membership.transport
-            if failed.failure is not None and failed.failures >= TRANSFERS_MAX:
+            if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
                 raise failed.failure
             return None
         self._present = standing.present
