@@ -75,3 +75,14 @@ def test_a_job_that_slurm_starts_during_its_release_costs_no_patience() -> None:
     assert job.state == "RUNNING"
     assert len(refused) == 1
     assert not site.slurm.reservations
+
+
+def test_a_node_that_was_mended_may_be_the_jobs_next_spare() -> None:
+    """It still stands in the running job's exclusions, where Holdfast had put it."""
+    site = Site(3, spares=("n3",))
+    job = _hurt(site)
+    assert (job.nodes, job.excluded) == (("n2", "n3"), ("n1",))
+    site.run(300, step_s=5)
+    site.fault("n2", check="host.pcie", minor=None)
+    site.run(20)
+    assert (job.state, job.nodes, job.excluded) == ("RUNNING", ("n1", "n3"), ("n2",))

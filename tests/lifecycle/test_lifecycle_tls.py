@@ -50,7 +50,9 @@ def test_agents_trust_the_named_authority_and_nobody_else(short_folder: Path) ->
     ]
     trusting = agent_config(head, "n1", url, etc / "ca.pem")
     with ExitStack() as stack:
-        log = stack.enter_context(running(short_folder, "holdfast.controller", "controller", "--config", str(head.config)))
+        log = stack.enter_context(
+            running(short_folder, "holdfast.controller", "controller", "--config", str(head.config))
+        )
         eventually(lambda: head.hears(viewer) is not None, log)
         said = {
             folder.name: stack.enter_context(running(folder, "holdfast.agent", "--config", str(folder / "agent.toml")))

@@ -243,13 +243,17 @@ class _Plan:
         """One for each node that does not survive, fit for the component that held it."""
         spares: list[str] = []
         replaced = set(survivors)
+        # A running job's list cannot be changed: what an earlier recovery put there may be the spare of today.
+        ours = frozenset(job.excluded_nodes) - set(hurt.own_exclusions(self.world, job))
         for part in job.components:
             for node in part.nodes:
                 if node in replaced:
                     continue
                 replaced.add(node)
                 taken = frozenset(self._spares_taken)
-                spare = choose_spare(self.world, self.view, part, taken=taken, replaced=node, near=survivors)
+                spare = choose_spare(
+                    self.world, self.view, part, taken=taken, replaced=node, near=survivors, serves_again=ours
+                )
                 if spare is not None:
                     self._spares_taken.add(spare)
                     spares.append(spare)

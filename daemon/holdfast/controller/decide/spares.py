@@ -23,6 +23,7 @@ def choose_spare(
     taken: frozenset[str],
     replaced: str = "",
     near: tuple[str, ...] = (),
+    serves_again: frozenset[str] = frozenset(),
 ) -> str | None:
     """A ready spare of the job's partition with no fewer GPUs than its nodes had, and of the same type; None: there is none.
 
@@ -30,16 +31,18 @@ def choose_spare(
     that is no lemon, with the least switches between it and the nodes ``near``, and the first by name.
 
     Ready: idle and in service, no open incident, its agent heard. A spare whose agent is silent is unknown, not ready; one whose
-    agent has not had the time to be heard since this controller started is what it was before."""
+    agent has not had the time to be heard since this controller started is what it was before. ``serves_again``: nodes that stand in
+    the job's list because Holdfast put them there for an earlier run."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
     wanted_gpus = max((len(m) for m in job.gpu_minors.values()), default=0)
+    excluded = set(job.excluded_nodes) - serves_again
     bad, busy = view.nodes.get(replaced), busy_nodes(view)
     fit = [
         node
         for name in spare_pool(world, view)
         if (node := view.nodes.get(name)) is not None
         and name not in promised
-        and name not in job.excluded_nodes
+        and name not in excluded
         and job.partition in node.partitions
         and node.gpu_count >= wanted_gpus
         and _same_gpus(node, bad)
