@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
 from holdfast.controller.ladder import LADDER, Rung
 from holdfast.controller.rungs import STEADY_S
 from holdfast.model.action import IntentState, Reboot
+from holdfast.model.errors import NotPermitted
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy, Severity
@@ -296,6 +298,18 @@ def test_the_provider_hears_of_a_hardware_fault_once() -> None:
     site.fault("n2", remedy=Remedy.REBOOT)
     _run(site, 400)
     assert site.provider.reported == ["i-0001"]
+
+
+def test_a_provider_that_takes_no_word_is_nobodys_trouble() -> None:
+    site = Site(2, can=replace(FULL, report_fault=True))
+
+    def refuse(instance_id: str, *, since: datetime, text: str) -> None:
+        raise NotPermitted("not authorized to ReportInstanceStatus")
+
+    site.provider.report_fault = refuse  # type: ignore[method-assign]
+    site.fault("n1")
+    assert _run(site).state is _S.CLOSED
+    assert (site.kinds().count("ReportFault"), site.notices.sent) == (1, [])
 
 
 def test_no_rung_is_done_while_a_job_holds_the_node_or_a_human_has_it() -> None:

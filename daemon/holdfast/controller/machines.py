@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.controller.outside import Outside, Refused, done, prove_free
 from holdfast.model.action import CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
-from holdfast.model.errors import NotFound, Unavailable
+from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.ports import Outcome
 
@@ -95,7 +95,11 @@ def stop_start(action: StopStart, incident: str, outside: Outside) -> Outcome:
 
 
 def report_fault(action: ReportFault, outside: Outside) -> Outcome:
-    outside.provider.report_fault(action.instance_id, since=action.since, text=action.text)
+    """A courtesy: what comes of it is nobody's trouble."""
+    try:
+        outside.provider.report_fault(action.instance_id, since=action.since, text=action.text)
+    except OutsideError as error:
+        return done(f"the provider took no word of it: {error}")
     return done("told the provider")
 
 

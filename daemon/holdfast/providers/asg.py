@@ -63,6 +63,7 @@ class AsgProvider(Ec2Machines):
             status=True,
             power_off_confirmed=True,
             replace_in_place=True,
+            report_fault=True,
         )
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:

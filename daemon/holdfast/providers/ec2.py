@@ -61,6 +61,7 @@ class Ec2Provider(Ec2Machines):
             power_off_confirmed=True,
             replace_in_place=not first,
             stop_start=True,
+            report_fault=True,
         )
 
     def on_trial(self) -> tuple[Instance, ...]:
