@@ -219,6 +219,7 @@ def test_answers_are_in_botocores_models(aws: EmulatorControl, cluster: str) -> 
         ec2.report_instance_status(Instances=list(ids.values()), Status="impaired", ReasonCodes=["other"])
         ec2.stop_instances(InstanceIds=list(ids.values()))
         ec2.start_instances(InstanceIds=list(ids.values()))
+        groups.suspend_processes(AutoScalingGroupName=cluster, ScalingProcesses=["AZRebalance"])
         groups.describe_auto_scaling_groups()
         groups.describe_auto_scaling_instances()
         [member] = members(groups, cluster)

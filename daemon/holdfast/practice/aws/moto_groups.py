@@ -9,7 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from moto.autoscaling.exceptions import ValidationError
-from moto.autoscaling.models import AutoScalingBackend, TerminateInstanceActivity, autoscaling_backends
+from moto.autoscaling.models import (
+    AutoScalingBackend,
+    FakeAutoScalingGroup,
+    TerminateInstanceActivity,
+    autoscaling_backends,
+)
 from moto.autoscaling.responses import AutoScalingResponse
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
@@ -25,7 +30,17 @@ def install(world: World) -> None:
     put(AutoScalingBackend, "notify_terminate_instances", lambda self, instance_ids: None)
     put(AutoScalingBackend, "set_instance_health", _set_instance_health)
     put(AutoScalingBackend, "terminate_instance", _terminate_instance)
+    put(FakeAutoScalingGroup, "suspended_processes", _with_a_reason(FakeAutoScalingGroup.suspended_processes))
     put(AutoScalingResponse, "describe_scaling_activities", _describe_scaling_activities(world))
+
+
+def _with_a_reason(moto: Any) -> property:
+    """AWS says when somebody suspended a process; moto gives an empty text, which its model forbids."""
+
+    def read(group: Any) -> list[dict[str, str]]:
+        return [{**entry, "SuspensionReason": "User suspended"} for entry in moto.fget(group)]
+
+    return property(read, moto.fset)
 
 
 def due(world: World) -> bool:
