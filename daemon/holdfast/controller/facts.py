@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import CheckpointRecord, World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.ids import held_reason, incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.report import AgentView
@@ -81,6 +83,11 @@ def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentVi
     return max(heard, key=lambda a: a.last_heard, default=None)
 
 
+def order_to(agent: AgentView, verb: Verb, expires_s: float, args: Mapping[str, Any]) -> SendOrder:
+    """An order for this agent in this boot of its machine, and no other."""
+    return SendOrder(agent.node, agent.instance_id, agent.boot_id, verb, expires_s, args)
+
+
 SLURMS_OWN = frozenset({"Not responding", "Node unexpectedly rebooted"})
 """Reasons that slurmctld itself gives a node; they are nobody's word."""
 
@@ -134,14 +141,9 @@ def reserved_by_its_user(job: Job) -> bool:
 
 def reserved_by_others(world: World, node: str, job: Job) -> bool:
     """Somebody has reserved the node for a time that the job, started anew, would reach: maintenance, a course, another group."""
-    until = None if job.time_limit_s is None else world.now + timedelta(seconds=job.time_limit_s)
-    return world.view is not None and any(
-        node in r.nodes
-        and not r.name.startswith(OUR_RESERVATIONS)
-        and r.name != world.policy.spare_reservation
-        and (r.end_time is None or r.end_time > world.now)
-        and (r.start_time is None or until is None or r.start_time < until)
-        for r in world.view.reservations.values()
+    return any(
+        node in r.nodes and not r.name.startswith(OUR_RESERVATIONS) and r.name != world.policy.spare_reservation
+        for r in _in_the_way(world, job)
     )
 
 
@@ -149,18 +151,21 @@ def kept_for_others(world: World, hold: str, job: Job) -> frozenset[str]:
     """Nodes that other reservations keep for a time that the job would reach, but for those of its own hold.
 
     A hold of ours is FLEX and OVERLAP: a job in it may start on what any other reservation keeps (docs/slurm-notes.md)."""
-    if world.view is None:
-        return frozenset()
+    kept = frozenset(n for r in _in_the_way(world, job) if r.name != hold for n in r.nodes)
+    own = world.view.reservations.get(hold) if world.view is not None else None
+    return kept - frozenset(own.nodes) if own is not None else kept
+
+
+def _in_the_way(world: World, job: Job) -> list[Reservation]:
+    """Reservations of a time that the job, started now, would reach."""
     until = None if job.time_limit_s is None else world.now + timedelta(seconds=job.time_limit_s)
-    own = world.view.reservations[hold].nodes if hold in world.view.reservations else ()
-    others = (
-        r.nodes
-        for r in world.view.reservations.values()
-        if r.name != hold
-        and (r.end_time is None or r.end_time > world.now)
+    there = world.view.reservations.values() if world.view is not None else ()
+    return [
+        r
+        for r in there
+        if (r.end_time is None or r.end_time > world.now)
         and (r.start_time is None or until is None or r.start_time < until)
-    )
-    return frozenset(n for nodes in others for n in nodes) - frozenset(own)
+    ]
 
 
 def holds(job: Job) -> bool:

@@ -127,7 +127,7 @@ def _lacks(world: World, provider: ProviderView, incident: Incident, rung: Rung)
     """Why nobody can do this; empty: it can be done."""
     if rung.value not in world.policy.repair.rungs:
         return "switched off"
-    known = bool(incident.machine or incident.instance_id)
+    known = bool(incident.serving_id)
     match rung:
         case Rung.RESET_GPU:
             alive = facts.agent_of(world, incident.node, incident.instance_id or None) is not None

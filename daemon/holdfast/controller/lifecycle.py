@@ -172,7 +172,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Step:
     if up is None:
         return incident, []
     beside = replacement.new_instance(world, incident) is not None
-    other = up.instance_id != rungs.machine_of(incident)
+    other = up.instance_id != incident.serving_id
     text = f"agent of the {'new machine' if other else 'machine'} {up.instance_id} is heard"
     detail = {"instance_id": up.instance_id, "boot_id": up.boot_id, "rung": rungs.rung_of(incident).value}
     event = Event(world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail=detail)

@@ -11,8 +11,6 @@ from holdfast.ports import Outcome
 GONE = frozenset({"shutting-down", "terminated"})
 POWER_OFF_PATIENCE_S = 30.0
 """How long one attempt waits for a terminated machine to be off."""
-REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
-"""Slurm's flags of a node whose reboot was asked for already."""
 
 
 def launch(action: Launch, incident: str, outside: Outside) -> Outcome:
@@ -81,7 +79,7 @@ def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
     prove_free(action.node, outside)
     if action.via_slurm:
         node = outside.scheduler.node(action.node)
-        if not node.flags & REBOOTING:
+        if not node.rebooting:
             outside.scheduler.reboot(action.node, node.reason)  # Slurm puts it in the place of the old one
         return done(f"Slurm reboots {action.node}")
     outside.provider.reboot(action.instance_id, incident=incident, token=action.token)

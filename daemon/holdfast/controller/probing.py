@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
 
 from holdfast.controller import facts
 from holdfast.controller.pairs import Outcome, Probe
@@ -65,10 +64,6 @@ def _outcome(world: World, *sides: Intent) -> Outcome:
 def _slow(world: World, side: Intent) -> bool:
     speed = side.result.get("gigabytes_s")
     return isinstance(speed, int | float) and speed < world.policy.suspects.min_gigabytes_s
-
-
-def planned_since(orders: Iterable[Intent], since: datetime) -> list[Intent]:
-    return [order for order in orders if order.planned_at >= since]
 
 
 def busy(orders: Iterable[Intent]) -> frozenset[str]:
@@ -159,7 +154,7 @@ def orders_for(
             "deadline_s": policy.deadline_s,
             "serves": node not in beside,
         }
-        action = SendOrder(node, agent.instance_id, agent.boot_id, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
+        action = facts.order_to(agent, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
         step = f"SendOrder/pair/{node}.{tag}"
         proposals.append(Proposal(incident_id, step, action, reason, group=f"pair/{incident_id}/{tag}", order=70))
     return proposals

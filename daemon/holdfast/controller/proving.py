@@ -84,7 +84,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
         "serves": not beside(world, incident),
     }
     expires_s = 1.5 * repair.validate_timeout_s  # the last check begins before the deadline
-    return SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.CHECK, expires_s, args)
+    return facts.order_to(agent, Verb.CHECK, expires_s, args)
 
 
 # The network

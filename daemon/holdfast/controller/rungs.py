@@ -50,11 +50,6 @@ def attempts(world: World, incident: Incident) -> tuple[Intent, ...]:
     return world.book.attempts(incident.id, step(world, incident))
 
 
-def machine_of(incident: Incident) -> str:
-    """The machine that has the node's name now, as far as the incident knows."""
-    return incident.machine or incident.instance_id
-
-
 def machine_up(world: World, incident: Incident) -> AgentView | None:
     """The agent of the machine that this rung brought; None: it is not heard yet.
 
@@ -67,7 +62,7 @@ def machine_up(world: World, incident: Incident) -> AgentView | None:
         return None
     if rung is Rung.RESET_GPU:
         reset = facts.done(tries) is not None
-        return facts.agent_of(world, incident.node, machine_of(incident) or None) if reset else None
+        return facts.agent_of(world, incident.node, incident.serving_id or None) if reset else None
     action = tries[0].action
     if isinstance(action, Reboot | StopStart | Replace):
         same_id = not isinstance(action, Replace)
@@ -85,14 +80,11 @@ def _other_than(
 
 
 def begun_at(world: World, incident: Incident) -> datetime | None:
-    """When the step was done (or first tried): the rung's patience begins. None: it has not begun."""
+    """When the step was done: the rung's patience begins. None: it is not done."""
     if rung_of(incident) is Rung.WATCH:
         return incident.state_since
-    tries = attempts(world, incident)
-    done = facts.done(tries)
-    if done is not None:
-        return done.finished_at or done.planned_at
-    return None
+    done = facts.done(attempts(world, incident))
+    return None if done is None else done.finished_at or done.planned_at
 
 
 def patience_s(world: World, incident: Incident) -> float:
@@ -137,7 +129,7 @@ boot was proved is that one's, also where it was there before our order."""
 def slurmd_is_new(world: World, incident: Incident) -> bool:
     """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
     node = world.view.nodes[incident.node] if world.view is not None else None
-    if node is None or not node.responding or node.flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}:
+    if node is None or not node.responding or node.rebooting:
         return False
     tries = attempts(world, incident) if incident.rung else ()
     before = getattr(tries[0].action, "slurmd_started_at", None) if tries else None

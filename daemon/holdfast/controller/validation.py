@@ -19,7 +19,7 @@ def validate_step(incident: Incident) -> str:
 
 def candidate(world: World, incident: Incident) -> str:
     """The machine to be validated: the one launched beside the old one, or the node's own."""
-    return replacement.new_instance(world, incident) or rungs.machine_of(incident)
+    return replacement.new_instance(world, incident) or incident.serving_id
 
 
 def validation(world: World, incident: Incident) -> Intent | None:

@@ -235,7 +235,3 @@ class World:
     def can(self) -> ProviderCan:
         """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
         return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
-
-    @property
-    def provider_name(self) -> str:
-        return self.book.provider.name if self.book.provider is not None else self.policy.repair.provider

@@ -138,6 +138,11 @@ class Node:
         return bool(self.flags & _ASLEEP)
 
     @property
+    def rebooting(self) -> bool:
+        """Slurm was asked for a reboot of it, or has begun one."""
+        return bool(self.flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+
+    @property
     def out_of_service(self) -> bool:
         return self.draining or self.down
 

@@ -113,6 +113,11 @@ class Incident:
     def open(self) -> bool:
         return self.state is not IncidentState.CLOSED
 
+    @property
+    def serving_id(self) -> str:
+        """The machine that has the node's name now, as far as the incident knows; empty: no provider knows it."""
+        return self.machine or self.instance_id
+
 
 class RecoveryPhase(StrEnum):
     """Where the recovery of one job run stands."""

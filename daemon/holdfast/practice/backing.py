@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,7 +33,7 @@ class Follower(Protocol):
     def run(self, stop: threading.Event, interval_s: float) -> None: ...
 
 
-class Backing:
+class Backing(ABC):
     """One way in which machines come and go. Everything it knows is in the site's folder."""
 
     kind = ""
@@ -48,16 +49,16 @@ class Backing:
         """Of the AWS emulator."""
         return f"http://127.0.0.1:{self.practice.spec.aws_port}"
 
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """``[provider]`` of controller.toml."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self) -> Mapping[str, str]:
         """The first machine of every node: node → instance id. Once, with the emulator running."""
-        raise NotImplementedError
 
-    def watcher(self, hosts: Hosting) -> Follower:
-        raise NotImplementedError
+    @abstractmethod
+    def watcher(self, hosts: Hosting) -> Follower: ...
 
 
 class Ec2Backing(Backing):

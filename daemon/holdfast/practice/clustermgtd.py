@@ -26,7 +26,6 @@ IMPAIRED_S = 180.0
 STATIC_REASON = "Static node maintenance: unhealthy node is being replaced"
 DYNAMIC_REASON = "Scheduler health check failed"
 IMPAIRED_REASON = "Node failing ec2_health_check"
-_REBOOTING = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def healthy(node: Node, backed: bool, replacing: bool) -> bool:
             return False
     elif not backed:
         return False
-    if node.flags & _REBOOTING:
+    if node.rebooting:
         return True
     if is_drained(node) and "POWER_DOWN" not in node.flags:
         return replacing and is_static(node.name)
@@ -150,7 +149,7 @@ class ClusterManager:
         for node in nodes.values():
             found = backing.get(node.address)
             since = found.impaired_since if found is not None else None
-            if since is None or self._age_s(since) < IMPAIRED_S or node.flags & _REBOOTING:
+            if since is None or self._age_s(since) < IMPAIRED_S or node.rebooting:
                 continue
             if node.slurmd_start_time is None or self._age_s(node.slurmd_start_time) >= IMPAIRED_S:
                 self._ground.drain(node.name, IMPAIRED_REASON)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from datetime import datetime
 from typing import NoReturn
 
@@ -9,12 +10,12 @@ from holdfast.model.errors import Rejected
 from holdfast.model.machine import Instance, Notice
 
 
-class Limited:
+class Limited(ABC):
     """The port's verbs, each refused; the questions about what the provider does by itself, each answered with nothing."""
 
     @property
-    def name(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def name(self) -> str: ...
 
     def repairs_itself(self) -> bool:
         return False

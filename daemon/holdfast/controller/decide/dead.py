@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
 from holdfast.controller.decide.part import Part
-from holdfast.model.action import CheckInstance, Intent, Proposal, SendOrder, Verb
+from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
@@ -46,7 +46,7 @@ def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         if agent is None:
             continue
         args = {"address": node.address, "port": node.port, "timeout_s": world.policy.death.probe_timeout_s}
-        action = SendOrder(peer, agent.instance_id, agent.boot_id, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
+        action = facts.order_to(agent, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
         proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
     if world.can.status and incident.instance_id:
         step = f"CheckInstance/{incident.instance_id}"
@@ -100,7 +100,7 @@ def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
             agent = facts.agent_of(world, name)
             step = f"SendOrder/end_step/{name}.{job.key.job_id}r{recovery.restarts_before}"
             if agent is not None and not world.book.attempts(incident.id, step):
-                action = SendOrder(name, agent.instance_id, agent.boot_id, Verb.END_STEP, _ORDER_LIFE_S, args)
+                action = facts.order_to(agent, Verb.END_STEP, _ORDER_LIFE_S, args)
                 proposals.append(Proposal(incident.id, step, action, reason))
         return proposals
     return []

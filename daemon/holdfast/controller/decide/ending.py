@@ -66,7 +66,7 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     proposals: list[Proposal] = []
     for part in job.components:
         if incident.node in part.nodes:
-            order = saving.order(incident.node, agent.instance_id, agent.boot_id, part, mine.save_signal)
+            order = saving.order(agent, part, mine.save_signal)
             step = f"SendOrder/save/{part.key.job_id}r{job.restarts}.{incident.node}"
             proposals += _once(world, incident, step, order, "its capacity ends: the job is asked to save")
     return proposals

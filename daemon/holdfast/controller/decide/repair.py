@@ -117,9 +117,7 @@ def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Pro
     if agent is None:
         return []
     args = {"max_s": world.policy.repair.evidence_s, "incident": incident.id}
-    action = SendOrder(
-        incident.node, agent.instance_id, agent.boot_id, Verb.EVIDENCE, world.policy.repair.evidence_s, args
-    )
+    action = facts.order_to(agent, Verb.EVIDENCE, world.policy.repair.evidence_s, args)
     return _step(world, incident, evidence_step(incident), action, f"evidence first: {choice.reason}")
 
 
@@ -162,7 +160,7 @@ def _action(
     world: World, view: ClusterView, incident: Incident
 ) -> Launch | Replace | Reboot | StopStart | SendOrder | None:
     """What the rung does; None: nothing but to wait."""
-    node, machine = incident.node, rungs.machine_of(incident)
+    node, machine = incident.node, incident.serving_id
     token = f"{incident.id}-{incident.repair_attempt}"
     agent = facts.agent_of(world, node, machine or None)
     record = world.book.nodes.get(node)
@@ -194,7 +192,7 @@ def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
         "minors": sorted(incident.gpu_minors or ()),
         "max_s": limit_s,
     }
-    return SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.RESET_GPU, limit_s, args)
+    return facts.order_to(agent, Verb.RESET_GPU, limit_s, args)
 
 
 def _courtesy(world: World, incident: Incident) -> list[Proposal]:

@@ -13,6 +13,7 @@ from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.report import AgentView
 from holdfast_checks.result import Severity
 
 _ORDER_S = 60.0
@@ -90,16 +91,16 @@ def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Propo
             agent = facts.agent_of(world, node)
             if agent is None or world.book.attempts(recovery.incident_id, step):
                 continue
-            action = order(node, agent.instance_id, agent.boot_id, part, mine.save_signal)
+            action = order(agent, part, mine.save_signal)
             reason = f"job {job.key} is asked to save before its machine goes"
             proposals.append(Proposal(recovery.incident_id, step, action, reason, group=group, order=5))
     return proposals
 
 
-def order(node: str, instance_id: str, boot_id: str, part: Job, signal: str) -> SendOrder:
-    """Tell the job's processes on one node to save."""
+def order(agent: AgentView, part: Job, signal: str) -> SendOrder:
+    """Tell the job's processes on the agent's node to save."""
     args = {"job_id": part.key.job_id, "uid": part.uid, "signal": signal}
-    return SendOrder(node, instance_id, boot_id, Verb.SAVE, _ORDER_S, args)
+    return facts.order_to(agent, Verb.SAVE, _ORDER_S, args)
 
 
 def _step(recovery: Recovery, node: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.controller import facts
-from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, SetDown, Verb
+from holdfast.model.action import Intent, IntentState, Proposal, SetDown, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -77,7 +77,7 @@ def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incide
         "restarts": recovery.restarts_before,
         "grace_s": min(world.policy.job.stuck_completing_s, _EPILOG_GRACE_S),
     }
-    action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.END_JOB, _ORDER_LIFE_S, args)
+    action = facts.order_to(agent, Verb.END_JOB, _ORDER_LIFE_S, args)
     reason = f"{incident.node} still holds job {recovery.job}, COMPLETING past the grace"
     return Proposal(incident.id, _order_step(recovery, incident), action, reason)
 

@@ -13,7 +13,7 @@ from holdfast.controller import facts, upkeep
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept
-from holdfast.model.action import Proposal, SendOrder, Verb
+from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import NodeRecord, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
@@ -98,8 +98,8 @@ def _order(world: World, kind: str, name: str) -> list[Proposal]:
         return []
     if kind == upkeep.LIGHT:
         args: dict[str, object] = {"checks": [], "expect_no_job": True}
-        order = SendOrder(name, agent.instance_id, agent.boot_id, Verb.VALIDATE, LIGHT_EXPIRES_S, args)
+        order = facts.order_to(agent, Verb.VALIDATE, LIGHT_EXPIRES_S, args)
     else:
         args = {"checks": list(world.policy.spares.deep_checks), "deadline_s": DEEP_DEADLINE_S}
-        order = SendOrder(name, agent.instance_id, agent.boot_id, Verb.CHECK, DEEP_EXPIRES_S, args)
+        order = facts.order_to(agent, Verb.CHECK, DEEP_EXPIRES_S, args)
     return [Proposal(UPKEEP, step, order, f"{kind} check of spare {name}", order=95)]

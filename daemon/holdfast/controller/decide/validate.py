@@ -6,7 +6,7 @@ attempt: the next rung of the ladder, not the same question again."""
 from __future__ import annotations
 
 from holdfast.controller import facts, proving, replacement, validation
-from holdfast.model.action import Proposal, SendOrder, Verb
+from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 
@@ -35,6 +35,6 @@ def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
     limit_s = world.policy.repair.validate_timeout_s
     # A machine that was launched anew has no slurmd yet, the name is still the old one's: no job can be on it.
     args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
-    action = SendOrder(incident.node, agent.instance_id, agent.boot_id, Verb.VALIDATE, limit_s, args)
+    action = facts.order_to(agent, Verb.VALIDATE, limit_s, args)
     reason = f"{instance or incident.node} must prove itself before it serves"
     return [Proposal(incident.id, validation.validate_step(incident), action, reason, order=60)]

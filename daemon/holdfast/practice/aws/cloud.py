@@ -10,6 +10,7 @@ import logging
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Machine:
     """Launched for an incident; the others were there before and their hosts are the practice's own start."""
 
 
-class Watcher:
+class Watcher(ABC):
     """Compares what the provider shows with what was booted, and calls ``hosts`` for the difference.
 
     What it did is kept in ``memory``, so that a watcher started again boots nothing twice."""
@@ -68,13 +69,13 @@ class Watcher:
         """Instance id → whether its host has power."""
         self._rebooted: list[str] = known.get("rebooted", [])
 
+    @abstractmethod
     def machines(self) -> list[Machine]:
         """All machines as they are now. Raises ClientError, BotoCoreError, Unavailable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reboots(self) -> dict[str, str]:
         """Every reboot that was ever asked for: a key of its own → instance id. Raises as :meth:`machines`."""
-        raise NotImplementedError
 
     def poll(self) -> None:
         """One comparison. An emulator that does not answer is nothing new: the next poll asks again."""
