@@ -1,62 +1,17 @@
-"""How many replica groups a job may have: ``min:max``, ``min:max:step`` or ``min:max:size,size,…``. Pure."""
+"""How many replica groups a job may have; the grammar is the daemon's (``holdfast.model.sizes``)."""
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from dataclasses import dataclass
-
+from holdfast.model import sizes
+from holdfast.model.sizes import Sizes
 from holdfast_train.errors import Unusable
 
-_SHAPE = re.compile(r"(\d{1,6}):(\d{1,6})(?::(\d{1,6}|\d{1,6}(?:,\d{1,6})*,?))?", re.ASCII)
-GROUPS_MAX = 100_000
-"""More groups than any cluster has nodes; keeps a typing error from making an endless list."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Legal numbers of groups, ascending and without doubles; never empty."""
-
-    legal: tuple[int, ...]
-
-    @property
-    def least(self) -> int:
-        return self.legal[0]
-
-    @property
-    def most(self) -> int:
-        return self.legal[-1]
-
-    def usable(self, present: int) -> int:
-        """The largest legal size that so many groups can fill; 0 when they are too few for any."""
-        found = bisect_right(self.legal, present)
-        return self.legal[found - 1] if found else 0
+__all__ = ["Sizes", "parse_sizes"]
 
 
 def parse_sizes(text: str) -> Sizes:
-    """A single number after the range is a step from ``min``; a list (``2:8:2,4,8``, or ``2:8:4,``) names the sizes.
-
-    Both ends are always legal. Raises Unusable."""
-    match = _SHAPE.fullmatch(text.strip())
-    if match is None:
-        raise Unusable(f"{text!r} is no range of sizes: write min:max, min:max:step or min:max:size,size")
-    low, high, rest = int(match[1]), int(match[2]), match[3]
-    if not 1 <= low <= high <= GROUPS_MAX:
-        raise Unusable(
-            f"{text!r}: the sizes go from {low} to {high}; they must ascend from at least 1 to at most {GROUPS_MAX}"
-        )
-    if rest is None:
-        return Sizes(tuple(range(low, high + 1)))
-    if "," not in rest:
-        return _stepped(text, low, high, int(rest))
-    named = {int(part) for part in rest.split(",") if part}
-    outside = sorted(size for size in named if not low <= size <= high)
-    if outside:
-        raise Unusable(f"{text!r}: size {outside[0]} is not between {low} and {high}")
-    return Sizes(tuple(sorted(named | {low, high})))
-
-
-def _stepped(text: str, low: int, high: int, step: int) -> Sizes:
-    if step < 1 or (high - low) % step:
-        raise Unusable(f"{text!r}: steps of {step} from {low} do not meet {high}")
-    return Sizes(tuple(range(low, high + 1, step)))
+    """``min:max``, ``min:max:step`` or ``min:max:size,size,…``; both ends are always legal. Raises Unusable."""
+    try:
+        return sizes.parse_sizes(text)
+    except sizes.BadSizes as error:
+        raise Unusable(str(error)) from error

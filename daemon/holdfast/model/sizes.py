@@ -1,0 +1,73 @@
+"""How many replica groups a job may have: ``min:max``, ``min:max:step`` or ``min:max:size,size,…``. Pure; standard library only.
+
+The one home of this: the daemon, the launcher and the training library read sizes with it."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+
+_SHAPE = re.compile(r"(\d{1,6}):(\d{1,6})(?::(\d{1,6}|\d{1,6}(?:[,+]\d{1,6})*[,+]?))?", re.ASCII)
+GROUPS_MAX = 100_000
+"""More groups than any cluster has nodes; keeps a typing error from making an endless list."""
+
+
+class BadSizes(ValueError):
+    """The text is no range of sizes; one line that says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Legal numbers of groups, ascending and without doubles; never empty."""
+
+    legal: tuple[int, ...]
+
+    @property
+    def least(self) -> int:
+        return self.legal[0]
+
+    @property
+    def most(self) -> int:
+        return self.legal[-1]
+
+    def usable(self, present: int) -> int:
+        """The largest legal size that so many groups can fill; 0 when they are too few for any."""
+        found = bisect_right(self.legal, present)
+        return self.legal[found - 1] if found else 0
+
+    @property
+    def text(self) -> str:
+        """As :func:`parse_sizes` reads it, with ``+`` between sizes: fit for a Slurm comment, where commas part words."""
+        if self.legal == tuple(range(self.least, self.most + 1)):
+            return f"{self.least}:{self.most}"
+        return f"{self.least}:{self.most}:{'+'.join(map(str, self.legal))}"
+
+
+def parse_sizes(text: str) -> Sizes:
+    """A single number after the range is a step from ``min``; a list (``2:8:2,4,8``, ``2:8:2+4+8`` or ``2:8:4,``) names the sizes.
+
+    Both ends are always legal. Raises BadSizes."""
+    match = _SHAPE.fullmatch(text.strip())
+    if match is None:
+        raise BadSizes(f"{text!r} is no range of sizes: write min:max, min:max:step or min:max:size,size")
+    low, high, rest = int(match[1]), int(match[2]), match[3]
+    if not 1 <= low <= high <= GROUPS_MAX:
+        raise BadSizes(
+            f"{text!r}: the sizes go from {low} to {high}; they must ascend from at least 1 to at most {GROUPS_MAX}"
+        )
+    if rest is None:
+        return Sizes(tuple(range(low, high + 1)))
+    if "," not in rest and "+" not in rest:
+        return _stepped(text, low, high, int(rest))
+    named = {int(part) for part in re.split("[,+]", rest) if part}
+    outside = sorted(size for size in named if not low <= size <= high)
+    if outside:
+        raise BadSizes(f"{text!r}: size {outside[0]} is not between {low} and {high}")
+    return Sizes(tuple(sorted(named | {low, high})))
+
+
+def _stepped(text: str, low: int, high: int, step: int) -> Sizes:
+    if step < 1 or (high - low) % step:
+        raise BadSizes(f"{text!r}: steps of {step} from {low} do not meet {high}")
+    return Sizes(tuple(range(low, high + 1, step)))
