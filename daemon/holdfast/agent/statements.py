@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.agent.outbox import Item
 
 KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
-_DETAIL = frozenset({"layout", "fenced", "save_signal", "save_s", "bytes", "run"})
+_DETAIL = frozenset({"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups"})
 _LONGEST_PATH = 4096
 _BIG = 2**63 - 1
 _MOST_COMPONENTS = 128

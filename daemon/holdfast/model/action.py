@@ -221,6 +221,10 @@ class Verb(StrEnum):
     """One side of a bandwidth and correctness test between two nodes."""
     CHECK = "run_checks"
     """Run named checks now (also active ones) on a node that no job holds; the outcome names what is bad."""
+    LEAVE = "ask_group_to_leave"
+    """Ask a replica group, through its launcher on the node, to finish its step, leave its room and exit with 85."""
+    STACKS = "collect_stacks"
+    """What the Python processes of a job are doing on this node: one stack each, read from outside."""
 
 
 @dataclass(frozen=True, slots=True)
