@@ -68,10 +68,12 @@ class Practice:
         name: str = "practice",
         extra_slurm_conf: str = "",
         prefix: str = "n",
+        elastic: bool = False,
     ) -> Practice:
         """Lay out a new cluster in a folder (made if missing); starts nothing.
 
-        The folder and its parents must be open to other users (0755) if jobs are to be submitted as other users.
+        The folder and its parents must be open to other users (0755) if jobs are to be submitted as other users. ``elastic``: Slurm
+        is set up for elastic jobs.
         Raises ConfigError when there is one already or the path is too long."""
         folder = Path(folder).absolute()
         if (folder / specs.FILE).exists():
@@ -84,6 +86,7 @@ class Practice:
             name=name,
             extra_slurm_conf=extra_slurm_conf,
             prefix=prefix,
+            elastic=elastic,
         )
         specs.save(spec, folder)
         practice = cls(folder, spec)
@@ -266,6 +269,7 @@ class Practice:
             cpus=mine.cpus,
             name=mine.name,
             extra_slurm_conf=mine.extra_slurm_conf,
+            elastic=mine.elastic,
         )
         self.spec = replace(fresh, network=mine.network, nodes=mine.nodes)
         specs.save(self.spec, self.folder)

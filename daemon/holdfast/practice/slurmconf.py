@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.practice.spec import Spec
@@ -57,7 +58,22 @@ SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,sched_interval=5,bf
 PriorityType=priority/basic
 {spec.extra_slurm_conf.rstrip()}
 {nodes}
-PartitionName=train Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=train Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
+{elastic(spec.nodes) if spec.elastic else ""}"""
+
+
+FLEXIBLE = "flex"
+"""Partition of a practice cluster for elastic jobs: its jobs give way to those of partition ``train``."""
+
+
+def elastic(nodes: Sequence[str]) -> str:
+    """What elastic jobs need of slurm.conf (docs/how-to-elastic-slurm.md), over these nodes. Everything else stays Slurm's default."""
+    return f"""\
+RequeueExit=85
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PreemptParameters=youngest_first
+PartitionName={FLEXIBLE} Nodes={",".join(nodes)} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 MaxTime=INFINITE State=UP
 """
 
 

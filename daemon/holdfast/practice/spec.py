@@ -45,6 +45,8 @@ class Spec:
     everything."""
     aws_port: int
     extra_slurm_conf: str
+    elastic: bool = False
+    """Whether Slurm is set up for elastic jobs: a second partition whose jobs may be preempted."""
 
     def address(self, node: str) -> str:
         """Loopback address of a node."""
@@ -58,7 +60,15 @@ class Spec:
 
 
 def new_spec(
-    *, nodes: int, gpus: int, gpu_type: str, cpus: int, name: str, extra_slurm_conf: str, prefix: str = "n"
+    *,
+    nodes: int,
+    gpus: int,
+    gpu_type: str,
+    cpus: int,
+    name: str,
+    extra_slurm_conf: str,
+    prefix: str = "n",
+    elastic: bool = False,
 ) -> Spec:
     """Choose free ports and a network of its own for a new cluster, whose nodes are ``prefix`` and a number."""
     if not 1 <= nodes <= 250:
@@ -78,6 +88,7 @@ def new_spec(
         relay_ports=tuple(next(ports) for _ in range(nodes)),
         aws_port=next(ports),
         extra_slurm_conf=extra_slurm_conf,
+        elastic=elastic,
     )
 
 
