@@ -39,6 +39,29 @@ def test_job() -> None:
     assert (job.het_leader, job.array_task_id) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("printed", "task", "waiting", "throttle"),
+    [
+        ("ArrayJobId=7 ArrayTaskId=0", 0, (), None),
+        ("ArrayJobId=7 ArrayTaskId=3 ArrayTaskThrottle=2", 3, (), 2),
+        ("ArrayJobId=7 ArrayTaskId=2-4,9%2 ArrayTaskThrottle=2", None, (2, 3, 4, 9), 2),
+        ("ArrayJobId=7 ArrayTaskId=5%1 ArrayTaskThrottle=1", None, (5,), 1),
+        ("ArrayJobId=7 ArrayTaskId=0-8:4", None, (0, 4, 8), None),
+        ("ArrayJobId=7 ArrayTaskId=1,3,...", None, (), None),
+        ("ArrayJobId=7 ArrayTaskId=N/A", None, (), None),
+    ],
+)
+def test_elements_of_an_array(printed: str, task: int | None, waiting: tuple[int, ...], throttle: int | None) -> None:
+    job = parse.job(RECORD.replace(" JobName=", f" {printed} JobName="), "c", OWN)
+    assert (job.array_job_id, job.array_task_id, job.array_tasks_waiting, job.array_throttle) == (
+        7,
+        task,
+        waiting,
+        throttle,
+    )
+    assert job.tasks == (waiting if task is None else (task,))
+
+
 def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
     text = (DATA / "job_26.05.txt").read_text()
     own = OwnTexts("a b\nJobId=9 UserId=x", "(null)")

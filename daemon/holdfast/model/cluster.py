@@ -69,7 +69,14 @@ class Job:
     """Job id of the leader of a heterogeneous job; None for an ordinary job."""
     parts: tuple[Job, ...] = ()
     """Where this is a heterogeneous job seen as one (``controller/whole.py``): its components, the leader first."""
+    array_job_id: int | None = None
+    """Of an array's element: the id of the whole array (SLURM_ARRAY_JOB_ID); None for any other job."""
     array_task_id: int | None = None
+    """None for no array's element, and for the record of an array's elements that have not started yet."""
+    array_tasks_waiting: tuple[int, ...] = ()
+    """Task ids that this record stands for, where it is the one of an array's elements that have not started yet."""
+    array_throttle: int | None = None
+    """ArrayTaskThrottle: how many elements of the array may run at a time; None: as many as there are."""
     work_dir: str = ""
     stdout: str = ""
 
@@ -84,6 +91,11 @@ class Job:
     @property
     def requeueable(self) -> bool:
         return self.batch and self.requeue
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """Task ids of the array's elements that this record stands for; empty for a job of another kind."""
+        return self.array_tasks_waiting if self.array_task_id is None else (self.array_task_id,)
 
     @property
     def components(self) -> tuple[Job, ...]:

@@ -117,10 +117,25 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         time_limit_s=duration_s(found.get("TimeLimit", "")),
         exit_code=found.get("ExitCode", ""),
         het_leader=_optional(found.get("HetJobId")),
+        array_job_id=_optional(found.get("ArrayJobId")),
         array_task_id=_optional(found.get("ArrayTaskId")),
+        array_tasks_waiting=_waiting(found.get("ArrayTaskId", "")),
+        array_throttle=_optional(found.get("ArrayTaskThrottle")) or None,
         work_dir=printable(free_text(record, "WorkDir")),
         stdout=printable(free_text(record, "StdOut")),
     )
+
+
+def waiting_tasks(text: str) -> tuple[int, ...]:
+    """Task ids of ``2-5,9%1`` or ``0-8:2``; empty for what cannot be read."""
+    try:
+        return tuple(int(task) for task in RangeSet(text.partition("%")[0].replace(":", "/")))
+    except RangeSetException:
+        return ()
+
+
+def _waiting(task: str) -> tuple[int, ...]:
+    return () if task.isdigit() else waiting_tasks(task)
 
 
 def _has_nodes_alone(found: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.model.cluster import Job, JobKey, Node
 from holdfast.model.errors import Rejected
-from holdfast.slurm.parse import hosts, node_state
+from holdfast.slurm.parse import hosts, node_state, waiting_tasks
 from holdfast.slurm.records import printable
 
 Attributes = Mapping[str, Any]
@@ -61,6 +61,7 @@ JOB_ATTRIBUTES = (
     "array_id",
     "array_task_id",
     "array_tasks_waiting",
+    "array_tasks_parallel",
     "working_directory",
     "standard_output",
 )
@@ -145,7 +146,10 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
         time_limit_s=limit_min * 60 if isinstance(limit_min, int) else None,
         exit_code=f"{_number(found['exit_code'])}:{_number(found['exit_code_signal'])}",
         het_leader=found["heterogeneous_id"] or None,
+        array_job_id=found["array_id"] or None,
         array_task_id=_array_task(found),
+        array_tasks_waiting=waiting_tasks(found["array_tasks_waiting"] or ""),
+        array_throttle=found["array_tasks_parallel"] or None,
         work_dir=printable(found["working_directory"] or ""),
         stdout=printable(found["standard_output"] or ""),
     )

@@ -1,0 +1,164 @@
+"""The elastic jobs of a view: two arrays of one user as one job made of replica groups (``docs/elastic.md``). Pure.
+
+What is no such job, by its comment or its owner, is left out: a declaration that makes no sense changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
+from holdfast.model.elastic import ELASTIC_WORD, ElasticSpec, parse_comment, room_name, start_name
+from holdfast.model.sizes import BadSizes, Sizes
+
+
+class Role(StrEnum):
+    BASE = "base"
+    """One of the least number: in the array that nothing preempts."""
+    FLEXIBLE = "flexible"
+    SPARE = "spare"
+    """Beyond the largest size: started, and outside until somebody is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One element of one of the job's arrays."""
+
+    index: int
+    """SLURM_ARRAY_TASK_ID."""
+    role: Role
+    job: Job
+    """Its record; of an element that has not started yet the one that it shares with the array's other such elements."""
+
+    @property
+    def state(self) -> str:
+        return self.job.state
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.job.nodes
+
+    @property
+    def start(self) -> str:
+        """Names this start of the group in its quorum room; empty for an element that has not started."""
+        return "" if self.waiting else start_name(self.job.key.job_id, self.job.restarts)
+
+    @property
+    def running(self) -> bool:
+        return self.job.state in _RUNNING
+
+    @property
+    def waiting(self) -> bool:
+        return self.job.state in _WAITING
+
+    @property
+    def over(self) -> bool:
+        """It has ended for good (also while its last processes are cleared away)."""
+        return self.job.state not in _WAITING and self.job.state not in HOLDING_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticJob:
+    """One elastic job as Slurm shows it now."""
+
+    spec: ElasticSpec
+    """As the base array declares it."""
+    user: str
+    uid: int
+    name: str
+    base_array_id: int
+    flexible_array_ids: tuple[int, ...]
+    groups: tuple[Group, ...]
+    """By index; an element that Slurm has forgotten is absent."""
+
+    @property
+    def room(self) -> str:
+        return room_name(self.base_array_id)
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.spec.sizes
+
+    @property
+    def running(self) -> tuple[Group, ...]:
+        return tuple(g for g in self.groups if g.running)
+
+    @property
+    def waiting(self) -> tuple[Group, ...]:
+        return tuple(g for g in self.groups if g.waiting)
+
+    @property
+    def size(self) -> int:
+        """The largest legal size that the running groups fill; 0 below the least."""
+        return self.sizes.usable(len(self.running))
+
+    def group(self, index: int) -> Group | None:
+        return next((g for g in self.groups if g.index == index), None)
+
+    def holds(self, job_id: int) -> bool:
+        """Whether this Slurm job id is an element (or the waiting elements' record) of it."""
+        return any(g.job.key.job_id == job_id for g in self.groups)
+
+
+def elastic_jobs(view: ClusterView) -> tuple[ElasticJob, ...]:
+    """By base array id. Those with an element that waits, runs or is being cleared away; the others are over."""
+    declared = [(job, spec) for _, job in sorted(view.jobs.items()) if (spec := elastic_spec(job)) is not None]
+    bases: dict[int, list[tuple[Job, ElasticSpec]]] = {}
+    flexible: dict[int, list[Job]] = {}
+    for job, spec in declared:
+        if spec.of is None:
+            bases.setdefault(job.array_job_id or 0, []).append((job, spec))
+        else:
+            flexible.setdefault(spec.of, []).append(job)
+    found = (_together(array, records, flexible.get(array, [])) for array, records in sorted(bases.items()))
+    return tuple(job for job in found if any(not g.over for g in job.groups))
+
+
+def elastic_spec(job: Job) -> ElasticSpec | None:
+    """What this array element's comment declares; None for any other job, and for a declaration that makes no sense."""
+    return _spec(job.comment) if job.array_job_id and ELASTIC_WORD in job.comment else None
+
+
+@lru_cache(maxsize=4096)
+def _spec(comment: str) -> ElasticSpec | None:
+    try:
+        return parse_comment(comment)
+    except BadSizes:
+        return None
+
+
+def _together(array: int, base: list[tuple[Job, ElasticSpec]], flexible: list[Job]) -> ElasticJob:
+    first, spec = base[0]
+    mine = [job for job in flexible if job.uid == first.uid]  # nobody joins another user's job
+    groups = _groups([job for job, _ in base], spec, spec.base_indices) | _groups(mine, spec, spec.flexible_indices)
+    arrays = tuple(sorted({job.array_job_id or 0 for job in mine}))
+    return ElasticJob(
+        spec, first.user, first.uid, first.name, array, arrays, tuple(g for _, g in sorted(groups.items()))
+    )
+
+
+def _groups(records: Iterable[Job], spec: ElasticSpec, indices: range) -> dict[int, Group]:
+    """By index. Of two elements with one index (a second flexible array) the one that is not over, then the newer."""
+    found: dict[int, Group] = {}
+    for job in records:
+        for index in job.tasks:
+            group = Group(index, _role(spec, index), job)
+            if index in indices and (index not in found or _weight(group) > _weight(found[index])):
+                found[index] = group
+    return found
+
+
+def _weight(group: Group) -> tuple[bool, bool, int]:
+    return not group.over, group.running, group.job.key.job_id
+
+
+def _role(spec: ElasticSpec, index: int) -> Role:
+    if index < spec.sizes.least:
+        return Role.BASE
+    return Role.FLEXIBLE if index < spec.sizes.most else Role.SPARE
+
+
+_RUNNING = HOLDING_STATES - {"COMPLETING", "STAGE_OUT"}
+_WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
