@@ -72,7 +72,6 @@ def elastic(nodes: Sequence[str]) -> str:
 RequeueExit=85
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PreemptParameters=youngest_first
 PartitionName={FLEXIBLE} Nodes={",".join(nodes)} PriorityTier=1 PreemptMode=REQUEUE GraceTime=20 MaxTime=INFINITE State=UP
 """
 
