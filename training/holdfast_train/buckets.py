@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from holdfast_train.shards import like, local, local_gradient
 
 BUCKET_BYTES = 32 << 20
 """Large enough for full bandwidth, small enough that the first is under way while the next is still being filled."""
@@ -15,7 +17,20 @@ BUCKET_BYTES = 32 << 20
 @dataclass(slots=True)
 class _Bucket:
     flat: torch.Tensor
+    """Gradients, and behind them one number for each parameter: in how many groups it has a gradient."""
     parameters: list[torch.nn.Parameter]
+
+    @property
+    def present(self) -> torch.Tensor:
+        return self.flat[len(self.flat) - len(self.parameters) :]
+
+    def parts(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        """Each parameter with its place."""
+        at = 0
+        for parameter in self.parameters:
+            size = local(parameter).numel()
+            yield parameter, self.flat[at : at + size]
+            at += size
 
 
 class Buckets:
@@ -26,10 +41,10 @@ class Buckets:
         kinds: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter in parameters:
             if parameter.requires_grad:
-                kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
+                kinds.setdefault((parameter.dtype, local(parameter).device), []).append(parameter)
         for (dtype, device), several in kinds.items():
             for group in _grouped(several):
-                size = sum(p.numel() for p in group)
+                size = sum(local(p).numel() for p in group) + len(group)
                 self._buckets.append(_Bucket(torch.zeros(size, dtype=dtype, device=device), group))
 
     @torch.no_grad()
@@ -37,27 +52,28 @@ class Buckets:
         """Sums all gradients over the groups; ``start`` begins an allreduce and returns its work. A missing gradient is 0."""
         works = []
         for bucket in self._buckets:
-            at = 0
-            for parameter in bucket.parameters:
-                there = bucket.flat[at : at + parameter.numel()]
-                at += parameter.numel()
-                if parameter.grad is None:
-                    there.zero_()
+            there = []
+            for parameter, place in bucket.parts():
+                gradient = local_gradient(parameter)
+                if gradient is None:
+                    place.zero_()
                 else:
-                    there.copy_(parameter.grad.reshape(-1))
+                    place.copy_(gradient.reshape(-1))
+                there.append(0.0 if gradient is None else 1.0)
+            bucket.present.copy_(torch.tensor(there))
             works.append(start(bucket.flat))
         for work in works:
             work.wait()
 
     @torch.no_grad()
     def give_back(self, divisor: int) -> None:
-        """Puts the sums, divided, where the optimizer looks for gradients."""
+        """Puts the sums, divided, where the optimizer looks for gradients. What had a gradient in no group keeps having none:
+        an optimizer leaves such a parameter and its state alone."""
         for bucket in self._buckets:
+            present = bucket.present.tolist()
             bucket.flat.div_(divisor)
-            at = 0
-            for parameter in bucket.parameters:
-                parameter.grad = bucket.flat[at : at + parameter.numel()].view_as(parameter)
-                at += parameter.numel()
+            for (parameter, place), groups in zip(bucket.parts(), present, strict=True):
+                parameter.grad = like(place.view_as(local(parameter)), parameter) if groups else None
 
 
 def _grouped(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:
@@ -65,7 +81,7 @@ def _grouped(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Par
     size = 0
     for parameter in parameters:
         group.append(parameter)
-        size += parameter.numel() * parameter.element_size()
+        size += local(parameter).numel() * parameter.element_size()
         if size >= BUCKET_BYTES:
             yield group
             group, size = [], 0
