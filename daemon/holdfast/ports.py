@@ -16,11 +16,12 @@ from typing import Any, Protocol
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Topology
 from holdfast.model.book import Book, Change, NodeMark, NodeRecord
-from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.report import Report
+from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.suppression import Suppression
 
 
@@ -57,6 +58,10 @@ class Scheduler(Protocol):
 
     def config(self) -> dict[str, str]:
         """slurmctld's running configuration, key → value as ``scontrol show config`` prints them."""
+        ...
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """All partitions that this user may see."""
         ...
 
     def topology(self) -> Topology:
@@ -96,6 +101,16 @@ class Scheduler(Protocol):
         released, requeued, held and told as a whole, by its leader's id.
 
         Raises Rejected while the job is still COMPLETING (try again), NotFound when it is gone."""
+        ...
+
+    def delay_start(self, job_id: int, delay_s: int) -> None:
+        """Let a pending job not start before so many seconds from now, unless it is released. Slurm itself ends the delay.
+
+        Of the record of an array's elements that have not started yet: all of these. Raises Rejected for a job that runs."""
+        ...
+
+    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
+        """How many elements of the array may run at a time, at least 1; None: as many as there are. Running ones go on."""
         ...
 
     def hold(self, job_id: int, reason: str) -> None:
@@ -230,6 +245,30 @@ class Notifier(Protocol):
     def notify(self, subject: str, body: str) -> None: ...
 
 
+class QuorumRooms(Protocol):
+    """The quorum service's door: the rooms where elastic jobs' groups meet. Every call may raise Unavailable."""
+
+    def open(self, room: str, rules: RoomRules) -> OpenRoom:
+        """Open it, or change the rules of an open one. The same room has the same address and token until it is closed."""
+        ...
+
+    def evict(self, room: str, member: str, reason: str) -> tuple[str, ...]:
+        """Fence a run (``GroupRun.selector``) for good; who is met under it later is refused. Returns who was there. Raises NotFound."""
+        ...
+
+    def close(self, room: str) -> None:
+        """Its record stays. Raises NotFound."""
+        ...
+
+    def rooms(self) -> tuple[RoomView, ...]:
+        """All open rooms, read now."""
+        ...
+
+    def records(self, after_id: int, limit: int) -> tuple[RoomRecord, ...]:
+        """What happened in all rooms, closed ones too, oldest first."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The leader's lease. The fence grows by one with every new holder and is carried by every intent."""
@@ -327,6 +366,12 @@ class Store(Protocol):
         ...
 
     def set_note(self, key: str, value: str) -> None: ...
+
+    def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
+        """Append events that another process recorded, together with the note that says how far they were read: all or nothing.
+
+        Raises FencedOff; Stale when the note is not ``before``, so that nothing is appended twice."""
+        ...
 
     def see_provider(self, view: ProviderView) -> None:
         """What the actor sees of the provider now: it is in the next book."""

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
 from holdfast.doctor.facts import PluginFacts, Script, SpankLine
-from holdfast.model.cluster import Node, Reservation
+from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
 from holdfast.model.report import AgentView
@@ -31,7 +31,14 @@ GOOD = {
     "PrologEpilogTimeout": "300",
     "ProctrackType": "proctrack/cgroup",
     "SlurmctldHost[1]": "head2",
+    "RequeueExit": "85",
+    "PreemptType": "preempt/partition_prio",
+    "PreemptMode": "REQUEUE",
 }
+PARTITIONS = (
+    Partition("train", "OFF", 10, 0, ("n1", "n2", "n3")),
+    Partition("flex", "REQUEUE", 1, 30, ("n1", "n2", "n3")),
+)
 
 
 def captured(version: str) -> dict[str, str]:
@@ -70,6 +77,7 @@ def good(version: str = "24.11") -> DoctorFacts:
             config=captured(version) | GOOD,
             nodes=NODES,
             reservations={"holdfast-spares": Reservation("holdfast-spares", ("n3",))},
+            partitions=PARTITIONS,
             may_change=True,
             may_reserve=True,
         ),
@@ -401,14 +409,15 @@ def test_power_saving_fix_fits_the_release() -> None:
 
 
 def test_every_advice_is_tried_here_and_documented() -> None:
-    """Ids in the sources, in the table above and in the documentation are the same set."""
+    """Ids in the sources, in the tests and in the documentation are the same set."""
     sources = (Path(__file__).parents[2] / "daemon" / "holdfast" / "doctor").glob("*.py")
     used = {
         found
         for file in sources
         for found in re.findall(
-            r'^ +"((?:slurm|pool|agents|site|provider|plugins)\.\w+)",$', file.read_text(), re.MULTILINE
+            r'^ +"((?:slurm|pool|agents|site|provider|plugins|elastic)\.\w+)",$', file.read_text(), re.MULTILINE
         )
     }
-    assert used == {row[0] for row in TABLE}
+    elsewhere = Path(__file__).with_name("test_doctor_elastic.py").read_text()
+    assert used == {row[0] for row in TABLE} | set(re.findall(r'"(elastic\.\w+)"', elsewhere))
     assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))

@@ -13,7 +13,7 @@ from holdfast.config.controller import load
 from holdfast.doctor import Level, Site, gather, run, site_of
 from holdfast.doctor.edge import NO_SUCH_RESERVATION, may_change, may_reserve
 from holdfast.doctor.provider_edge import NO_SUCH_NODE
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Partition
 from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.policy import Mode
 from holdfast.ports import Scheduler
@@ -22,7 +22,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 class FewWords:
-    """The four calls of the Scheduler port that the doctor makes, with a chosen answer to the drain."""
+    """The five calls of the Scheduler port that the doctor makes, with a chosen answer to the drain."""
 
     def __init__(
         self,
@@ -46,6 +46,9 @@ class FewWords:
 
     def config(self) -> dict[str, str]:
         return self.settings
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return ()
 
     def drain(self, node: str, reason: str) -> None:
         self.drained.append(node)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import Job
+from holdfast.model.cluster import Job, Partition
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.ports import Scheduler
 from holdfast.practice import Injector, Practice
@@ -85,6 +85,10 @@ class SchedulerContract:
         assert node.boot_time is not None
         assert node.slurmd_start_time is not None
         assert node == slurm.node("n2")
+
+    def test_partitions_and_who_gives_way(self, slurm: Scheduler, practice: Practice) -> None:
+        (train,) = slurm.partitions()
+        assert train == Partition("train", "OFF", 10, 0, practice.nodes)
 
     def test_no_topology_where_none_is_configured(self, slurm: Scheduler) -> None:
         assert slurm.topology() == Topology()

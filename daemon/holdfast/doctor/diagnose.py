@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.doctor import agents, gpus, plugins, pool, provider, requeue, rights, service, site
+from holdfast.doctor import agents, elastic, gpus, plugins, pool, provider, requeue, rights, service, site
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
@@ -15,6 +15,7 @@ SLURM_RULES = (
     *plugins.RULES,
     *pool.RULES,
     *agents.RULES,
+    *elastic.RULES,
 )
 """Rules that need Slurm's answer."""
 

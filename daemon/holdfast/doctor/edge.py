@@ -14,6 +14,7 @@ from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import DoctorFacts, PluginFacts, SlurmFacts
 from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
+from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
@@ -93,6 +94,8 @@ def _slurm(scheduler: Scheduler) -> tuple[SlurmFacts | None, str]:
             config=scheduler.config(),
             nodes=view.nodes,
             reservations=view.reservations,
+            partitions=scheduler.partitions(),
+            elastic_jobs=sum(ELASTIC_WORD in job.comment for job in view.jobs.values()),
             may_change=may_change(scheduler) if NO_SUCH_NODE not in view.nodes else None,
         )
         facts = replace(facts, may_reserve=may_reserve(scheduler))

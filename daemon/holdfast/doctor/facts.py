@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.model.cluster import Node, Reservation
+from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
@@ -24,6 +24,9 @@ class SlurmFacts:
     """As ``scontrol show config`` prints it."""
     nodes: Mapping[str, Node]
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    partitions: tuple[Partition, ...] = ()
+    elastic_jobs: int = 0
+    """Job arrays that declare themselves elastic in their comment."""
     may_change: bool | None = None
     """Whether this user may change nodes, found by trying; None: it could not be found out."""
     may_reserve: bool | None = None

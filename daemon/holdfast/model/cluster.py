@@ -104,6 +104,19 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Partition:
+    """What of a partition decides who gives way to whom."""
+
+    name: str
+    preempt_mode: str
+    """REQUEUE, CANCEL, SUSPEND, OFF; several joined by commas as Slurm prints them."""
+    priority_tier: int
+    grace_time_s: int
+    """From the first signal to the end of a preempted job."""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One Slurm node. Slurm's state is a base state and a set of flags; small predicates read it."""
 
@@ -126,6 +139,8 @@ class Node:
     gpu_count: int = 0
     boot_time: datetime | None = None
     slurmd_start_time: datetime | None = None
+    last_busy_time: datetime | None = None
+    """When the last job left it; None: not told."""
 
     @property
     def draining(self) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import parse, records
 from holdfast.slurm.run import Commands
@@ -21,6 +21,8 @@ _CRED_EXPIRE_S = 120
 """slurm.conf(5), AuthInfo: cred_expire's default."""
 _HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
 _SPARE_FLAGS = "IGNORE_JOBS"
+_SQUEUE = ("squeue", "-h", "-a", "-r", "-t", "all")
+"""With ``-r`` a requeued element of an array has a line of its own; without, it stands in the one of those that have not started."""
 
 
 class SlurmCommands:
@@ -89,6 +91,9 @@ class SlurmCommands:
     def config(self) -> dict[str, str]:
         return parse.config(self._scontrol("show", "config"))
 
+    def partitions(self) -> tuple[Partition, ...]:
+        return parse.partitions(self._scontrol("show", "partition", "--oneliner"))
+
     def topology(self) -> Topology:
         try:
             return parse.topology(self._scontrol("show", "topology"))
@@ -140,6 +145,14 @@ class SlurmCommands:
             self._await_next_second(job)
         place = [f"ReservationName={reservation}"] if reservation else []
         self._update_job(job_id, *place, "StartTime=now")
+
+    def delay_start(self, job_id: int, delay_s: int) -> None:
+        self._update_job(job_id, f"StartTime=now+{delay_s}")
+
+    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
+        if most is not None and most < 1:
+            raise Rejected(f"array {array_job_id}: a throttle of {most} is none")  # 0 is Slurm's word for no limit
+        self._scontrol("update", f"JobId={array_job_id}", f"ArrayTaskThrottle={most or 0}")
 
     def hold(self, job_id: int, reason: str) -> None:
         pending = self.job(job_id).state == "PENDING"  # Slurm holds only these; a failed one comes back held, too
@@ -214,7 +227,7 @@ class SlurmCommands:
         cluster, _ = self._constants()
         mark = secrets.token_hex(8)
         which = [] if job_id is None else ["-j", str(job_id)]
-        listing = self._commands.run("squeue", "-h", "-a", "-t", "all", *which, "-o", records.own_texts_format(mark))
+        listing = self._commands.run(*_SQUEUE, *which, "-o", records.own_texts_format(mark))
         texts = records.own_texts(listing, mark)
         text = self._scontrol("show", "job", *which[1:], "-d", "-o")
         split = records.split_jobs(records.without_texts(text, texts.values()), texts)
@@ -279,13 +292,14 @@ class SlurmCommands:
         """What a verb must call the job, so that it means this one alone.
 
         The last element of an array to start bears the array's own id, which every verb takes for all elements (tried on
-        22.05: a requeue of that one stopped its healthy siblings)."""
-        listing = self._commands.run("squeue", "-h", "-a", "-t", "all", "-j", str(job_id), "-o", "%A %F %K")
-        for line in listing.splitlines():
-            number, array, task = line.split()
-            if number == str(job_id) and task.isdigit():
-                return f"{array}_{task}"
-        return str(job_id)
+        22.05: a requeue of that one stopped its healthy siblings), and so does the record of those that have not started."""
+        listing = self._commands.run(*_SQUEUE, "-j", str(job_id), "-o", "%A %F %K")
+        found = [line.split() for line in listing.splitlines()]
+        mine = [(array, task) for number, array, task in found if number == str(job_id) and task.isdigit()]
+        if not mine:
+            return str(job_id)
+        array, task = mine[0]
+        return f"{array}_{task}" if len(mine) == 1 else f"{array}_[{','.join(task for _, task in mine)}]"
 
     def _scontrol(self, *argv: str) -> str:
         return self._commands.run("scontrol", "-a", *argv)

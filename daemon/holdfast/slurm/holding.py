@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_reason
 from holdfast.ports import Scheduler
@@ -108,6 +108,9 @@ class HeldByReservation:
     def config(self) -> dict[str, str]:
         return self._inner.config()
 
+    def partitions(self) -> tuple[Partition, ...]:
+        return self._inner.partitions()
+
     def topology(self) -> Topology:
         return self._inner.topology()
 
@@ -122,6 +125,12 @@ class HeldByReservation:
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
         self._inner.release(job_id, reservation=reservation)
+
+    def delay_start(self, job_id: int, delay_s: int) -> None:
+        self._inner.delay_start(job_id, delay_s)
+
+    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
+        self._inner.set_array_throttle(array_job_id, most)
 
     def hold(self, job_id: int, reason: str) -> None:
         self._inner.hold(job_id, reason)

@@ -13,7 +13,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import Job, JobKey, Node, Reservation
+from holdfast.model.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import Rejected
 from holdfast.slurm.records import OwnTexts, fields, free_text, printable
 
@@ -165,6 +165,7 @@ def node(record: str) -> Node:
         gpu_count=sum(int(count) for count in _GRES_COUNT.findall(re.sub(r"\([^)]*\)", "", found.get("Gres", "")))),
         boot_time=time_or_none(found.get("BootTime", "")),
         slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
+        last_busy_time=time_or_none(found.get("LastBusyTime", "")),
     )
 
 
@@ -190,6 +191,22 @@ def reservation(record: str) -> Reservation:
         flags=frozenset(_words(found.get("Flags", ""))),
         start_time=time_or_none(found.get("StartTime", "")),
         end_time=time_or_none(found.get("EndTime", "")),
+    )
+
+
+def partitions(text: str) -> tuple[Partition, ...]:
+    """``scontrol show partition --oneliner``. A line of another shape says nothing."""
+    lines = [fields(line) for line in text.splitlines()]
+    return tuple(
+        Partition(
+            name=found["PartitionName"],
+            preempt_mode=found.get("PreemptMode", ""),
+            priority_tier=_number(found.get("PriorityTier")),
+            grace_time_s=_number(found.get("GraceTime")),
+            nodes=hosts(found.get("Nodes", "")),
+        )
+        for found in lines
+        if found.get("PartitionName")
     )
 
 

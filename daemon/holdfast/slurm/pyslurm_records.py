@@ -27,6 +27,7 @@ NODE_ATTRIBUTES = (
     "active_features",
     "boot_time",
     "slurmd_start_time",
+    "last_busy_time",
 )
 """Of ``pyslurm.Node``; ``reason_user`` besides."""
 JOB_ATTRIBUTES = (
@@ -92,6 +93,7 @@ def node(found: Attributes) -> Node:
         gpu_count=sum(_number(count) for name, count in gres.items() if _is_gpu(name)),
         boot_time=_time(found["boot_time"]),
         slurmd_start_time=_time(found["slurmd_start_time"]),
+        last_busy_time=_time(found["last_busy_time"]),
     )
 
 

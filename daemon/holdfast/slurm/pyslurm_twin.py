@@ -9,6 +9,7 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
   is no class for them; the old function interface is going away.
 - ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
 - ``reboot``: not there; ``power_down`` and ``power_up``: their states are not.
+- ``delay_start``, ``set_array_throttle``: part of an array's elements cannot be named, the throttle not be set.
 - ``release``: ``begin_time`` can be set, but the wait for a safe second belongs to both twins and lives in one place.
 - ``view`` and ``job`` while a job holds nodes and pyslurm does not show what it holds there, or ended with an exit code (pyslurm
   takes 128 from those above): then all jobs of that call.
@@ -26,7 +27,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Reservation
+from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import pyslurm_records
 from holdfast.slurm.commands import SlurmCommands
@@ -106,6 +107,9 @@ class SlurmPyslurm:
     def config(self) -> dict[str, str]:
         return self._commands.config()
 
+    def partitions(self) -> tuple[Partition, ...]:
+        return self._commands.partitions()
+
     def topology(self) -> Topology:
         return self._commands.topology()
 
@@ -139,6 +143,12 @@ class SlurmPyslurm:
 
     def release(self, job_id: int, *, reservation: str | None = None) -> None:
         self._commands.release(job_id, reservation=reservation)
+
+    def delay_start(self, job_id: int, delay_s: int) -> None:
+        self._commands.delay_start(job_id, delay_s)
+
+    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
+        self._commands.set_array_throttle(array_job_id, most)
 
     def hold(self, job_id: int, reason: str) -> None:
         if self.job(job_id).state in _RUNNING:
