@@ -27,15 +27,18 @@ class Life(RuleBasedStateMachine):
         self.limits = Rules(min_groups=1, max_groups=4, heartbeat_timeout_s=5, join_timeout_s=20)
         self.room = Room(self.limits)
         self.starts = dict.fromkeys(GROUPS, 0)
+        self.insides = dict.fromkeys(GROUPS, 0)
         self.managers = dict.fromkeys(GROUPS, 0)
         self.steps = dict.fromkeys(GROUPS, 0)
         self.dead: set[Identity] = set()
+        self.evicted: set[str] = set()
         self.formed: dict[int, tuple[Identity, ...]] = {}
         self.newest = 0
         self.last: tuple[Identity, ...] = ()
 
     def now(self, group: str) -> Identity:
-        return Identity(group, str(self.starts[group]), str(self.managers[group]))
+        start = f"7{group}.{self.starts[group]}" + (f".{self.insides[group]}" if self.insides[group] else "")
+        return Identity(group, start, str(self.managers[group]))
 
     def ask(self, group: str, failures: int = 0, *, shrink_only: bool = False) -> None:
         who = self.now(group)
@@ -99,23 +102,33 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=groups)
     def manager_is_made_again(self, group: str) -> None:
-        if Identity(group, str(self.starts[group]), "evicted") not in self.dead:
+        self.comes_again(group, self.managers)
+
+    @rule(group=groups)
+    def starts_again_inside_its_start(self, group: str) -> None:
+        self.comes_again(group, self.insides)
+
+    def comes_again(self, group: str, count: dict[str, int]) -> None:
+        """The same process under another name: it ends the one before, and an eviction goes with it."""
+        if self.now(group).fence not in self.evicted:
             self.dead |= {w for w in self.known() if w.group == group}
-        self.managers[group] += 1
-        if Identity(group, str(self.starts[group]), "evicted") in self.dead:
+        count[group] += 1
+        if self.now(group).fence in self.evicted:
             self.dead.add(self.now(group))
         self.room.heartbeat(self.now(group), self.now_s)
 
-    @rule(group=groups)
-    def evict(self, group: str) -> None:
+    @rule(group=groups, selector=st.sampled_from(["fence", "group", "name"]))
+    def evict(self, group: str, selector: str) -> None:
         who = self.now(group)
-        self.room.evict(who.fence, "gpu.xid 79")
-        self.dead |= {who, Identity(group, who.start, "evicted")} | {w for w in self.known() if w.fence == who.fence}
+        if not self.room.evict({"fence": who.fence, "group": group, "name": str(who)}[selector], "gpu.xid 79"):
+            self.room.evict(who.fence, "gpu.xid 79")
+        self.evicted.add(who.fence)
+        self.dead |= {who} | {w for w in self.known() if w.fence == who.fence}
         self.look()
 
     @rule(group=groups)
     def evicted_process_makes_another_manager(self, group: str) -> None:
-        self.evict(group)
+        self.evict(group, "fence")
         self.manager_is_made_again(group)
         self.ask(group)
         self.look()

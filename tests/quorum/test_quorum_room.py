@@ -238,3 +238,60 @@ def test_a_full_room_says_so() -> None:
     r.heartbeat(who("1a"), 0.0)
     with pytest.raises(Refused, match="full"):
         r.ask(member("1a"), 0.0)
+
+
+def test_a_newcomer_that_never_asked_is_not_waited_for_by_those_who_train() -> None:
+    r = trained("0a", "1a", "2a", heartbeat_timeout_s=5.0, join_timeout_s=60.0)
+    for now_s in (1.0, 5.5):
+        for name in ("0a", "1a", "3a"):
+            r.heartbeat(who(name), now_s)  # 3 catches up first; 2 is silent
+    assert names(gather(r, 5.6, "0a", "1a", step=1)) == ["0a", "1a"]
+    assert names(gather(r, 5.7, "3a")) == []
+    r.heartbeat(who("2a"), 5.8)
+    assert names(gather(r, 5.8, "0a", "1a", step=2)) == ["0a", "1a", "3a"]
+
+
+@pytest.mark.parametrize(
+    ("evicted", "refused", "may_come"),
+    [
+        ("1~71.0", ["71.0", "71.0.1", "71.0.2"], ["71.1", "71.01", "72.0.1"]),
+        ("1~71.0.1", ["71.0.1"], ["71.0.2", "71.1"]),
+        ("1~word", ["word", "word.1"], ["word2", "other"]),
+    ],
+)
+def test_a_fence_covers_the_restarts_inside_a_start(evicted: str, refused: list[str], may_come: list[str]) -> None:
+    r = room()
+    r.evict(evicted, "gpu.xid 79")
+    for start in refused:
+        with pytest.raises(Refused, match="told to go"):
+            r.ask(member(Identity("1", start, "u")), 0.0)
+    for start in may_come:
+        assert r.refusal(Identity("1", start, "u")) is None
+
+
+@pytest.mark.parametrize("selector", ["1", "1~71.0", "1~71.0.1:u"])
+def test_whoever_is_evicted_after_a_restart_inside_its_start_does_not_come_back_by_another(selector: str) -> None:
+    r = room()
+    r.ask(member(Identity("1", "71.0.1", "u")), 0.0)
+    assert r.evict(selector, "drain")
+    assert r.refusal(Identity("1", "71.0.2", "u")) is not None
+    assert r.refusal(Identity("1", "71.1", "u")) is None
+
+
+def test_a_restart_inside_a_start_ends_the_one_before_and_no_later_one() -> None:
+    r = room()
+    for start in ("71.0", "71.0.1", "71.0.2"):
+        r.ask(member(Identity("1", start, "u")), 0.0)
+    assert [r.refusal(Identity("1", start, "v")) is None for start in ("71.0", "71.0.1", "71.0.2", "71.0.3")] == [
+        False, False, True, True,
+    ]  # fmt: skip
+    r.ask(member(Identity("1", "71.1", "u")), 1.0)
+    assert r.refusal(Identity("1", "71.0.3", "u")) is not None, "a process of the earlier start came back"
+    assert r.evict("1~71.1", "drain")
+
+
+def test_who_looks_sees_those_of_the_last_quorum_who_are_not_gone() -> None:
+    assert room().observed() == Quorum(0, ())
+    r = trained("0a", "1a", "2a")
+    r.evict("1", "drain")
+    assert names(r.observed()) == ["0a", "2a"]

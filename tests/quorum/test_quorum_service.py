@@ -214,6 +214,26 @@ def test_a_leave_over_the_lighthouse_protocol(tmp_path: Path) -> None:
     with_site(tmp_path, scene)
 
 
+def test_an_observer_sees_the_members_at_once_and_counts_as_nobody(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 2})
+        url, ids = opened["url"], [named(opened, g) for g in "012"]
+        assert await s.ask(url, ids[2] + "!observe") == (0, [])
+        assert await asyncio.gather(*(s.ask(url, i) for i in ids[:2])) == [(1, ids[:2])] * 2
+        assert await s.ask(url, ids[2] + "!observe") == (1, ids[:2])
+        (room,) = (await s.do(do="status"))["rooms"]
+        assert (room["asking"], [e["kind"] for e in (await s.do(do="events"))["events"]]) == (
+            [],
+            ["joined", "joined", "quorum"],
+        )
+        other = await s.do(do="open", room="other")
+        assert (await refusal(s.ask(url, named(other, "2") + "!observe")))[0] == "UNAUTHENTICATED"
+        await s.do(do="evict", room="r", member="2~a", reason="drain")
+        assert (await refusal(s.ask(url, ids[2] + "!observe")))[0] == "PERMISSION_DENIED"
+
+    with_site(tmp_path, scene)
+
+
 def test_a_restart_keeps_port_token_members_and_fences(tmp_path: Path) -> None:
     kept: dict[str, Any] = {}
 

@@ -65,6 +65,12 @@ class Host:
                 del self._waiting[member.identity]
                 self.room.withdraw(member.identity)
 
+    def observe(self, who: Identity) -> Formed:
+        """The last quorum, for one who is no member yet: it may look for peers, and nobody waits for it. Raises Refused."""
+        if (why := self.room.refusal(who)) is not None:
+            raise Refused(why)
+        return self.room.observed(), time.time()
+
     async def change(self, what: Callable[[Room], tuple[Identity, ...]]) -> tuple[Identity, ...]:
         """Do it, and return when it is written down. Raises Unavailable when that fails; it holds nevertheless while the
         service runs, and is tried again."""

@@ -8,13 +8,16 @@ carries nothing else that a job could choose."""
 from __future__ import annotations
 
 import hmac
+import re
 from dataclasses import dataclass
 from hashlib import sha256
 
 LONGEST = 256
 _PROOF_DIGITS = 32
 """128 bits: enough that nobody guesses it, short enough for a log line."""
-_LEAVE = "!leave"
+_LEAVE, _OBSERVE = "!leave", "!observe"
+_AGAIN = re.compile(r"(\d+\.\d+|[^.]*[^.\d][^.]*)\.\d+", re.ASCII)
+"""A start that Slurm did not see: its own start, ``JOB.RESTARTS`` or any word, and a number behind it."""
 
 
 class Forged(ValueError):
@@ -36,13 +39,21 @@ class Identity:
 
     @property
     def fence(self) -> str:
-        """What is refused once this one is gone: the whole start where it is known, so that a second Manager in the same
-        process does not come back; else only this Manager."""
-        return f"{self.group}~{self.start}" if self.start else str(self)
+        """What is refused once this one is gone: the whole start where it is known, with every restart inside it
+        (``GROUP~JOB.RESTARTS`` covers ``GROUP~JOB.RESTARTS.n``), so that nothing of it comes back; else only this Manager."""
+        match = _AGAIN.fullmatch(self.start)
+        return f"{self.group}~{match[1] if match else self.start}" if self.start else str(self)
+
+    @property
+    def alone(self) -> str:
+        """What refuses this start and none of the restarts beside it: the first of them counts as number 0."""
+        name = f"{self.group}~{self.start}"
+        return f"{name}.0" if self.fence == name else name
 
     def answers_to(self, selector: str) -> bool:
-        """Whether an operator or the controller means this one: by its group, its start, or its full name."""
-        return selector in (self.group, self.fence, str(self)) and bool(selector)
+        """Whether an operator or the controller means this one: by its group, its start, what that is a restart of, or its
+        full name."""
+        return selector in (self.group, self.fence, self.alone, str(self)) and bool(selector)
 
 
 def room_token(key: bytes, room: str) -> str:
@@ -76,6 +87,11 @@ def identify(wire_id: str, token: str | None) -> Identity:
     if not hmac.compare_digest(shown.encode(), proof(token, group, start).encode()):
         raise Forged(f"the token of group {group} is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job")
     return Identity(group, start, uuid)
+
+
+def split_observe(wire_id: str) -> tuple[str, bool]:
+    """A quorum asked for under ``ID!observe`` is the last one, at once: who asks so looks, and takes no part."""
+    return (wire_id.removesuffix(_OBSERVE), True) if wire_id.endswith(_OBSERVE) else (wire_id, False)
 
 
 def split_leave(wire_id: str) -> tuple[str, bool]:

@@ -40,6 +40,8 @@ class Room:
     _heard_s: dict[Identity, float] = field(default_factory=dict)
     _silent: set[Identity] = field(default_factory=set)
     _asks: dict[Identity, _Ask] = field(default_factory=dict)
+    _asked: set[Identity] = field(default_factory=set)
+    """Who is heard and has asked before. A newcomer that never did still gets ready: a job that trains does not wait for it."""
 
     # What comes in
 
@@ -56,6 +58,7 @@ class Room:
         if (why := self._refusal(who)) is not None:
             raise Refused(why)
         self._meet(who, now_s)
+        self._asked.add(who)
         before = self._asks.get(who)
         if before is None:
             self._asks[who] = _Ask(member, now_s)
@@ -67,11 +70,11 @@ class Room:
         self._asks.pop(who, None)
 
     def evict(self, selector: str, reason: str) -> tuple[Identity, ...]:
-        """On the controller's word; for good. ``selector``: a group, a start (``GROUP~START``) or a full name. Of a group, those
-        who are known now; a start is fenced although nobody has met it yet."""
+        """On the controller's word; for good. ``selector``: a group, a start (``GROUP~START``, with all restarts inside it) or a
+        full name. Of a group, those who are known now; a start is fenced although nobody has met it yet."""
         found = self._who(selector)
         for who in found:
-            self._dismiss(who, who.fence, Why.EVICTED, reason)
+            self._dismiss(who, selector if selector == who.alone else who.fence, Why.EVICTED, reason)
         if not found and "~" in selector and ":" not in selector and selector not in self.gone:
             self.gone[selector] = Gone(Why.EVICTED, reason)
             self.changed = True
@@ -107,6 +110,11 @@ class Room:
     def refusal(self, who: Identity) -> str | None:
         """Why this one may not come in; None: it may."""
         return self._refusal(who)
+
+    def observed(self) -> Quorum:
+        """The last quorum, without those who are gone since; without members when there was none."""
+        last = self.last or Quorum(0, ())
+        return Quorum(last.id, tuple(m for m in last.members if self._gone(m.identity) is None))
 
     def asking(self) -> frozenset[Identity]:
         return frozenset(self._asks)
@@ -156,7 +164,7 @@ class Room:
             return members, "all of the last quorum ask"
         if not bound and 2 * len(asks) <= len(alive):
             return None, f"{len(asks)} of {len(alive)} living groups ask, more than half are needed"
-        waiting = alive - asks.keys()
+        waiting = (alive & (bound | self._asked) if bound else alive) - asks.keys()
         since_s = min(ask.since_s for ask in asks.values())
         if waiting and now_s < since_s + self.rules.join_timeout_s:
             return None, f"waiting for {', '.join(sorted(map(str, waiting)))}"
@@ -208,13 +216,14 @@ class Room:
         self._heard_s[who] = now_s
 
     def _gone(self, who: Identity) -> Gone | None:
-        return self.gone.get(who.fence) or self.gone.get(str(who))
+        return self.gone.get(who.fence) or self.gone.get(who.alone) or self.gone.get(str(who))
 
     def _replace_older(self, who: Identity) -> None:
         """A later start of a group ends the earlier one. Where starts have no names, two that live may share a group's."""
         for other in sorted((set(self._heard_s) | self._bound()) - {who}):
             if other.group == who.group and who.group and (who.start or other in self._silent):
-                key = str(other) if other.fence == who.fence else other.fence
+                inside = other.alone if other.fence == who.fence else other.fence
+                key = str(other) if other.start == who.start else inside
                 self._dismiss(other, key, Why.REPLACED, f"by {who}")
 
     def _dismiss(self, who: Identity, key: str, why: Why, reason: str) -> None:
@@ -241,3 +250,4 @@ class Room:
                 self._silent.add(who)
             else:
                 del self._heard_s[who]
+        self._asked &= self._heard_s.keys()

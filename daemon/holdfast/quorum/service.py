@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
 from holdfast.quorum.host import Formed, Host
-from holdfast.quorum.identity import Forged, Identity, identify, room_token, split_leave
+from holdfast.quorum.identity import Forged, Identity, identify, room_token, split_leave, split_observe
 from holdfast.quorum.nouns import Away, Member, Refused, Rules, Snapshot
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
@@ -73,7 +73,9 @@ class _Door:
     async def _quorum(self, raw: bytes, context: Any) -> Formed:
         try:
             asked = messages.read_quorum_request(raw)
-            return await self._host.ask(_member(self._identify(asked.replica_id, context), asked))
+            wire_id, looking = split_observe(asked.replica_id)
+            who = self._identify(wire_id, context)
+            return self._host.observe(who) if looking else await self._host.ask(_member(who, asked))
         except DecodeError:
             return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "this is no lighthouse request")
         except Forged as error:
