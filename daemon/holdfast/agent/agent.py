@@ -20,6 +20,7 @@ from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.inspect import Inspector
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
+from holdfast.agent.launchers import ask_group_to_leave
 from holdfast.agent.loop import Loop, Task
 from holdfast.agent.machine_id import machine_id
 from holdfast.agent.memory import Memory, only_agent
@@ -28,7 +29,9 @@ from holdfast.agent.orders import Orders, Verb
 from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.resetting import Held, reset_gpu
+from holdfast.agent.rooms import Rooms
 from holdfast.agent.sender import Identity, Sender
+from holdfast.agent.stacks import collect_stacks
 from holdfast.agent.standing import Standing
 from holdfast.agent.stuckjob import end_stuck_job
 from holdfast.agent.system import read_id, utc_ms
@@ -92,10 +95,10 @@ class Agent:
         self.host = HostChecks(lambda check, results: self.loop.call(lambda: self._judged(check, results)))
         self.loop = Loop(self._tasks(), random.random())  # noqa: S311 - jitter
         inspector = Inspector(config, self.loop, self.nvml, checks, self.trust)
+        self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
         self.orders = Orders(
             self._client(), self.memory, self.identity, self._verbs(inspector), lambda item: self.report([item])
         )
-        self.jobs = JobSocket(config.run_dir, self.slurm, self._stated)
         self.jobs.answers.fatal = self.standing.fatal
 
     def _client(self) -> Client:
@@ -120,6 +123,8 @@ class Agent:
             "end_stuck_job": end_stuck_job(self.slurm),
             "probe_peer": verbs.probe_peer,
             "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
+            "ask_group_to_leave": ask_group_to_leave(self.jobs.launchers),
+            "collect_stacks": collect_stacks(self.slurm),
             "reset_gpu": reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
             "probe_pair": probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
             "run_checks": probing.run_checks(inspector.run_checks, inspector.named, self.slurm),

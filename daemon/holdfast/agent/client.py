@@ -58,7 +58,7 @@ class Answer:
     def error(self) -> str:
         """One line of what the controller said was wrong."""
         told = self.body.get("error")
-        return str(told.get("message", ""))[:300] if isinstance(told, dict) else ""
+        return str(told.get("message", "") if isinstance(told, dict) else told or "")[:300]
 
 
 class Client:

@@ -15,10 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
-from holdfast.agent.questions import Answers, Question, parse_question
-from holdfast.agent.statements import Ledger, Malformed, Rate, Said, parse
+from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
+from holdfast.agent.rooms import Rooms, no_room
+from holdfast.agent.statements import Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -45,8 +47,6 @@ class _Peer:
     heard_s: float
     spoke: bool = False
     partial: bytes = b""
-    last_progress: Item | None = None
-    """The newest progress that was too early to be sent; sent when the job falls silent, so that its last step is known."""
 
 
 @dataclass(slots=True)
@@ -74,14 +74,17 @@ class JobProcesses:
 class JobSocket:
     """Accepts statements and hands those that are bound on, as items for the outbox."""
 
-    def __init__(self, folder: Path, slurm: SlurmNode, report: Callable[[Item], None]) -> None:
+    def __init__(
+        self, folder: Path, slurm: SlurmNode, report: Callable[[Item], None], rooms: Rooms | None = None
+    ) -> None:
         """``report`` is called from the thread. Raises OSError when the socket cannot be made."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         self.path = folder / SOCKET
         self._listener = _listen(self.path)
         self._processes = JobProcesses(slurm)
         self._report = report
-        self.answers = Answers()
+        self.answers = Answers(rooms)
+        self.launchers = Launchers()
         self._ledger = Ledger()
         self._rate = Rate()
         self._peers: dict[int, _Peer] = {}
@@ -105,19 +108,30 @@ class JobSocket:
 
     def _run(self) -> None:
         while not self._stopping:
-            # Only while somebody has not spoken yet is there a reason to wake up without news.
-            waiting = any(not peer.spoke for peer in self._peers.values())
-            for key, _events in self._selector.select(_FIRST_WORD_S if waiting else None):
+            for key, _events in self._selector.select(self._pause_s()):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif isinstance(key.data, _Peer):
                     self._read(key.data)
             self._drop_silent()
+            self._tell_late(time.monotonic())
         for peer in list(self._peers.values()):
             self._drop(peer)
+        self._tell_late(float("inf"))
         self._selector.close()
         self._listener.close()
         self.path.unlink(missing_ok=True)
+
+    def _pause_s(self) -> float | None:
+        """Only while somebody has not spoken yet, or progress is held, is there a reason to wake up without news."""
+        waits = [_FIRST_WORD_S] if any(not peer.spoke for peer in self._peers.values()) else []
+        if (late_s := self._ledger.next_s()) is not None:
+            waits.append(max(0.0, late_s - time.monotonic()))
+        return min(waits, default=None)
+
+    def _tell_late(self, now_s: float) -> None:
+        for item in self._ledger.due(now_s):
+            self._report(item)
 
     def _accept(self) -> None:
         try:
@@ -171,52 +185,65 @@ class JobSocket:
             self._refuse(peer, f"malformed: {error}")
             return
         peer.spoke = True
-        said, why = self._bind(peer, said)
-        if why is None and self._ledger.early(said, now_s):
-            peer.last_progress = said.item(peer.uid, now_s)
-            return
-        why = why or self._ledger.take(said, now_s)
-        if why is not None:
+        job_id, why = self._bind(peer, (said.job_id, *said.components))
+        if job_id is None:
             self._refuse(peer, why)
+            return
+        said = replace(said, job_id=job_id)
+        if self._ledger.early(said, now_s):
+            self._ledger.hold(said, said.item(peer.uid, now_s))
+            return
+        late = self._ledger.take(said, now_s)
+        if late is not None:
+            self._refuse(peer, late)
             return
         if said.kind != "progress":
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
-        if said.kind == "progress":
-            peer.last_progress = None
         self._report(said.item(peer.uid, now_s))
 
     def _answer(self, peer: _Peer, question: Question) -> None:
-        """Anyone may ask; a directory is looked at with the asker's own rights, beside this thread."""
+        """Anyone may ask; what takes time is looked for beside this thread, a directory with the asker's own rights."""
         peer.spoke = True
         if question.kind == "ask.standing":
-            _send(peer.connection, self.answers.standing())
+            send_line(peer.connection, self.answers.standing())
+        elif question.kind == ROOM:
+            self._answer_room(peer, question)
+        else:
+            self._beside(peer, lambda: self.answers.latest(question.directory, peer.uid, question.within_s))
+
+    def _answer_room(self, peer: _Peer, question: Question) -> None:
+        """Who belongs to the job is told its room, and is the launcher of that run from now on."""
+        job_id, why = self._bind(peer, (question.job_id,))
+        if job_id is None:
+            self._count(why, peer.uid)
+            # slurmd may not know a task that has only just begun; a cgroup is never wrong about it.
+            send_line(peer.connection, encode(no_room(why, retry=peer.cgroup_job is None)))
             return
+        self.launchers.add(Launcher(job_id, question.restarts, peer.pid, peer.connection))
+        self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts))
 
-        def look() -> None:
-            _send(peer.connection, self.answers.latest(question.directory, peer.uid, question.within_s))
-
+    def _beside(self, peer: _Peer, look: Callable[[], bytes]) -> None:
         try:
-            threading.Thread(target=look, name="job-question", daemon=True).start()
+            threading.Thread(
+                target=lambda: send_line(peer.connection, look()), name="job-question", daemon=True
+            ).start()
         except RuntimeError:  # no more threads: a question is not worth the socket
             self._refuse(peer, "too many questions at a time")
 
-    def _bind(self, peer: _Peer, said: Said) -> tuple[Said, str | None]:
-        """The statement as its job's, and why the speaker may not make it. The cgroup decides where it names a job.
+    def _bind(self, peer: _Peer, jobs: tuple[int, ...]) -> tuple[int | None, str]:
+        """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
 
         A task of a heterogeneous job speaks for the component that it belongs to."""
-        jobs = (said.job_id, *said.components)
         if peer.cgroup_job is not None:
-            job, why = peer.cgroup_job if peer.cgroup_job in jobs else None, "not this process's job"
-        else:
-            try:
-                job, why = self._processes.which(jobs, peer.uid), "not a job of this user on this node"
-            except Unavailable as error:
-                job, why = None, f"the job cannot be looked up: {error}"
-        return (said, why) if job is None else (replace(said, job_id=job), None)
+            return peer.cgroup_job if peer.cgroup_job in jobs else None, "not this process's job"
+        try:
+            return self._processes.which(jobs, peer.uid), "not a job of this user on this node"
+        except Unavailable as error:
+            return None, f"the job cannot be looked up: {error}"
 
     def _refuse(self, peer: _Peer, why: str) -> None:
         self._count(why, peer.uid)
-        _send(peer.connection, json.dumps({"error": why[:200]}).encode() + b"\n")
+        send_line(peer.connection, json.dumps({"error": why[:200]}).encode() + b"\n")
 
     def _count(self, why: str, uid: int) -> None:
         reason = why.split(":", maxsplit=1)[0]
@@ -227,22 +254,15 @@ class JobSocket:
     def _drop_silent(self) -> None:
         now_s = time.monotonic()
         for peer in list(self._peers.values()):
-            if now_s > peer.heard_s + (_SILENCE_S if peer.spoke else _FIRST_WORD_S):
+            silent_s = now_s - peer.heard_s
+            if silent_s > (_SILENCE_S if peer.spoke else _FIRST_WORD_S) and not self.launchers.knows(peer.connection):
                 self._drop(peer)
 
     def _drop(self, peer: _Peer) -> None:
         if self._peers.pop(peer.connection.fileno(), None) is not None:
-            if peer.last_progress is not None:
-                self._report(peer.last_progress)
+            self.launchers.remove(peer.connection)
             self._selector.unregister(peer.connection)
             peer.connection.close()
-
-
-def _send(connection: socket.socket, line: bytes) -> None:
-    try:
-        connection.send(line, socket.MSG_NOSIGNAL)
-    except OSError:
-        return  # it does not listen, which is its right
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,4 +1,5 @@
-"""What may be asked on the job socket: does a fatal finding stand here, and where is my newest complete checkpoint?
+"""What may be asked on the job socket: does a fatal finding stand here, where is my newest complete checkpoint, and where is the room
+of my elastic job?
 
 A question is one line, the answer one line of compact JSON (docs/slurm-plugins.md). A checkpoint is looked for in a child that has
 the asking user's rights and a deadline, so that neither a user's files nor a dead file server can do the agent any harm.
@@ -15,11 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.agent.statements import Malformed, absolute_path
+from holdfast.agent.rooms import Rooms, no_room
+from holdfast.agent.statements import Malformed, absolute_path, whole_number
 
 log = logging.getLogger(__name__)
 
-KINDS = frozenset({"ask.standing", "ask.latest"})
+ROOM = "ask.room"
+KINDS = frozenset({"ask.standing", "ask.latest", ROOM})
 _WITHIN_MS = (50, 5000)
 _AT_A_TIME = 4
 """Searches in flight; a question beyond them is refused at once."""
@@ -46,6 +49,9 @@ class Question:
     kind: str
     directory: str = ""
     within_s: float = 1.0
+    job_id: int = 0
+    """Of ``ask.room``: the asker's job as it says; nothing is believed yet."""
+    restarts: int = 0
 
 
 def parse_question(line: bytes) -> Question | None:
@@ -58,6 +64,10 @@ def parse_question(line: bytes) -> Question | None:
         return None
     if raw["kind"] == "ask.standing":
         return Question("ask.standing")
+    if raw["kind"] == ROOM:
+        return Question(
+            ROOM, job_id=whole_number(raw, "job_id", low=1), restarts=whole_number(raw, "restarts", default=0)
+        )
     directory = absolute_path(raw.get("dir"))
     if directory is None:
         raise Malformed("dir is missing")
@@ -75,7 +85,9 @@ def _within_s(raw: Mapping[str, Any]) -> float:
 class Answers:
     """Answers questions; safe to ask from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, rooms: Rooms | None = None) -> None:
+        """Without ``rooms`` no job has one."""
+        self._rooms = rooms
         self.fatal: tuple[str, ...] = ()
         """Fatal findings that stand, as ``check component code``; set by whoever judges."""
         self._free = threading.BoundedSemaphore(_AT_A_TIME)
@@ -83,6 +95,12 @@ class Answers:
     def standing(self) -> bytes:
         """``fatal`` is one text, empty when nothing fatal stands, so that a shell's helper needs no list."""
         return encode({"v": 1, "kind": "standing", "fatal": "; ".join(self.fatal)[:2000]})
+
+    def room(self, job_id: int, uid: int, restarts: int) -> bytes:
+        """Blocks for as long as the controllers let it wait."""
+        if self._rooms is None:
+            return encode(no_room("this agent knows no controller", retry=False))
+        return encode(self._rooms.of(job_id, uid, restarts))
 
     def latest(self, directory: str, uid: int, within_s: float) -> bytes:
         """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server."""

@@ -11,7 +11,9 @@ from typing import Any
 from holdfast.agent.outbox import Item
 
 KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
-_DETAIL = frozenset({"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups"})
+_DETAIL = frozenset(
+    {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups"}
+)
 _LONGEST_PATH = 4096
 _BIG = 2**63 - 1
 _MOST_COMPONENTS = 128
@@ -68,8 +70,8 @@ def parse(line: bytes) -> Said:
     if kind == "checkpoint.register" and path is None:
         raise Malformed("dir is missing")
     detail = {key: value for key, value in raw.items() if key in _DETAIL and _short(value)}
-    job_id, restarts = _integer(raw, "job_id", low=1), _integer(raw, "restarts", default=0)
-    step = None if raw.get("step") is None else _integer(raw, "step")
+    job_id, restarts = whole_number(raw, "job_id", low=1), whole_number(raw, "restarts", default=0)
+    step = None if raw.get("step") is None else whole_number(raw, "step")
     if step is None and kind != "checkpoint.register":
         raise Malformed("step is missing")
     return Said(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
@@ -97,7 +99,8 @@ def _short(value: object) -> bool:
     return isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 256)
 
 
-def _integer(raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None) -> int:
+def whole_number(raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None) -> int:
+    """A field of a line, at least ``low``. Raises Malformed."""
     value = raw.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _BIG:
         raise Malformed(f"{name} must be a whole number from {low}")
@@ -109,11 +112,27 @@ class Ledger:
     """What was last heard of each job: keeps progress to one a second and refuses a word from an older run."""
 
     _runs: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
+    _late: dict[int, tuple[Said, Item]] = field(default_factory=dict)
+    """The newest progress of a job that came too early to be sent."""
 
     def early(self, said: Said, now_s: float) -> bool:
         """Whether this is progress less than a second after the last that was sent: only the newest of these matters."""
         restarts, progress_s = self._runs.get(said.job_id, (0, float("-inf")))
         return said.kind == "progress" and said.restarts == restarts and now_s < progress_s + PROGRESS_EVERY_S
+
+    def hold(self, said: Said, item: Item) -> None:
+        """Keep early progress until its second is over, so that a job that falls silent is known by its last word."""
+        self._late[said.job_id] = (said, item)
+
+    def due(self, now_s: float) -> list[Item]:
+        """Progress that was held and is to be sent now; each is given out once."""
+        ready = [job for job, (said, _item) in self._late.items() if not self.early(said, now_s)]
+        held = [self._late.pop(job) for job in ready]
+        return [item for said, item in held if self.take(said, now_s) is None]
+
+    def next_s(self) -> float | None:
+        """When the first that is held is due; None: nothing is."""
+        return min((self._runs.get(job, (0, 0.0))[1] + PROGRESS_EVERY_S for job in self._late), default=None)
 
     def take(self, said: Said, now_s: float) -> str | None:
         """Why the statement is dropped; None: it counts."""
@@ -122,6 +141,7 @@ class Ledger:
             return "a later run of the job has spoken already"
         if said.kind == "progress":
             progress_s = now_s
+            self._late.pop(said.job_id, None)
         self._runs[said.job_id] = (said.restarts, progress_s)
         self._runs.move_to_end(said.job_id)
         while len(self._runs) > _JOBS_KEPT:
