@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.api.hub import OrderHub
 from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.cycle import turn
+from holdfast.controller.cycle import apply, turn
 from holdfast.controller.observe import Observer
+from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.model.action import Intent, IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
@@ -61,12 +62,15 @@ class ControlLoop:
     """Called after each complete cycle: what tells systemd that this process is alive."""
     prune: Callable[[datetime], object] | None = None
     """Removes what is older than the given time; None: nothing is removed."""
+    rooms: QuorumWatch | None = None
+    """Speaks to the quorum service; None: this site has none."""
 
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
         watcher = asyncio.create_task(self._watch_slurm())
         pruner = asyncio.create_task(self._prune())
         reader = asyncio.create_task(self._read_background())
+        keeper = asyncio.create_task(self._keep_rooms())
         try:
             while not self.stopping:
                 self.wake.clear()
@@ -80,12 +84,15 @@ class ControlLoop:
                 self.turned_at_s = self.observer.clock.monotonic_s()
                 if watcher.done():
                     watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
+                if keeper.done():
+                    keeper.result()  # groups would wait for who does not come: the same
                 self.beat()
                 await _wait_for(self.wake, TICK_S)
         finally:
             watcher.cancel()
             pruner.cancel()
             reader.cancel()
+            keeper.cancel()
 
     async def _cycle(self) -> None:
         lease = self.lease
@@ -96,6 +103,8 @@ class ControlLoop:
         if not change.empty:
             await asyncio.to_thread(self.store.commit, change, lease.fence)
             self._announce(change)
+        if self.rooms is not None:
+            self.rooms.look(replace(world, book=apply(world.book, change)), lease.fence)
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
         if change.incidents or change.recoveries:
             self.wake.set()  # what moved may allow the next step at once
@@ -193,6 +202,10 @@ class ControlLoop:
             if world is not None and self.leads:
                 await asyncio.to_thread(self.observer.background.refresh, world)
             await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
+
+    async def _keep_rooms(self) -> None:
+        if self.rooms is not None:
+            await self.rooms.run()
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, select
 
 from holdfast.model.book import Change
 from holdfast.model.errors import Rejected, Stale
+from holdfast.model.event import Event
 from holdfast.store import nodes, rows
 from holdfast.store import tables as t
 from holdfast.store.codec import encode
@@ -28,6 +29,17 @@ def commit(connection: Connection, change: Change, fence: int, at: datetime | No
     nodes.put(connection, change.nodes)
     _brakes(connection, change)
     rows.append(connection, list(change.events))
+
+
+def record_once(
+    connection: Connection, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int
+) -> None:
+    """Raises FencedOff; Stale when the note is not what it was."""
+    check_fence(connection, fence)
+    if connection.execute(select(t.notes.c.value).where(t.notes.c.key == note)).scalar() != before:
+        raise Stale(f"the record {note} was read on meanwhile: read it again")
+    rows.append(connection, list(events))
+    rows.upsert(connection, t.notes, [{"key": note, "value": after}])
 
 
 def change_time(change: Change, loaded_at: datetime | None) -> datetime | None:

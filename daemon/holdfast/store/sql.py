@@ -154,6 +154,9 @@ class SqlStore:
     def set_note(self, key: str, value: str) -> None:
         self._writer.run(lambda c: rows.upsert(c, t.notes, [{"key": key, "value": value}]))
 
+    def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
+        self._writer.run(lambda c: changes.record_once(c, note, before, after, events, fence))
+
     def see_provider(self, view: ProviderView) -> None:
         self.set_note(books.PROVIDER, books.write_provider(view))
 

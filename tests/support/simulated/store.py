@@ -395,6 +395,13 @@ class MemoryStore:
     def set_note(self, key: str, value: str) -> None:
         self._notes[key] = value
 
+    def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
+        self._fence(fence)
+        if self._notes.get(note) != before:
+            raise Stale(f"the record {note} was read on meanwhile")
+        self._append(events)
+        self._notes[note] = after
+
 
 def _meant_for(intent: Intent, node: str, instance_id: str, boot_id: str, now: datetime) -> bool:
     order = intent.action

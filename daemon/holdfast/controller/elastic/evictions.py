@@ -1,0 +1,193 @@
+"""Who must be shut out of its quorum room, and why: the groups that go on need not wait for one that will not come back. Pure.
+
+Two grounds. *Its run will be stopped*: a requeue or DOWN was decided, or its node was drained for a fatal fault that hurts it. *Its run is
+over in Slurm*, and nobody told the room. Members whose names Holdfast did not give are never judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, notices
+from holdfast.controller.groups import elastic_spec
+from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident
+from holdfast.model.policy import Mode
+from holdfast.model.rooms import GroupRun, RoomView, run_of
+from holdfast_checks.result import Severity
+
+COMPLETING_S = 2.0
+"""A run that is being ended gets so long to leave by itself: then the others still know what step it finished."""
+ABSENT_S = 10.0
+"""A job that Slurm does not show at all may be an answer that is not whole; one that ended is shown for MinJobAge."""
+_UNDER_WAY = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+
+Fading = Mapping[tuple[str, GroupRun], datetime]
+"""(room, run) → since when it looks over; who does not look so is not in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """One run of a group, to be fenced for good."""
+
+    room: str
+    run: GroupRun
+    reason: str
+    """One line; begins with ``holdfast[INCIDENT]: `` where an incident is the ground."""
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    reason: str
+    incident_id: str | None = None
+    grace_s: float = 0.0
+
+
+def due(
+    world: World, rooms: Iterable[RoomView], seen_at: datetime, fading: Fading
+) -> tuple[tuple[Eviction, ...], Fading]:
+    """Evictions that the rooms do not have yet, and who looks over now (for the next call).
+
+    ``seen_at``: when the rooms were read: a job that Slurm was asked about before that may have started since."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return (), fading
+    found: list[Eviction] = []
+    still: dict[tuple[str, GroupRun], datetime] = {}
+    for room in rooms:
+        for run in _open_runs(room):
+            ground = _will_be_stopped(world, view, run) or (
+                _is_over(world, view, run) if view.read_at > seen_at else None
+            )
+            if ground is None:
+                continue
+            since = still[room.name, run] = fading.get((room.name, run), world.now)
+            if world.now - since >= timedelta(seconds=ground.grace_s):
+                found.append(_eviction(room, run, ground))
+    return tuple(found), still
+
+
+def _open_runs(room: RoomView) -> Iterator[GroupRun]:
+    runs = {run for name in room.known if (run := run_of(name)) is not None}
+    return (run for run in sorted(runs, key=lambda r: r.selector) if run.selector not in room.gone)
+
+
+def _eviction(room: RoomView, run: GroupRun, ground: _Ground) -> Eviction:
+    text = ground.reason if ground.incident_id is None else slurm_reason(ground.incident_id, ground.reason)
+    return Eviction(room.name, run, text, ground.incident_id)
+
+
+# It will be stopped
+
+
+def _will_be_stopped(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
+    """In observe mode nothing is stopped, so nobody is shut out for it."""
+    if world.policy.mode is Mode.OBSERVE:
+        return None
+    intents = [i for i in world.book.intents.values() if isinstance(i.action, Requeue | SetDown | Drain)]
+    job = view.jobs.get(run.job_id)
+    for intent in sorted(intents, key=lambda i: (i.planned_at, i.order, i.key)):
+        if intent.state in _UNDER_WAY and (reason := _stops(world, view, intent, run, job)):
+            return _Ground(reason, intent.incident_id)
+    return None
+
+
+def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str:
+    """Why this intent ends the run; empty: it does not."""
+    action = intent.action
+    if isinstance(action, Requeue):
+        mine = (action.job.job_id, action.job.cluster, action.restarts) == (run.job_id, view.cluster, run.restarts)
+        return f"the run is requeued: {intent.reason}" if mine else ""
+    if job is None or not _held_before(job, run, getattr(action, "node", ""), intent.planned_at):
+        return ""
+    if isinstance(action, SetDown):
+        return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else ""
+    incident = world.book.incidents.get(intent.incident_id)
+    if not isinstance(action, Drain) or incident is None or not _ends_jobs(world, incident, job):
+        return ""
+    return "" if _withheld(world, run) else f"node {action.node}: {incident.headline}"
+
+
+def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
+    """This very run held the node when that was decided."""
+    began = job.start_time
+    return job.restarts == run.restarts and node in job.nodes and facts.holds(job) and began is not None and began <= at
+
+
+def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
+    """Of a fatal fault nobody waits to see the job's end. A machine that only will go leaves its groups the time to leave by themselves."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL
+    return fatal and facts.hurt_by(incident, job) and not notices.planned(world, incident)
+
+
+def _withheld(world: World, run: GroupRun) -> bool:
+    """A brake keeps this run from being stopped: then it is not stopped by way of its room either."""
+    return any(
+        isinstance(i.action, Requeue)
+        and i.state in (IntentState.WITHHELD, IntentState.REFUSED)
+        and (i.action.job.job_id, i.action.restarts) == (run.job_id, run.restarts)
+        for i in world.book.intents.values()
+    )
+
+
+# It is over
+
+
+def _is_over(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
+    incident = _recovered_for(world, run)
+    job = view.jobs.get(run.job_id)
+    if job is None:
+        return _Ground(f"Slurm no longer knows job {run.job_id}", incident, ABSENT_S)
+    if job.restarts > run.restarts:
+        return _Ground(f"job {run.job_id} was requeued", incident)
+    if job.restarts < run.restarts:
+        return None
+    if job.state == "COMPLETING":
+        return _Ground(f"job {run.job_id} is COMPLETING", incident, COMPLETING_S)
+    if job.state in facts.ENDED or job.state in facts.FAILED:
+        return _Ground(f"job {run.job_id} ended: {job.state}", incident)
+    return None
+
+
+def _recovered_for(world: World, run: GroupRun) -> str | None:
+    """The incident for which this run was stopped, if one was the ground."""
+    mine = (
+        r for r in world.book.recoveries.values() if (r.job.job_id, r.restarts_before) == (run.job_id, run.restarts)
+    )
+    return next((r.incident_id for r in mine), None)
+
+
+# Rooms that nobody needs any more
+
+CLOSE_AFTER = timedelta(minutes=10)
+
+
+def forsaken(
+    world: World, rooms: Iterable[RoomView], before: Mapping[str, datetime]
+) -> tuple[tuple[str, ...], Mapping[str, datetime]]:
+    """Rooms of jobs that Slurm has not shown for ten minutes, and since when each is so (for the next call)."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return (), {}  # what was not seen for a while begins anew
+    there = _arrays(view)
+    since = {
+        room.name: before.get(room.name, world.now)
+        for room in rooms
+        if room.base_array_id is not None and room.base_array_id not in there
+    }
+    return tuple(name for name, at in since.items() if world.now - at >= CLOSE_AFTER), since
+
+
+def _arrays(view: ClusterView) -> frozenset[int]:
+    """Base arrays that Slurm still shows something of, also by a flexible array that names them."""
+    shown: set[int] = set()
+    for job in view.jobs.values():
+        shown |= {job.key.job_id, job.array_job_id or 0}
+        if (spec := elastic_spec(job)) is not None and spec.of is not None:
+            shown.add(spec.of)
+    return frozenset(shown)

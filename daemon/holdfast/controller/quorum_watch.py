@@ -1,0 +1,139 @@
+"""What the controller has to say to the quorum service, and what it hears: evictions, closed rooms, the service's record.
+
+Two tasks beside the control loop, so that neither the store nor the record holds up an eviction. Each looks once per cycle of the loop, and
+does nothing while another controller leads. While the service is away nothing fails: it is told as soon as it is there again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken
+from holdfast.controller.elastic.ledger import Loss, Read, RoomRead, fold
+from holdfast.model.book import World
+from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
+from holdfast.model.rooms import RoomView
+from holdfast.ports import Clock, QuorumRooms, Store
+
+log = logging.getLogger(__name__)
+
+NOTE = "quorum.read"
+"""Note of the store that says how far the service's record was read."""
+PAGE = 500
+
+
+@dataclass
+class QuorumWatch:
+    """Lives in the control loop's event loop; calls outside happen in threads."""
+
+    rooms: QuorumRooms
+    store: Store
+    clock: Clock
+    _world: World | None = None
+    _fence: int = 0
+    _evict: asyncio.Event = field(default_factory=asyncio.Event)
+    _read: asyncio.Event = field(default_factory=asyncio.Event)
+    _fading: Fading = field(default_factory=dict)
+    _forsaken: Mapping[str, datetime] = field(default_factory=dict)
+    _away: str = ""
+
+    def look(self, world: World, fence: int) -> None:
+        """The leader's cycle is committed: this is the world with what it decided."""
+        self._world, self._fence = world, fence
+        self._evict.set()
+        self._read.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._keep_evicting())
+            both.create_task(self._keep_reading())
+
+    async def _keep_evicting(self) -> None:
+        while True:
+            await self._evict.wait()
+            self._evict.clear()
+            if self._world is not None and await asyncio.to_thread(self.tend, self._world):
+                self._read.set()
+
+    async def _keep_reading(self) -> None:
+        while True:
+            await self._read.wait()
+            self._read.clear()
+            if self._world is not None:
+                await asyncio.to_thread(self.read_on, self._world, self._fence)
+
+    def tend(self, world: World) -> bool:
+        """Evict who is due and close what nobody needs. True: something was done. Raises nothing that the service may answer."""
+        seen_at = self.clock.now()
+        try:
+            rooms = self.rooms.rooms()
+            found, self._fading = due(world, rooms, seen_at, self._fading)
+            closing, self._forsaken = forsaken(world, rooms, self._forsaken)
+            for eviction in found:
+                self._send(eviction)
+            for name in closing:
+                self.rooms.close(name)
+                log.info("event=room_closed room=%s", name)
+        except NotFound:
+            return True  # closed a moment ago
+        except OutsideError as error:
+            self._note_away(str(error))
+            return False
+        self._note_back(rooms)
+        return bool(found or closing)
+
+    def _send(self, eviction: Eviction) -> None:
+        gone = self.rooms.evict(eviction.room, eviction.run.selector, eviction.reason)
+        log.info(
+            "event=evicted room=%s run=%s incident=%s there=%d reason=%r",
+            eviction.room,
+            eviction.run.selector,
+            eviction.incident_id or "-",
+            len(gone),
+            eviction.reason,
+        )
+
+    def _note_away(self, error: str) -> None:
+        if not self._away:
+            log.warning("event=quorum_service_away error=%r", error)
+        self._away = error
+
+    def _note_back(self, rooms: tuple[RoomView, ...]) -> None:
+        if self._away:
+            log.info("event=quorum_service_back rooms=%d", len(rooms))
+        self._away = ""
+
+    def read_on(self, world: World, fence: int) -> None:
+        """Take what is new in the service's record into our own, once. Raises nothing that the outside may answer."""
+        jobs = world.view.jobs if world.view is not None else {}
+        try:
+            while True:
+                before = self.store.note(NOTE)
+                read = _read_of(before)
+                records = self.rooms.records(read.after_id, PAGE)
+                if not records:
+                    return
+                read, events = fold(read, records, jobs)
+                self.store.record_once(NOTE, before, json.dumps(asdict(read)), events, fence)
+        except (Stale, FencedOff):
+            return  # another controller reads it now
+        except OutsideError as error:
+            log.debug("event=quorum_record_unread error=%r", str(error))
+
+
+def _read_of(note: str | None) -> Read:
+    if note is None:
+        return Read()
+    document: dict[str, Any] = json.loads(note)
+    return Read(document["after_id"], {name: _room_of(room) for name, room in document["rooms"].items()})
+
+
+def _room_of(document: Mapping[str, Any]) -> RoomRead:
+    losses = {group: Loss(**loss) for group, loss in document["losses"].items()}
+    return RoomRead(tuple(document["members"]), losses)
