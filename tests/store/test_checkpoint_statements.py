@@ -32,9 +32,11 @@ def test_a_registration_binds_and_tells() -> None:
     assert (record.uid, record.directory, record.fenced, record.save_signal) == (1000, "/ckpt", True, "USR1")
 
 
-@pytest.mark.parametrize("kind", ["checkpoint.saved", "checkpoint.resumed", "progress"])
-def test_nothing_counts_before_a_registration(kind: str) -> None:
+@pytest.mark.parametrize("kind", ["checkpoint.saved", "checkpoint.resumed"])
+def test_nothing_of_checkpoints_counts_before_a_registration(kind: str) -> None:
     assert "registered no checkpoint directory" in str(state(None, statement(kind, step=5)))
+    only_progress = _run(statement("progress", step=4))
+    assert "registered no checkpoint directory" in str(state(only_progress, statement(kind, step=5, at=later(1))))
 
 
 @pytest.mark.parametrize("kind", ["checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"])

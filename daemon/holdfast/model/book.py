@@ -57,6 +57,7 @@ class CheckpointRecord:
     uid: int
     restarts: int
     directory: str
+    """Empty: it has registered none and only tells of its progress."""
     fenced: bool
     """Its library refuses an older run's writes: a fence that needs no power-off."""
     save_signal: str | None = None
@@ -69,7 +70,19 @@ class CheckpointRecord:
     progress_restarts: int | None = None
     """Which run said so."""
     progress_gap_s: float | None = None
-    """Longest time between two words of progress of that run; None: there was one at most."""
+    """Longest time between two words of progress of that run while it stepped; None: there was one at most."""
+    phase: str = ""
+    """What that run was doing by its last word (init, step, waiting, heal, checkpoint, leaving); empty: it tells of no phases."""
+    phase_at: datetime | None = None
+    """Since when."""
+    step_at: datetime | None = None
+    """When that run last told of a step that it had not told of before; None: of none yet."""
+    longest_step_s: float | None = None
+    """Longest step that it told of; None: it tells of no times."""
+    own_ms: tuple[int, ...] = ()
+    """Its own part of a step, before it waits for others: the least of each of the last slots of time (``store/progress.py``)."""
+    own_at: datetime | None = None
+    """Begin of the newest slot."""
     resumed_step: int | None = None
     resumed_at: datetime | None = None
     resumed_restarts: int | None = None
@@ -174,8 +187,12 @@ class Book:
 
     def checkpoint_of(self, job_id: int, uid: int, nodes: Collection[str]) -> CheckpointRecord | None:
         """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing."""
+        return told_of(r for r in self.progress_of(job_id, uid, nodes) if r.directory)
+
+    def progress_of(self, job_id: int, uid: int, nodes: Collection[str]) -> tuple[CheckpointRecord, ...]:
+        """What each of these nodes said of the job in that uid's name, also without a registered directory."""
         claims = self.checkpoints.get(job_id, {})
-        return told_of(r for node, r in claims.items() if node in nodes and r.uid == uid)
+        return tuple(r for node, r in sorted(claims.items()) if node in nodes and r.uid == uid)
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
         return self.recoveries.get(f"{job.text}r{restarts}")

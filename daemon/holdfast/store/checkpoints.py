@@ -1,9 +1,10 @@
 """What a job's statement makes of its checkpoint record. Pure.
 
-A registration binds a job id to a uid. Statements of another uid, of an older run, or before any registration change nothing.
-Slurm reuses job ids: a registration by another uid, or one whose Restarts went back, starts a new record only once the old one has
-been silent for :data:`REUSE_AFTER`; until then it counts as wrong. The price of the rule is a job whose checkpoints stay unknown;
-the price of none would be a job recovered from somebody else's word."""
+A registration, or the first word of progress, binds a job id to a uid. Statements of another uid or of an older run change nothing, nor
+does a word on checkpoints before any registration. Slurm reuses job ids: a registration by another uid, or one whose Restarts went back,
+starts a new record only once the old one has been silent for :data:`REUSE_AFTER` (or had registered nothing); until then it counts as
+wrong. The price of the rule is a job whose checkpoints stay unknown; the price of none would be a job recovered from somebody else's
+word."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model.book import CheckpointRecord
 from holdfast.model.report import Statement
+from holdfast.store import progress
 
 SAVE_MAX_S = 24 * 3600
 """A job that says that it takes longer than that to save has said nothing."""
@@ -35,8 +37,8 @@ def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
 
     ``node``: whose agent reports it; ``kept``: what that node said before. Each node has a record of its own: an agent may claim any
     uid and job, so its word must neither pass for another node's nor take its place."""
-    if kept is None or (said.kind == "checkpoint.register" and _reused(kept, said)):
-        return _register_new(said, node)
+    if kept is None or _reused(kept, said):
+        return _begin(said, node)
     if said.uid != kept.record.uid:
         return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
     if said.restarts < kept.record.restarts:
@@ -49,11 +51,18 @@ def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
 
 
 def _reused(kept: Kept, said: Statement) -> bool:
+    """Whether the job id was given out again. A word of progress takes no registration's place."""
     stranger = said.uid != kept.record.uid or said.restarts < kept.record.restarts
-    return stranger and said.at - kept.stated_at >= REUSE_AFTER
+    silent = said.at - kept.stated_at >= REUSE_AFTER
+    if kept.record.directory:
+        return stranger and silent and said.kind == "checkpoint.register"
+    return stranger and (said.kind == "checkpoint.register" or (said.kind == "progress" and silent))
 
 
-def _register_new(said: Statement, node: str) -> Kept | str:
+def _begin(said: Statement, node: str) -> Kept | str:
+    if said.kind == "progress" and said.step is not None:
+        only = CheckpointRecord(said.job_id, said.uid, said.restarts, directory="", fenced=False, node=node)
+        return Kept(progress.told(only, said), said.at, said.restarts)
     if said.kind != "checkpoint.register" or not said.path:
         return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
     record = CheckpointRecord(
@@ -75,6 +84,8 @@ def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
         return _registered_again(record, said)
     if said.step is None:
         return f"{said.kind} of job {said.job_id} names no step"
+    if said.kind != "progress" and not record.directory:
+        return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
     if said.kind == "checkpoint.saved":
         if said.restarts <= kept.saved_restarts and record.saved_step is not None and said.step < record.saved_step:
             return f"job {said.job_id} has saved step {record.saved_step} already: {said.step} is older"
@@ -91,17 +102,8 @@ def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
     if said.kind == "progress":
         if record.progress_at is not None and said.restarts == record.restarts and said.at < record.progress_at:
             return f"job {said.job_id} has told of later progress already"
-        gap_s, run = _longest_gap(record, said), said.restarts
-        told = replace(record, progress_step=said.step, progress_at=said.at)
-        return replace(told, progress_restarts=run, progress_gap_s=gap_s)
+        return progress.told(record, said)
     return f"unknown statement {said.kind!r}"
-
-
-def _longest_gap(record: CheckpointRecord, said: Statement) -> float | None:
-    """Between two words of progress of one run; a new run begins anew."""
-    if record.progress_at is None or said.restarts != record.progress_restarts:
-        return None
-    return max(record.progress_gap_s or 0.0, (said.at - record.progress_at).total_seconds())
 
 
 def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRecord | str:
