@@ -33,6 +33,8 @@ class FakeController:
         self.orders: list[Json] = []
         self.tokens: set[str] = set()
         self.answer: Callable[[Json], tuple[int, Json]] = lambda _report: (200, {"duplicate": False})
+        self.rooms_asked: list[Json] = []
+        self.room: Callable[[Json], tuple[int, Json]] = lambda _question: (404, {"error": "no elastic job"})
         self.heartbeat_status = 200
         self.lose_answers = 0
         self.longest_wait_s = 0.5
@@ -52,6 +54,10 @@ class FakeController:
                 if self.path == "/v1/heartbeats":
                     outer._note(outer.heartbeats, body)
                     self._answer(outer.heartbeat_status, {"leader": True})
+                    return
+                if self.path == "/v1/agent/room":
+                    outer._note(outer.rooms_asked, body)
+                    self._answer(*outer.room(body))
                     return
                 status, answer = outer.answer(body)
                 outer._note(outer.reports, {**body, "received_s": time.monotonic(), "status": status})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import selectors
@@ -19,7 +18,7 @@ from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
-from holdfast.agent.rooms import Rooms, no_room
+from holdfast.agent.rooms import Rooms
 from holdfast.agent.statements import Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
 
@@ -172,7 +171,7 @@ class JobSocket:
     def _line(self, peer: _Peer, line: bytes) -> None:
         now_s = time.monotonic()
         if not self._rate.allow(peer.uid, now_s):
-            self._refuse(peer, "too many statements")
+            self._refuse(peer, "too many statements", retry=True)
             return
         try:
             if len(line) > LINE_BYTES_MAX:
@@ -215,9 +214,8 @@ class JobSocket:
         """Who belongs to the job is told its room, and is the launcher of that run from now on."""
         job_id, why = self._bind(peer, (question.job_id,))
         if job_id is None:
-            self._count(why, peer.uid)
             # slurmd may not know a task that has only just begun; a cgroup is never wrong about it.
-            send_line(peer.connection, encode(no_room(why, retry=peer.cgroup_job is None)))
+            self._refuse(peer, why, retry=peer.cgroup_job is None)
             return
         self.launchers.add(Launcher(job_id, question.restarts, peer.pid, peer.connection))
         self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts))
@@ -228,7 +226,7 @@ class JobSocket:
                 target=lambda: send_line(peer.connection, look()), name="job-question", daemon=True
             ).start()
         except RuntimeError:  # no more threads: a question is not worth the socket
-            self._refuse(peer, "too many questions at a time")
+            self._refuse(peer, "too many questions at a time", retry=True)
 
     def _bind(self, peer: _Peer, jobs: tuple[int, ...]) -> tuple[int | None, str]:
         """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
@@ -241,9 +239,10 @@ class JobSocket:
         except Unavailable as error:
             return None, f"the job cannot be looked up: {error}"
 
-    def _refuse(self, peer: _Peer, why: str) -> None:
+    def _refuse(self, peer: _Peer, why: str, *, retry: bool = False) -> None:
+        """``retry``: the same line may be taken later."""
         self._count(why, peer.uid)
-        send_line(peer.connection, json.dumps({"error": why[:200]}).encode() + b"\n")
+        send_line(peer.connection, encode({"error": why[:200], "retry": retry}))
 
     def _count(self, why: str, uid: int) -> None:
         reason = why.split(":", maxsplit=1)[0]
