@@ -37,6 +37,7 @@ from holdfast.model.policy import (
     RepairPolicy,
     SparePolicy,
 )
+from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 from holdfast.providers.registry import KINDS, PROVIDERS
 
@@ -60,7 +61,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "mode": (ModeSection, frozenset()),
     "control": (
         Policy,
-        frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}),
+        frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects", "elastic"}),
     ),
     "brakes": (BrakePolicy, frozenset()),
     "death": (DeathPolicy, frozenset()),
@@ -71,6 +72,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "history": (HistoryPolicy, frozenset()),
     "planned": (PlannedPolicy, frozenset()),
     "suspects": (SuspectPolicy, frozenset()),
+    "elastic": (ElasticPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "log": (LogSection, frozenset()),
@@ -136,6 +138,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         history=section("history", HistoryPolicy),
         planned=section("planned", PlannedPolicy),
         suspects=section("suspects", SuspectPolicy),
+        elastic=section("elastic", ElasticPolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )

@@ -34,6 +34,7 @@ _ABOUT = {
     "history": "When a node that failed again and again counts as a lemon.",
     "planned": "Stops that the provider announces: spot interruption, maintenance, the end of a capacity block.",
     "suspects": "Nodes of a job that failed or hangs without a finding: they are probed in pairs.",
+    "elastic": "When jobs made of replica groups grow and shrink.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "log": "The log on standard error.",

@@ -43,6 +43,7 @@ from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
+from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import Outcome
 
 log = logging.getLogger(__name__)
@@ -79,6 +80,10 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
             return _requeue(action, outside)
         case Release():
             return _release(action, outside)
+        case DelayStart():
+            return _delay_start(action, outside)
+        case SetThrottle():
+            return _set_throttle(action, outside)
         case AllowNodes():
             return _allow_nodes(action, outside)
         case DropHold():
@@ -295,6 +300,22 @@ def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
 def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
     if set(nodes) != set(part.excluded_nodes):
         outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
+
+
+def _delay_start(action: DelayStart, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.state != "PENDING" or job.restarts != action.restarts:
+        raise Refused(f"the job is {job.state}: it started meanwhile")
+    outside.scheduler.delay_start(action.job.job_id, action.delay_s)
+    return done(f"it starts in {action.delay_s} s at the earliest, or when it is released")
+
+
+def _set_throttle(action: SetThrottle, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.array_job_id != action.array_job_id:
+        raise Refused(f"job {job.key} is no element of array {action.array_job_id}")
+    outside.scheduler.set_array_throttle(action.array_job_id, action.most)
+    return done(f"{'all' if action.most is None else action.most} of its elements may run at a time")
 
 
 def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
+from holdfast.model.resizing import DelayStart, SetThrottle
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,8 @@ Action = (
     | PromoteSpare
     | Requeue
     | Release
+    | DelayStart
+    | SetThrottle
     | AllowNodes
     | DropHold
     | HoldJob
@@ -284,6 +287,8 @@ ACTION_TYPES: Mapping[str, type[Action]] = {
         PromoteSpare,
         Requeue,
         Release,
+        DelayStart,
+        SetThrottle,
         AllowNodes,
         DropHold,
         HoldJob,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.model.planned import PlannedPolicy
+from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 
 
@@ -193,6 +194,7 @@ class Policy:
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
     planned: PlannedPolicy = field(default_factory=PlannedPolicy)
     suspects: SuspectPolicy = field(default_factory=SuspectPolicy)
+    elastic: ElasticPolicy = field(default_factory=ElasticPolicy)
 
     @property
     def spare_reservation(self) -> str:

@@ -1,0 +1,49 @@
+"""The size of elastic jobs: the site's policy, and the steps of its own that it calls for. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.model.cluster import JobKey
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticPolicy:
+    """Table ``[elastic]``: when a job of replica groups grows and shrinks. Only jobs whose comment declares their sizes."""
+
+    grow_after_idle_s: float = 30.0
+    """A group that Slurm makes wait after its requeue may start once nodes for it have been idle for so long; groups that the next legal
+    size needs, too."""
+    shrink_useless_after_s: float = 120.0
+    """Groups beyond a legal size contribute nothing; they are asked to leave when they do not become useful within this."""
+    settle_s: float = 30.0
+    """After a group came or went nobody is asked to leave for so long; pause between two changes of the same kind."""
+    shrink_for_priority: bool = True
+    """Flexible groups make room for a pending job of higher priority that Slurm's own preemption does not serve."""
+    priority_wait_s: float = 30.0
+    """So long Slurm has to serve that job by itself."""
+    leave_drained_nodes: bool = False
+    """Groups on a node that an operator drained leave it after their step, as long as the least number of groups stays; without it, as
+    Slurm means it, they go on until they end."""
+    leave_deadline_s: int = 120
+    """A group that was asked to leave and is there after so long is requeued."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelayStart:
+    """Let a pending run of an elastic job's elements wait: with them the job would have no legal size. Slurm ends it by itself."""
+
+    job: JobKey
+    restarts: int
+    delay_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetThrottle:
+    """How many elements of an elastic job's flexible array may run at a time."""
+
+    job: JobKey
+    """A record of the array: proof that the id still means it."""
+    array_job_id: int
+    most: int | None
+    """None: as many as there are."""
