@@ -48,8 +48,9 @@ def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
     state.close()
     again = State(url)
     assert again.load() == (kept("b", 9), empty)
-    again.drop("b")
+    again.drop("b", NOW)
     assert again.load() == (empty,)
+    assert [(r.room, r.at, r.event.kind) for r in again.happened()] == [("b", NOW, "closed")]
     again.close()
 
 

@@ -131,6 +131,7 @@ class Control:
             "quorum_id": room.last.id if room.last else 0,
             "step": room.last.step if room.last else 0,
             "members": [str(m.identity) for m in room.last.members] if room.last else [],
+            "known": sorted(map(str, room.known())),
             "asking": sorted(map(str, room.asking())),
             "spares": sorted(room.spares),
             "gone": {who: str(gone) for who, gone in room.gone.items()},

@@ -77,7 +77,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class RoomEvent:
-    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum."""
+    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum, closed."""
 
     kind: str
     who: str = ""

@@ -116,6 +116,10 @@ class Room:
         last = self.last or Quorum(0, ())
         return Quorum(last.id, tuple(m for m in last.members if self._gone(m.identity) is None))
 
+    def known(self) -> frozenset[Identity]:
+        """Who may still hold up a quorum."""
+        return frozenset(self._heard_s) | self._bound()
+
     def asking(self) -> frozenset[Identity]:
         return frozenset(self._asks)
 

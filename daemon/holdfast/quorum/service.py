@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +194,7 @@ class Service:
         """Raises NotFound, Unavailable. Its record stays."""
         self.host(name)
         await self._end(name, "the room is closed")
-        await asyncio.to_thread(self.state.drop, name)
+        await asyncio.to_thread(self.state.drop, name, datetime.now(UTC))
 
     async def change(self, name: str, what: Callable[[Room], tuple[Identity, ...]]) -> list[str]:
         """Raises NotFound, Unavailable."""

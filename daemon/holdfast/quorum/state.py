@@ -14,11 +14,13 @@ from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete,
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
 from holdfast.store.columns import BigId, SafeText, UtcDateTime
-from holdfast.store.engines import parse_url, writer_engine
+from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.failures import translated
 from holdfast.store.rows import upsert
 
 metadata = MetaData()
+_BATCH = 2000
+"""Records deleted in one transaction: the rooms and the controller wait for no more than that."""
 
 rooms = Table(
     "quorum_rooms",
@@ -35,6 +37,8 @@ events = Table(
     Column("at", UtcDateTime, nullable=False),
     Column("document", JSON, nullable=False),
     Index("quorum_events_room", "room", "id"),
+    Index("quorum_events_at", "at"),
+    sqlite_autoincrement=True,  # a number is never given again, or who reads on from one would miss events
 )
 
 
@@ -68,9 +72,11 @@ class State:
         self._engine = writer_engine(parse_url(url))
         with translated(), self._engine.begin() as connection:
             metadata.create_all(connection)
+        self._readers = reader_engine(parse_url(url))
 
     def close(self) -> None:
         self._engine.dispose()
+        self._readers.dispose()
 
     def save(self, kept: Kept, happened: Iterable[tuple[datetime, RoomEvent]] = ()) -> None:
         """The room and what happened in it, in one transaction."""
@@ -88,24 +94,31 @@ class State:
             found = connection.execute(select(rooms).order_by(rooms.c.name)).all()
         return tuple(decode(row.name, row.document) for row in found)
 
-    def drop(self, room: str) -> None:
-        """The room is closed; its record stays."""
+    def drop(self, room: str, at: datetime) -> None:
+        """The room is closed; its record stays, and says so."""
         with translated(), self._engine.begin() as connection:
             connection.execute(delete(rooms).where(rooms.c.name == room))
+            _append(connection, room, [(at, RoomEvent("closed"))])
 
     def happened(self, *, after_id: int = 0, room: str | None = None, limit: int = 1000) -> tuple[Recorded, ...]:
         """The record from there on, oldest first."""
         query = select(events).where(events.c.id > after_id).order_by(events.c.id).limit(limit)
         if room is not None:
             query = query.where(events.c.room == room)
-        with translated(), self._engine.begin() as connection:
+        with translated(), self._readers.begin() as connection:
             found = connection.execute(query).all()
         return tuple(Recorded(row.id, row.room, row.at, _event(row.document)) for row in found)
 
     def prune(self, before: datetime) -> int:
-        """Delete older records. Returns their number."""
-        with translated(), self._engine.begin() as connection:
-            return connection.execute(delete(events).where(events.c.at < before)).rowcount
+        """Delete older records, in small transactions. Returns their number."""
+        some = select(events.c.id).where(events.c.at < before).limit(_BATCH)
+        gone = 0
+        while True:
+            with translated(), self._engine.begin() as connection:
+                count = connection.execute(delete(events).where(events.c.id.in_(some))).rowcount
+            gone += count
+            if count < _BATCH:
+                return gone
 
 
 def _append(connection: Connection, room: str, happened: Iterable[tuple[datetime, RoomEvent]]) -> None:
