@@ -8,27 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast_checkpoint import durable, fence, statements
+from holdfast_checkpoint import commit, durable, fence, statements
 from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.judge import must_know, survey
-from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import (
-    MANIFEST,
-    FileEntry,
-    Manifest,
-    digest_fd,
-    dump_manifest,
-    dump_receipt,
-    folder_name,
-    parse_folder_name,
-    parse_receipt,
-    rank_folder,
-    receipt_name,
-)
+from holdfast_checkpoint.manifest import FileEntry, Manifest, folder_name, parse_folder_name, rank_folder
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, Layout, RanksMissing, Unreadable, Verdict
 from holdfast_checkpoint.runs import RunId, run_from_env
-
-_POLL_S = 0.02
 
 
 class Checkpointer:
@@ -108,7 +93,7 @@ class Checkpointer:
         own.mkdir(parents=True, exist_ok=True)
         yield own
         durable.sync_folder(self.directory)
-        files = self._hand_in(folder, own, step)
+        files = commit.hand_in(folder, [f"{own.name}/{path.name}" for path in own.iterdir()], step, self.run, self.rank)
         if self.rank == 0:
             self._commit(folder, step, files)
 
@@ -140,7 +125,7 @@ class Checkpointer:
             decided = self._own_fence()
             if decided is not None:
                 return self._chosen(decided)
-            time.sleep(_POLL_S)
+            time.sleep(commit.POLL_S)
         raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume")
 
     def _chosen(self, decided: fence.Fence) -> Checkpoint | None:
@@ -178,44 +163,11 @@ class Checkpointer:
         except Bad as error:
             raise Unreadable(f"{self.directory}: {error.reason}") from error
 
-    def _hand_in(self, folder: Path, own: Path, step: int) -> dict[str, FileEntry]:
-        files: dict[str, FileEntry] = {}
-        for path in sorted(own.iterdir()):
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-                files[f"{own.name}/{path.name}"] = digest_fd(fd)
-            finally:
-                os.close(fd)
-        durable.sync_folder(str(own))
-        receipt = dump_receipt(step, self.run, self.rank, files)
-        durable.replace(str(folder / receipt_name(self.rank)), receipt)
-        return files
-
     def _commit(self, folder: Path, step: int, own: Mapping[str, FileEntry]) -> None:
-        files = dict(own)
-        for rank in range(1, self.world_size):
-            files.update(self._receipt(folder, step, rank))
+        files = {**own, **commit.receipts(folder, self.world_size, step, self.run, self._timeout_s)}
         manifest = Manifest(step, self.run, self.world_size, files)
-        temporary, final = folder / f".{MANIFEST}.tmp", folder / MANIFEST
-        durable.write_new(str(temporary), dump_manifest(manifest))
-        self._check_fence()
-        os.rename(temporary, final)
-        durable.sync_folder(str(folder))
+        commit.publish(folder, manifest, self._check_fence)
         self._teller.tell(statements.saved(step, str(folder), manifest.size_bytes, self.run))
-
-    def _receipt(self, folder: Path, step: int, rank: int) -> dict[str, FileEntry]:
-        ends_at = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                data = (folder / receipt_name(rank)).read_bytes()
-                return parse_receipt(load_json(data, receipt_name(rank)), step, self.run, rank)
-            except FileNotFoundError:
-                if time.monotonic() > ends_at:
-                    raise RanksMissing(f"rank {rank} did not hand in step {step} in {self._timeout_s:g} s") from None
-            except (ValueError, Bad) as error:
-                raise CheckpointError(f"{folder / receipt_name(rank)}: {error}") from error
-            time.sleep(_POLL_S)
 
 
 def _from_env(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -1,0 +1,77 @@
+"""Handing in what one rank wrote, and publishing what all of them did: complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast_checkpoint import durable
+from holdfast_checkpoint.confined import Bad
+from holdfast_checkpoint.layouts.archives import load_json
+from holdfast_checkpoint.manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    digest_fd,
+    dump_manifest,
+    dump_receipt,
+    parse_receipt,
+    receipt_name,
+)
+from holdfast_checkpoint.model import CheckpointError, RanksMissing
+from holdfast_checkpoint.runs import RunId
+
+POLL_S = 0.02
+
+
+def hand_in(folder: Path, names: Sequence[str], step: int, run: RunId, rank: int) -> dict[str, FileEntry]:
+    """Makes this rank's files durable and leaves a receipt for rank 0. ``names`` are paths below the folder.
+
+    Returns size and digest of each. Raises OSError; ELOOP for a link."""
+    files: dict[str, FileEntry] = {}
+    for name in sorted(names):
+        fd = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+            files[name] = digest_fd(fd)
+        finally:
+            os.close(fd)
+    for parent in sorted({(folder / name).parent for name in names}):
+        durable.sync_folder(str(parent))
+    durable.replace(str(folder / receipt_name(rank)), dump_receipt(step, run, rank, files))
+    return files
+
+
+def receipts(folder: Path, ranks: int, step: int, run: RunId, timeout_s: float) -> dict[str, FileEntry]:
+    """The files of ranks 1 and up, as they come in. Raises RanksMissing, CheckpointError for one that makes no sense."""
+    files: dict[str, FileEntry] = {}
+    for rank in range(1, ranks):
+        files.update(_receipt(folder, step, run, rank, timeout_s))
+    return files
+
+
+def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None:
+    """Writes the manifest; once this returns the checkpoint is complete, and not before.
+
+    ``check`` is called right before the rename that does it, and raises FencedOff for who may no longer."""
+    temporary = folder / f".{MANIFEST}.tmp"
+    durable.write_new(str(temporary), dump_manifest(manifest))
+    check()
+    os.rename(temporary, folder / MANIFEST)
+    durable.sync_folder(str(folder))
+
+
+def _receipt(folder: Path, step: int, run: RunId, rank: int, timeout_s: float) -> dict[str, FileEntry]:
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            data = (folder / receipt_name(rank)).read_bytes()
+            return parse_receipt(load_json(data, receipt_name(rank)), step, run, rank)
+        except FileNotFoundError:
+            if time.monotonic() > ends_at:
+                raise RanksMissing(f"rank {rank} did not hand in step {step} in {timeout_s:g} s") from None
+        except (ValueError, Bad) as error:
+            raise CheckpointError(f"{folder / receipt_name(rank)}: {error}") from error
+        time.sleep(POLL_S)
