@@ -20,16 +20,16 @@ class _Bucket:
     """Gradients, and behind them one number for each parameter: in how many groups it has a gradient."""
     parameters: list[torch.nn.Parameter]
 
-    @property
-    def present(self) -> torch.Tensor:
-        return self.flat[len(self.flat) - len(self.parameters) :]
+    def present(self, flat: torch.Tensor) -> torch.Tensor:
+        """In ``flat``, as laid out here: in how many groups each parameter has a gradient."""
+        return flat[len(flat) - len(self.parameters) :]
 
-    def parts(self) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
-        """Each parameter with its place."""
+    def parts(self, flat: torch.Tensor) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
+        """Each parameter with its place in ``flat``."""
         at = 0
         for parameter in self.parameters:
             size = local(parameter).numel()
-            yield parameter, self.flat[at : at + size]
+            yield parameter, flat[at : at + size]
             at += size
 
 
@@ -53,27 +53,44 @@ class Buckets:
         works = []
         for bucket in self._buckets:
             there = []
-            for parameter, place in bucket.parts():
+            for parameter, place in bucket.parts(bucket.flat):
                 gradient = local_gradient(parameter)
                 if gradient is None:
                     place.zero_()
                 else:
                     place.copy_(gradient.reshape(-1))
                 there.append(0.0 if gradient is None else 1.0)
-            bucket.present.copy_(torch.tensor(there))
+            bucket.present(bucket.flat).copy_(torch.tensor(there))
             works.append(start(bucket.flat))
         for work in works:
             work.wait()
 
-    @torch.no_grad()
     def give_back(self, divisor: int) -> None:
-        """Puts the sums, divided, where the optimizer looks for gradients. What had a gradient in no group keeps having none:
-        an optimizer leaves such a parameter and its state alone."""
-        for bucket in self._buckets:
-            present = bucket.present.tolist()
-            bucket.flat.div_(divisor)
-            for (parameter, place), groups in zip(bucket.parts(), present, strict=True):
+        """Both of what follows."""
+        self.hand_out(self.divide(divisor))
+
+    @torch.no_grad()
+    def divide(self, divisor: int) -> list[torch.Tensor]:
+        """The sums, divided: what :meth:`hand_out` takes, here or in a group that repeats this step."""
+        return [bucket.flat.div_(divisor) for bucket in self._buckets]
+
+    @torch.no_grad()
+    def hand_out(self, flats: list[torch.Tensor]) -> None:
+        """Puts these where the optimizer looks for gradients. What had a gradient in no group keeps having none: an optimizer
+        leaves such a parameter and its state alone."""
+        for bucket, flat in zip(self._buckets, flats, strict=True):
+            for (parameter, place), groups in zip(bucket.parts(flat), bucket.present(flat).tolist(), strict=True):
                 parameter.grad = like(place.view_as(local(parameter)), parameter) if groups else None
+
+    def fit(self, flats: list[torch.Tensor]) -> bool:
+        """Whether these are of a model like ours."""
+        mine = [(bucket.flat.shape, bucket.flat.dtype) for bucket in self._buckets]
+        return mine == [(flat.shape, flat.dtype) for flat in flats]
+
+    def let_go(self) -> None:
+        """The next step is written elsewhere: somebody keeps what these hold now."""
+        for bucket in self._buckets:
+            bucket.flat = torch.empty_like(bucket.flat)
 
 
 def _grouped(parameters: list[torch.nn.Parameter]) -> Iterable[list[torch.nn.Parameter]]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
@@ -34,6 +35,21 @@ _DTYPES: Final = {
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+class Readable(Protocol):
+    """A state that can be handed out piece by piece."""
+
+    @property
+    def index(self) -> bytes:
+        """What lies where, as JSON."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the body."""
+
+    def read(self, start: int, stop: int) -> bytearray | memoryview:
+        """Bytes of the body; fewer, or none, where it ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """A state that no longer changes, whatever is done to the tensors that it was taken from."""
@@ -41,9 +57,57 @@ class Packed:
     index: bytes
     body: bytearray
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        return memoryview(self.body)[start:stop]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A state as it lies in its tensors: nothing is copied before it is read, and what is read is what they hold then."""
+
+    index: bytes
+    size_bytes: int
+    places: tuple[int, ...]
+    tensors: tuple[torch.Tensor, ...]
+    """Each at its place in the body, none of them empty."""
+
+    def read(self, start: int, stop: int) -> bytearray:
+        body = bytearray(max(0, min(stop, self.size_bytes) - start))
+        if body:
+            self.copy(torch.frombuffer(body, dtype=torch.uint8), start)
+        return body
+
+    def copy(self, into: torch.Tensor, start: int) -> None:
+        """The bytes from ``start`` on, as many as ``into`` holds."""
+        stop = start + into.numel()
+        for number in range(max(0, bisect_right(self.places, start) - 1), len(self.places)):
+            at = self.places[number]
+            if at >= stop:
+                return
+            source = _raw(self.tensors[number])
+            low, high = max(start, at), min(stop, at + source.numel())
+            if low < high:
+                into[low - start : high - start].copy_(source[low - at : high - at])
+
 
 def pack(state: object) -> Packed:
     """A copy of the state. Raises TypeError for what is no number, text, list, tuple, dictionary or tensor."""
+    return frozen(lay_out(state))
+
+
+def frozen(layout: Layout) -> Packed:
+    """A copy of what its tensors hold now. Raises MemoryError."""
+    body = bytearray(layout.size_bytes)
+    layout.copy(torch.frombuffer(body, dtype=torch.uint8), 0)
+    return Packed(layout.index, body)
+
+
+def lay_out(state: object) -> Layout:
+    """Where everything of a state lies. Raises TypeError for what is no number, text, list, tuple, dictionary or tensor."""
     tensors: list[tuple[int, torch.Tensor]] = []
     size = 0
 
@@ -67,13 +131,16 @@ def pack(state: object) -> Packed:
         raise TypeError(f"{type(value).__name__} in the training state cannot be sent to a peer")
 
     described = tree(state)
-    body = bytearray(max(size, _ALIGN))
-    whole = torch.frombuffer(body, dtype=torch.uint8)
-    for at, tensor in tensors:
-        if tensor.numel():
-            there = whole[at : at + tensor.numel() * tensor.element_size()].view(tensor.dtype)
-            there.copy_(tensor.reshape(-1))
-    return Packed(json.dumps({"bytes": len(body), "state": described}, separators=(",", ":")).encode(), body)
+    size = max(size, _ALIGN)
+    index = json.dumps({"bytes": size, "state": described}, separators=(",", ":")).encode()
+    held = [(at, tensor) for at, tensor in tensors if tensor.numel()]
+    return Layout(index, size, tuple(at for at, _ in held), tuple(tensor for _, tensor in held))
+
+
+def _raw(tensor: torch.Tensor) -> torch.Tensor:
+    """Its bytes."""
+    numbers = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return numbers.reshape(-1).view(torch.uint8)
 
 
 def body_bytes(index: bytes) -> int:

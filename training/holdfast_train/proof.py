@@ -44,7 +44,7 @@ def replica_name(token: str, group: str, incarnation: str) -> str:
 
 
 def _mac(key: bytes, kind: bytes, path: str, nonce: str, body: bytes | bytearray | memoryview) -> str:
-    mac = hashlib.blake2b(key=key, digest_size=32, person=kind)
-    mac.update(f"{nonce}\n{path}\n".encode())
+    """SHA-256, because processors of today have instructions for it: three times as fast as BLAKE2 where they do."""
+    mac = hmac.new(key, kind + f"\n{nonce}\n{path}\n".encode(), sha256)
     mac.update(body)
     return mac.hexdigest()
