@@ -17,6 +17,7 @@ from holdfast.api.ingest import ingest_router
 from holdfast.api.measuring import measuring_router
 from holdfast.api.operating import operating_router
 from holdfast.api.reading import jobs_router, reading_router
+from holdfast.api.rooms import rooms_router
 from holdfast.api.spares import spares_router
 from holdfast.api.suppressing import suppressing_router
 
@@ -54,6 +55,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     for router in (
         health_router(api),
         ingest_router(api, counters),
+        rooms_router(api),
         reading_router(api),
         spares_router(api),
         jobs_router(api),

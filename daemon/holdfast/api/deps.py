@@ -15,10 +15,11 @@ from anyio import CapacityLimiter, to_thread
 from holdfast.api.auth import Authenticator, TokenStore
 from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
+from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.book import World
 from holdfast.model.report import Finding, Report
-from holdfast.ports import Accepted, Clock, Store
+from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -95,6 +96,12 @@ class ApiDeps:
     leader: Callable[[], bool] = lambda: True
     """Whether this controller holds the lease."""
     settings: ApiSettings = field(default_factory=ApiSettings)
+    rooms: QuorumRooms | None = None
+    """The quorum service; None: this site has none."""
+    quorum: QuorumSection = field(default_factory=QuorumSection)
+    """How the rooms of elastic jobs decide."""
+    look: Callable[[], None] = lambda: None
+    """Has Slurm read soon: somebody knows more than the newest view shows."""
 
 
 class Threads:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from holdfast.api.wire import HeartbeatBody, ReportBody
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
@@ -97,3 +99,10 @@ ORDERS: dict[str, Any] = {
         }
     ),
 }
+
+
+def room(body: type[BaseModel]) -> dict[str, Any]:
+    """Of the route that tells a group's room."""
+    told = {"room": "job-71", "url": "http://head:40001", "token": "…", "group": 2, "start": "73.0"}
+    sizes = {"min": 2, "max": 4, "sizes": [2, 4], "spares": 0}
+    return _body(body.model_json_schema(), {"job_id": 73, "uid": 1001, "restarts": 0}, {**told, **sizes})

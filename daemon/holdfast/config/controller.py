@@ -19,6 +19,7 @@ from holdfast.config.sections import (
     LogSection,
     ModeSection,
     NotifySection,
+    QuorumSection,
     RunSection,
     ServerSection,
     StoreSection,
@@ -75,6 +76,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "elastic": (ElasticPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
+    "quorum": (QuorumSection, frozenset()),
     "log": (LogSection, frozenset()),
 }
 """Section → the class that it fills, and fields of it that are set elsewhere.
@@ -97,6 +99,7 @@ class Settings:
     """What ``open_provider`` wants of this kind; None for a kind that needs nothing."""
     notify: NotifySection = field(default_factory=NotifySection)
     run: RunSection = field(default_factory=RunSection)
+    quorum: QuorumSection = field(default_factory=QuorumSection)
     log: LogSection = field(default_factory=LogSection)
     profile: str | None = None
     profile_changes: Mapping[str, Any] = field(default_factory=dict)
@@ -152,6 +155,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         provider_settings=provider,
         notify=section("notify", NotifySection),
         run=section("run", RunSection),
+        quorum=section("quorum", QuorumSection),
         log=section("log", LogSection),
         profile=profile,
         profile_changes={f"{name}.{key}": value for name, keys in changes.items() for key, value in keys.items()},
@@ -252,6 +256,7 @@ def _resolved(settings: Settings) -> Settings:
     return replace(
         settings,
         run=replace(settings.run, dir=base / settings.run.dir),
+        quorum=replace(settings.quorum, socket=base / settings.quorum.socket, key=base / settings.quorum.key),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),
     )

@@ -37,6 +37,7 @@ _ABOUT = {
     "elastic": "When jobs made of replica groups grow and shrink.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
+    "quorum": "Where the groups of elastic jobs meet.",
     "log": "The log on standard error.",
 }
 

@@ -55,6 +55,32 @@ class RunSection:
 
 
 @dataclass(frozen=True, slots=True)
+class QuorumSection:
+    enabled: bool = option(True, "Elastic jobs get a quorum room; false: this site runs no holdfast-quorum.service.")
+    socket: Path = option(Path("/run/holdfast/quorum.sock"), "Socket by which the controller speaks to the service.")
+    key: Path = option(
+        Path("/var/lib/holdfast/quorum.key"),
+        "What the rooms' secrets are made from; the service makes it at its first start.",
+    )
+    bind: str = option(
+        "127.0.0.1",
+        "Address that rooms listen on, each on a port of its own. Jobs on other nodes need one that they reach.",
+    )
+    advertise: str = option(
+        "", "Name or address that jobs are told; empty: that of bind, or the host name where it is 0.0.0.0 or ::."
+    )
+    heartbeat_timeout_s: float = option(
+        5.0,
+        "A group is lost after so long without a sign of life; its peers wait that long unless Holdfast knows better.",
+        low=0.2,
+        high=3600,
+    )
+    join_timeout_s: float = option(
+        60.0, "How long groups that ask wait for those that live and do not.", low=0, high=86_400
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSection:
     format: str = option("text", "Shape of a log line: text (key=value) or json.")
     level: str = option("info", "debug, info, warning or error.")

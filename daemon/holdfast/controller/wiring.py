@@ -27,6 +27,8 @@ from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.outside import Outside
 from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.provider_watch import ProviderWatch
+from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.model.ids import incident_id
 from holdfast.ports import Clock, Notifier, Provider, Scheduler
 from holdfast.providers import KINDS, open_provider
@@ -104,6 +106,9 @@ def build_controller(settings: Settings) -> Controller:
     ringer = Ringer(actor_socket(settings))
     keep = timedelta(days=settings.store.keep_days)
     loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids(), keep=keep, prune=store.prune)
+    rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
+    if rooms is not None:
+        loop.rooms = QuorumWatch(rooms, store, clock)
     deps = ApiDeps(
         store=store,
         agents=agents,
@@ -113,6 +118,9 @@ def build_controller(settings: Settings) -> Controller:
         orders=hub,
         loop_turned_at=lambda: loop.turned_at_s,
         leader=lambda: loop.leads,
+        rooms=rooms,
+        quorum=settings.quorum,
+        look=loop.look.set,
     )
     return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)
 

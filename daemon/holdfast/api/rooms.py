@@ -1,0 +1,119 @@
+"""What agents ask for their elastic jobs: the quorum room where a group meets the others, and its secret."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holdfast.api import examples
+from holdfast.api.auth import Role
+from holdfast.api.body import parse_object, read_body
+from holdfast.api.deps import Api
+from holdfast.api.errors import ApiError, answers
+from holdfast.api.wire import parse
+from holdfast.controller import facts
+from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
+from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.model.cluster import ClusterView
+from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.ports import QuorumRooms
+
+log = logging.getLogger(__name__)
+
+LIMIT_BYTES = 4096
+_MOST = 2**32 - 1
+
+
+class RoomBody(BaseModel):
+    """A group's launcher, as the kernel and slurmd showed it to the agent."""
+
+    model_config = ConfigDict(strict=True)
+
+    job_id: int = Field(ge=1, le=_MOST)
+    uid: int = Field(ge=0, le=_MOST)
+    restarts: int = Field(ge=0, le=_MOST)
+
+
+def rooms_router(api: Api) -> APIRouter:
+    router = APIRouter(tags=["agents"])
+    desk = _Desk(api)
+
+    @router.post(
+        "/v1/agent/room",
+        openapi_extra=examples.room(RoomBody),
+        responses=answers(400, 401, 403, 404, 409, 413, 422, 503),
+    )
+    async def room(request: Request) -> Response:
+        """The quorum room of an elastic job's group that runs on the caller's node; opened where it is not yet.
+
+        404: this run has none. 409 with `retry: true`: not as Slurm shows it now. 503: nothing can be said or opened now."""
+        return await desk.answer(request)
+
+    return router
+
+
+class _Desk:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._deps = api.deps
+        self._seen: tuple[ClusterView, tuple[ElasticJob, ...]] | None = None
+
+    async def answer(self, request: Request) -> Response:
+        caller = await self._api.auth.caller(request, Role.AGENT)
+        body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
+        rooms, view = self._rooms(), self._view()
+        found = admit(view, self._elastic(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
+        if isinstance(found, Refusal):
+            return self._refuse(found)
+        job, section = found.job, self._deps.quorum
+        rules = RoomRules(job.sizes.least, job.sizes.most, section.heartbeat_timeout_s, section.join_timeout_s)
+        opened = await self._api.threads.write(rooms.open, job.room, rules)
+        log.info("event=room_told room=%s node=%s start=%s", job.room, caller.node, found.group.start)
+        return JSONResponse(_answer(found, opened))
+
+    def _rooms(self) -> QuorumRooms:
+        if not self._deps.leader():
+            raise ApiError(503, "unavailable", "This controller does not lead now; ask the other one")
+        if self._deps.rooms is None:
+            raise ApiError(503, "unavailable", "This site runs no quorum service: controller.toml, [quorum] enabled")
+        return self._deps.rooms
+
+    def _view(self) -> ClusterView:
+        world = self._deps.world()
+        view = facts.fresh_view(world) if world is not None else None
+        if view is None:
+            raise ApiError(503, "unavailable", "Slurm has not been read of late; try again")
+        return view
+
+    def _elastic(self, view: ClusterView) -> tuple[ElasticJob, ...]:
+        """Worked out once for each view: all groups of a job ask at about the same time."""
+        if self._seen is None or self._seen[0] is not view:
+            self._seen = (view, elastic_jobs(view))
+        return self._seen[1]
+
+    def _refuse(self, refusal: Refusal) -> Response:
+        if refusal.why is Why.NEVER:
+            raise ApiError(404, "not_found", refusal.line)
+        self._deps.look()
+        error = {"code": "not_yet", "message": refusal.line, "field": None}
+        return JSONResponse({"error": error, "retry": True}, status_code=409)
+
+
+def _answer(found: Admission, opened: OpenRoom) -> dict[str, Any]:
+    job = found.job
+    return {
+        "room": job.room,
+        "url": opened.url,
+        "token": opened.token,
+        "group": found.group.index,
+        "start": found.group.start,
+        "min": job.sizes.least,
+        "max": job.sizes.most,
+        "sizes": list(job.sizes.legal),
+        "spares": job.spec.spares,
+    }
