@@ -178,7 +178,7 @@ def test_a_room_of_holdfast_s_is_told_of_a_leave_and_refuses_a_forged_token(job:
         forger = job.start(3, "forger", **{**env, "HOLDFAST_QUORUM_TOKEN": "of another job"})
         assert [job.running[i].wait(60) for i in (0, 1, 2)] == [0, 85, 0]
         assert forger.wait(60) == 1
-        assert "has no place for us" in (job.folder / "forger.err").read_text()
+        assert "the token of group 3 is not this job's" in (job.folder / "forger.err").read_text()
         left = [e for e in rooms.ask(do="events")["events"] if e["kind"] == "left"]
     finally:
         rooms.stop()

@@ -28,6 +28,9 @@ def test_settings_and_their_defaults() -> None:
         *(3, "ab"),
     )
     assert (told.sizes.legal, told.address, told.collective_timeout_s) == ((1, 2, 3, 4), "127.0.0.1", 30.0)
+    assert (told.quorum_timeout_s, told.quorum_retries, told.rank, told.ranks) == (600, 1200, 0, 1)
+    several = settings_from_env({**_ENV, "RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"})
+    assert (several.rank, several.ranks) == (1, 4)
     stock = settings_from_env(
         {"TORCHFT_LIGHTHOUSE": "http://127.0.0.1:1", "SLURM_ARRAY_TASK_ID": "2", **_ENV, "HOLDFAST_QUORUM": ""}
     )
@@ -57,7 +60,9 @@ def test_legal_sizes(env: dict[str, str], legal: tuple[int, ...]) -> None:
         ({"HOLDFAST_MAX_GROUPS": "many"}, "'many' is no whole number"),
         ({"HOLDFAST_ALLOWED_GROUPS": "5"}, "size 5 is not between"),
         ({"HOLDFAST_ALLOWED_GROUPS": "x"}, "no range of sizes"),
-        ({"WORLD_SIZE": "2"}, "more than one rank"),
+        ({"WORLD_SIZE": "2"}, "MASTER_ADDR or MASTER_PORT is not set"),
+        ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "RANK=2 and WORLD_SIZE=2 do not go"),
+        ({"TORCHFT_QUORUM_TIMEOUT_SEC": "10m"}, "TORCHFT_QUORUM_TIMEOUT_SEC='10m' is no whole number"),
         ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "soon"}, "no number of seconds"),
         ({"HOLDFAST_COLLECTIVE_TIMEOUT_S": "nan"}, "no number of seconds"),
     ],
@@ -119,18 +124,19 @@ def test_heartbeats_come_once_a_second_and_a_new_phase_at_once(tmp_path: Path) -
             (2.0, 5, "leaving"),
         ):
             now[0] = 100 + at_s
-            told.append(progress.tell(step, phase, 0.25, 3))
+            told.append(progress.tell(step, phase, 0.25, 3, 0.125))
         connection, _address = listener.accept()
         progress.close()
         with connection:
             lines = [json.loads(line) for line in connection.makefile()]
     assert told == [True, False, True, False, True]
-    assert {k: lines[0][k] for k in ("kind", "job_id", "step", "phase", "step_ms", "groups")} == {
+    assert {k: lines[0][k] for k in ("kind", "job_id", "step", "phase", "step_ms", "own_ms", "groups")} == {
         "kind": "progress",
         "job_id": 7,
         "step": 1,
         "phase": "step",
         "step_ms": 250,
+        "own_ms": 125,
         "groups": 3,
     }
     assert len(lines) == sum(told)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
+import os
+import re
+import socket
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -15,17 +22,21 @@ from torchft._torchft import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY, Manager
 from torchft.process_group import ProcessGroupGloo, ProcessGroupNCCL
 
-from holdfast_train.errors import TrainError
+from holdfast_train.errors import Refused, TrainError
+from holdfast_train.events import REQUEUE
 from holdfast_train.proof import replica_name
+from holdfast_train.ranks import Ranks
 from holdfast_train.settings import Settings
 from holdfast_train.transport import PeerTransport
 
 log = logging.getLogger(__name__)
 
-_QUORUM_TIMEOUT_S = 15.0
-_QUORUM_RETRIES = 30
-"""Together: the quorum may be away for some 7 minutes, and training goes on 4 s after it is back."""
 _LEAVE_S = 1.0
+_LOOK_S = 2.0
+"""A wait for the quorum that is longer than this is looked into: torchft's Manager keeps a refusal to itself."""
+_END_S = 3.0
+_REFUSED = re.compile(r'status: (?:PermissionDenied|Unauthenticated), message: "((?:[^"\\]|\\.)*)"')
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,34 +51,49 @@ class Membership:
     """Made when the group is ready to train: a Manager that does not ask for steps holds up everybody else's."""
 
     def __init__(
-        self, settings: Settings, save: Callable[[], dict[str, Any]], load: Callable[[dict[str, Any]], None]
+        self,
+        settings: Settings,
+        ranks: Ranks,
+        save: Callable[[], dict[str, Any]],
+        load: Callable[[dict[str, Any]], None],
+        interrupted: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settings = settings
+        """``interrupted``: called while the quorum is waited for; raises to end the wait. Raises Refused and TrainError."""
+        self._settings, self._interrupted = settings, interrupted
+        self._name = replica_name(settings.token, str(settings.group), settings.incarnation)
+        if refusal := self._refusal(self._name + ":before"):
+            raise refusal
         collective = timedelta(seconds=settings.collective_timeout_s)
         # Its own store: the other groups meet in it, so it must not die with a launcher.
-        self._store = TCPStore(settings.address, 0, is_master=True, wait_for_workers=False)
+        self._store = _listening_store(settings.address) if ranks.rank == 0 else None
+        where = ranks.told(f"{settings.address} {self._store.port}" if self._store is not None else "")
+        store_address, store_port = where.rsplit(" ", 1)
         self.transport = PeerTransport(settings.token, settings.address)
-        name = replica_name(settings.token, str(settings.group), settings.incarnation)
         cuda = dist.is_nccl_available() and torch.cuda.is_available()
-        self.manager = Manager(
-            pg=(ProcessGroupNCCL if cuda else ProcessGroupGloo)(timeout=collective),
-            load_state_dict=load,
-            state_dict=save,
-            min_replica_size=settings.sizes.least,
-            use_async_quorum=False,  # who was healed takes part in the same step, with the same share as everybody
-            timeout=collective,
-            quorum_timeout=timedelta(seconds=_QUORUM_TIMEOUT_S),
-            quorum_retries=_QUORUM_RETRIES,
-            rank=0,
-            world_size=1,
-            store_addr=settings.address,
-            store_port=self._store.port,
-            lighthouse_addr=settings.quorum,
-            replica_id=name if settings.ours else f"group_{settings.group}",
-            hostname=settings.address,
-            checkpoint_transport=self.transport,
-        )
-        self._wire_id = self._store.get(REPLICA_ID_KEY).decode()
+        try:
+            self.manager = Manager(
+                pg=(ProcessGroupNCCL if cuda else ProcessGroupGloo)(timeout=collective),
+                load_state_dict=load,
+                state_dict=save,
+                min_replica_size=settings.sizes.least,
+                use_async_quorum=False,  # who was healed takes part in the same step, with the same share as everybody
+                timeout=collective,
+                quorum_timeout=timedelta(seconds=settings.quorum_timeout_s),
+                quorum_retries=settings.quorum_retries,
+                rank=ranks.rank,
+                world_size=ranks.count,
+                store_addr=store_address,
+                store_port=int(store_port),
+                lighthouse_addr=settings.quorum,
+                replica_id=self._name if settings.ours else f"group_{settings.group}",
+                hostname=settings.address,
+                checkpoint_transport=self.transport,
+            )
+        except (RuntimeError, TimeoutError) as error:
+            raise TrainError(f"the quorum at {settings.quorum} does not answer: {_first_line(error)}") from error
+        # Read back: the Manager's own name for itself has a number of its own behind it.
+        self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
+        self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
         self._left = False
 
     @property
@@ -77,16 +103,16 @@ class Membership:
     def gather(self) -> Standing | None:
         """Waits for the quorum of a step and takes a peer's state where ours is old. None: it failed, begin again.
 
-        Raises TrainError when the quorum refuses this group or stays away."""
+        Raises Refused when the room does not let us in, TrainError when the quorum stays away."""
         try:
-            self.manager.start_quorum()
+            self._patiently(self.manager.start_quorum)
         except (RuntimeError, TimeoutError) as error:
-            raise TrainError(
+            self._interrupted()
+            raise self._refusal(self._wire_id) or TrainError(
                 f"the quorum at {self._settings.quorum} has no place for us: {_first_line(error)}"
             ) from error
         rank = self.manager.participating_rank()
         if self.manager.errored() is not None or rank is None:
-            self.give_up()
             return None
         return Standing(int(rank), int(self.manager.num_participants()))
 
@@ -96,7 +122,7 @@ class Membership:
         self.commit()
 
     def commit(self) -> bool:
-        """Whether this group's part of the step went well; only then may its model change."""
+        """Whether the step went well in every rank of this group; only then may its model change."""
         return bool(self.manager.should_commit())
 
     def leave(self) -> None:
@@ -105,6 +131,7 @@ class Membership:
             return
         self._left = True
         self.manager.shutdown(wait=False)
+        self._waiter.shutdown(wait=False)
         if not self._settings.ours:
             return
         try:
@@ -112,6 +139,71 @@ class Membership:
             client.heartbeat(f"{self._wire_id}!leave", timeout=timedelta(seconds=_LEAVE_S))
         except (RuntimeError, TimeoutError) as error:
             log.warning("event=leave_not_heard reason=%r", _first_line(error))
+
+    def _patiently(self, what: Callable[[], _T]) -> _T:
+        """In a thread, so that a wait of minutes can be looked into and ended. Raises what ``what`` raises, and Refused."""
+        device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else None
+
+        def there() -> _T:
+            if device is not None:
+                torch.accelerator.set_device_index(device)  # a thread begins with the first one
+            return what()
+
+        waiting, look_s = self._waiter.submit(there), time.monotonic() + _LOOK_S
+        while True:
+            done, _pending = concurrent.futures.wait([waiting], timeout=0.2)
+            if done:
+                return waiting.result()
+            self._interrupted()
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + _LOOK_S
+                if refusal := self._refusal(self._wire_id):
+                    end_with(refusal.status)  # torchft's thread goes on asking for minutes
+                    raise refusal
+
+    def _refusal(self, name: str) -> Refused | None:
+        """What a room of ours says to this name when it only looks; None: no objection, or no answer."""
+        if not self._settings.ours:
+            return None
+        timeout = timedelta(seconds=_LOOK_S)
+        try:
+            client = LighthouseClient(self._settings.quorum, connect_timeout=timeout)
+            client.quorum(f"{name}!observe", timeout=timeout)
+        except (RuntimeError, TimeoutError, ValueError) as error:
+            return refused_by(str(error))
+        return None
+
+
+def refused_by(answer: str) -> Refused | None:
+    """A refusal that a room's answer holds; None for any other failure. Pure. Who was evicted comes back by Slurm's requeue."""
+    match = _REFUSED.search(answer)
+    if match is None:
+        return None
+    return Refused(match[1][:300], REQUEUE if "cannot come back: evicted" in match[1] else 1)
+
+
+def end_with(status: int) -> None:
+    """Ends the process soon after its main thread, though a thread of torchft's still waits for an answer."""
+
+    def end() -> None:
+        threading.main_thread().join()
+        time.sleep(_END_S)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
+
+
+def _listening_store(address: str) -> TCPStore:
+    """On this address alone; by itself it would listen on all of them."""
+    try:
+        family = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((address, 0), family=family)
+    except OSError as error:
+        raise TrainError(f"HOLDFAST_ADDRESS={address} is no address of this machine: {error}") from error
+    port = listener.getsockname()[1]
+    return TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
 
 
 def _first_line(error: BaseException) -> str:

@@ -24,12 +24,18 @@ class Progress:
         self._told_s = float("-inf")
         self._phase = ""
 
-    def tell(self, step: int, phase: str, step_s: float, present: int) -> bool:
-        """False when it was too early, or nobody listens. A new phase is told at once."""
+    def tell(self, step: int, phase: str, step_s: float, present: int, own_s: float = 0.0) -> bool:
+        """False when it was too early, or nobody listens. A new phase is told at once. ``own_s``: of the last step, the time
+        that this group computed, without its waits for the others."""
         now_s = self._clock()
         if phase == self._phase and now_s < self._told_s + EVERY_S:
             return False
-        more: statements.Statement = {"phase": phase, "step_ms": round(1000 * step_s), "groups": present}
+        more: statements.Statement = {
+            "phase": phase,
+            "step_ms": round(1000 * step_s),
+            "own_ms": round(1000 * own_s),
+            "groups": present,
+        }
         told = self._teller.tell({**statements.progress(step, self._run), **more})
         if told:
             self._told_s, self._phase = now_s, phase

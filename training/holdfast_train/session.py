@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -17,12 +16,14 @@ from torch.distributed import ReduceOp
 
 from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
-from holdfast_train.errors import TrainError, TransferFailed
+from holdfast_train.errors import TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership
 from holdfast_train.progress import Progress
+from holdfast_train.ranks import Ranks
 from holdfast_train.rng import seed_of
 from holdfast_train.settings import Settings, settings_from_env
+from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Session:
         extra: Mapping[str, Stateful] | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Raises Unusable for settings, sizes and batches that do not go together."""
+        """Raises Unusable for settings, sizes and batches that do not go together, Refused by the room, RankLost."""
         self._settings = settings or settings_from_env(os.environ)
         batch.check(self._settings.sizes)
         self._model, self._optimizer, self._batch, self._seed, self._lr = model, optimizer, batch, seed, lr
@@ -93,12 +94,13 @@ class Session:
         self._state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **(extra or {})}
         self._buckets = Buckets(model.parameters())
         self._watch, self._progress = Watch(), Progress()
-        self._membership = Membership(self._settings, self._save, self._load)
-        self._step_s, self._present = 0.0, 0
+        self._ranks = Ranks(self._settings)
+        self._membership = Membership(self._settings, self._ranks, self._save, self._load)
+        self._step_s, self._own_s, self._present = 0.0, 0.0, 0
 
     def __enter__(self) -> Session:
         self._watch.install()
-        self._progress.tell(self.step, "init", 0.0, 0)
+        self._tell("init")
         return self
 
     def __exit__(
@@ -106,9 +108,8 @@ class Session:
     ) -> None:
         self.close()
         if isinstance(value, TrainError):
-            log.error("event=training_ended reason=%r", str(value))
-            sys.stderr.write(f"holdfast_train: {value}\n")
-            raise SystemExit(1) from value
+            tell(value)
+            raise SystemExit(value.status) from value
 
     @property
     def step(self) -> int:
@@ -127,20 +128,22 @@ class Session:
     def steps(self, until: int) -> Iterator[Attempt]:
         """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
         while self.step < until:
-            if self._watch.detected():
+            if self._ranks.any(self._watch.detected()):
                 self._leave()
             began_s = time.monotonic()
             attempt = self._begin()
             if attempt is None:
                 continue
+            own_s = time.monotonic()
             yield attempt
             if attempt.done != len(attempt.share):
                 raise TrainError(
                     f"{attempt.done} of {len(attempt.share)} micro-batches were done: the loop must do all of them"
                 )
+            self._own_s = time.monotonic() - own_s
             if self._finish():
                 self._step_s = time.monotonic() - began_s
-                self._progress.tell(self.step, "step", self._step_s, attempt.present)
+                self._tell("step")
 
     def close(self) -> None:
         """Leaves the quorum in good order."""
@@ -153,14 +156,16 @@ class Session:
         for parameter in self._model.parameters():
             parameter.grad = None
         standing = self._membership.gather()
-        if standing is None:
+        # All ranks of the group or none: the others would wait in the model's own collectives for one that begins again.
+        if not self._ranks.all(standing is not None) or standing is None:
+            self._membership.give_up()
             failed = self._membership.transport
             if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
                 raise failed.failure
             return None
         self._present = standing.present
         if not self._settings.sizes.usable(standing.present):
-            self._progress.tell(self.step, "waiting", self._step_s, standing.present)
+            self._tell("waiting")
             self._membership.give_up()
             time.sleep(_ALONE_S)
             return None
@@ -174,7 +179,7 @@ class Session:
         if not self._membership.commit():
             log.info("event=step_failed step=%d groups=%d", self.step, self._present)
             return False
-        self._buckets.give_back(self._batch.micro_batches)
+        self._buckets.hand_out(self._buckets.divide(self._batch.micro_batches))
         if self._lr is not None:
             for group, base in zip(self._optimizer.param_groups, self._base_lr, strict=True):
                 group["lr"] = base * factor
@@ -184,22 +189,39 @@ class Session:
     def _leave(self) -> None:
         event = self._watch.event()
         log.info("event=leaving step=%d reason=%s", self.step, event.reason if event else "signal")
-        self._progress.tell(self.step, "leaving", self._step_s, self._present)
+        self._tell("leaving")
         raise SystemExit(REQUEUE)
 
+    def _tell(self, phase: str) -> None:
+        if self._ranks.rank == 0:
+            self._progress.tell(self.step, phase, self._step_s, self._present, self._own_s)
+
     def _save(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._state.items()}
+        check_sendable(self._optimizer)
+        return {name: plain(part.state_dict()) for name, part in self._state.items()}
 
     def _load(self, state: dict[str, Any]) -> None:
         """All of it fits, or none of it is taken."""
+        self._tell("heal")
         if sorted(state) != sorted(self._state):
             raise TransferFailed(
                 f"a peer's state has {sorted(state)} and ours {sorted(self._state)}: is it another program?"
             )
         mine = self._model.state_dict()
         theirs = state["model"]
-        wrong = [n for n in {*mine, *theirs} if n not in mine or n not in theirs or mine[n].shape != theirs[n].shape]
+        wrong = [n for n in {*mine, *theirs} if n not in mine or n not in theirs or not _alike(mine[n], theirs[n])]
         if wrong:
             raise TransferFailed(f"a peer's model differs from ours in {min(wrong)} and {len(wrong) - 1} more places")
+        whole = {
+            **state,
+            "model": model_state(mine, theirs),
+            "optimizer": optimizer_state(self._optimizer, state["optimizer"]),
+        }
         for name, part in self._state.items():
-            part.load_state_dict(state[name])
+            part.load_state_dict(whole[name])
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    if isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
+        return local(mine).shape == theirs.shape
+    return type(mine) is type(theirs)

@@ -29,6 +29,13 @@ class Settings:
     """Of this node, as peers reach it; state is served on it alone."""
     collective_timeout_s: float = 30.0
     """A step in which a peer falls silent is given up after this; a peer's state must arrive within it, too."""
+    quorum_timeout_s: int = 600
+    """How long the quorum may be away."""
+    quorum_retries: int = 1200
+    """How often it is asked meanwhile: torchft sleeps ``quorum_timeout_s`` / (retries + 1) between two tries."""
+    rank: int = 0
+    """Of this process in its group."""
+    ranks: int = 1
 
 
 def settings_from_env(env: Mapping[str, str]) -> Settings:
@@ -44,8 +51,11 @@ def settings_from_env(env: Mapping[str, str]) -> Settings:
         raise Unusable(
             "HOLDFAST_QUORUM_TOKEN is not set: without a secret of the job any user could read or forge its state"
         )
-    if _whole(env, "WORLD_SIZE", 1) != 1:
-        raise Unusable("a replica group of more than one rank cannot be elastic yet: run one process in each group")
+    rank, ranks = _whole(env, "RANK", 0), _whole(env, "WORLD_SIZE", 1)
+    if ranks < 1 or rank >= ranks:
+        raise Unusable(f"RANK={rank} and WORLD_SIZE={ranks} do not go together")
+    if ranks > 1 and not (env.get("MASTER_ADDR") and _whole(env, "MASTER_PORT", 0)):
+        raise Unusable("MASTER_ADDR or MASTER_PORT is not set: where do the ranks of this group meet?")
     return Settings(
         quorum=quorum,
         ours=bool(ours),
@@ -55,6 +65,10 @@ def settings_from_env(env: Mapping[str, str]) -> Settings:
         sizes=_sizes(env),
         address=env.get("HOLDFAST_ADDRESS") or address_towards(quorum),
         collective_timeout_s=_seconds(env, "HOLDFAST_COLLECTIVE_TIMEOUT_S", 30.0),
+        quorum_timeout_s=max(1, _whole(env, "TORCHFT_QUORUM_TIMEOUT_SEC", 600)),
+        quorum_retries=_whole(env, "TORCHFT_QUORUM_RETRIES", 1200),
+        rank=rank,
+        ranks=ranks,
     )
 
 
