@@ -13,6 +13,7 @@ READS = frozenset(
         "version",
         "config",
         "topology",
+        "partitions",
         "reservation",
         "instance",
         "instance_of",

@@ -1,0 +1,97 @@
+"""What the groups of an elastic job wrote down (``training/examples/watched.py``), and whether it is right. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try of one group at a step, written down when it began."""
+
+    at_s: float
+    """Unix time."""
+    group: int
+    start: str
+    """Which start of the group."""
+    step: int
+    quorum: int
+    share: tuple[int, ...]
+    """Micro-batches that this group was to do."""
+    present: int
+    """Groups that took part."""
+    digest: str
+    """Of all parameters before the step."""
+
+
+def read(folder: Path) -> list[Attempt]:
+    """All that is written so far, by time. A line that is not finished yet is left for later."""
+    found = []
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_text(errors="replace").splitlines(keepends=True):
+            if line.endswith("\n"):
+                said = json.loads(line)
+                found.append(Attempt(**{**said, "share": tuple(said["share"])}))
+    return sorted(found, key=lambda a: a.at_s)
+
+
+def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
+    """Those that led to the next step: the same start of the group went on with step + 1."""
+    by_start: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
+    for one in attempts:
+        by_start[one.group, one.start].append(one)
+    return [a for mine in by_start.values() for a, b in pairwise(mine) if b.step == a.step + 1]
+
+
+def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
+    """One line for each step whose micro-batches were not done exactly once, or after which the groups differ; empty: all is right."""
+    found = []
+    done = committed(attempts)
+    quorums: dict[int, set[int]] = defaultdict(set)
+    digests: dict[int, set[str]] = defaultdict(set)
+    for one in done:
+        quorums[one.step].add(one.quorum)
+    for one in attempts:
+        digests[one.step].add(one.digest)
+    for step in range(max(quorums, default=-1) + 1):
+        if len(quorums[step]) != 1:
+            found.append(f"step {step} was committed in {len(quorums[step])} quorums")
+            continue
+        (quorum,) = quorums[step]
+        last = {(a.group, a.start): a for a in attempts if a.step == step and a.quorum == quorum}
+        shares = sorted(i for a in last.values() for i in a.share)
+        if shares != list(range(micro_batches)):
+            found.append(f"step {step}: micro-batches {shares}")
+    found += [f"step {step}: {len(seen)} different models" for step, seen in sorted(digests.items()) if len(seen) > 1]
+    return found
+
+
+def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int], within_s: float = 30.0) -> float:
+    """The longest time between two attempts of one start of these groups, of which the second began within ``within_s`` after
+    that moment; the usual step is part of it."""
+    gaps = [0.0]
+    for group in groups:
+        mine = [a for a in attempts if a.group == group]
+        gaps += [
+            b.at_s - a.at_s
+            for a, b in pairwise(mine)
+            if a.start == b.start and b.at_s >= around_s and a.at_s <= around_s + within_s
+        ]
+    return max(gaps)
+
+
+def first_with(attempts: Sequence[Attempt], present: int, since_s: float) -> Attempt | None:
+    """The first attempt from then on in which so many groups took part."""
+    return next((a for a in attempts if a.at_s >= since_s and a.present == present and a.share), None)
+
+
+def usual_step_s(attempts: Sequence[Attempt], until_s: float, last: int = 50) -> float:
+    """Median time of a step before that moment, of one group."""
+    mine = [a for a in attempts if a.at_s < until_s and a.group == 0][-last:]
+    gaps = sorted(b.at_s - a.at_s for a, b in pairwise(mine) if a.start == b.start)
+    return gaps[len(gaps) // 2] if gaps else 0.0
