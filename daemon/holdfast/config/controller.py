@@ -27,6 +27,7 @@ from holdfast.config.sections import (
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
+from holdfast.model.hangs import HANG_ACTS, STRAGGLER_ACTS, HangPolicy, StragglerPolicy
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.policy import (
     BrakePolicy,
@@ -62,7 +63,10 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "mode": (ModeSection, frozenset()),
     "control": (
         Policy,
-        frozenset({"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects", "elastic"}),
+        frozenset(
+            {"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}
+            | {"hangs", "stragglers", "elastic"}
+        ),
     ),
     "brakes": (BrakePolicy, frozenset()),
     "death": (DeathPolicy, frozenset()),
@@ -73,6 +77,8 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "history": (HistoryPolicy, frozenset()),
     "planned": (PlannedPolicy, frozenset()),
     "suspects": (SuspectPolicy, frozenset()),
+    "hangs": (HangPolicy, frozenset()),
+    "stragglers": (StragglerPolicy, frozenset()),
     "elastic": (ElasticPolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
@@ -141,6 +147,8 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         history=section("history", HistoryPolicy),
         planned=section("planned", PlannedPolicy),
         suspects=section("suspects", SuspectPolicy),
+        hangs=section("hangs", HangPolicy),
+        stragglers=section("stragglers", StragglerPolicy),
         elastic=section("elastic", ElasticPolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
@@ -266,6 +274,8 @@ def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
     _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
+    _one_of(settings.policy.hangs.act, HANG_ACTS, f"{where}: hangs.act")
+    _one_of(settings.policy.stragglers.act, STRAGGLER_ACTS, f"{where}: stragglers.act")
     check_spares(settings.policy.spares, f"{where}: spares")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.model.hangs import HangPolicy, StragglerPolicy
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
@@ -194,6 +195,8 @@ class Policy:
     history: HistoryPolicy = field(default_factory=HistoryPolicy)
     planned: PlannedPolicy = field(default_factory=PlannedPolicy)
     suspects: SuspectPolicy = field(default_factory=SuspectPolicy)
+    hangs: HangPolicy = field(default_factory=HangPolicy)
+    stragglers: StragglerPolicy = field(default_factory=StragglerPolicy)
     elastic: ElasticPolicy = field(default_factory=ElasticPolicy)
 
     @property

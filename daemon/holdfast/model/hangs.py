@@ -1,0 +1,45 @@
+"""The site's policy on jobs that hang and on groups that are slow. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TELL, RESTART, LEAVE = "tell", "restart", "leave"
+HANG_ACTS = (TELL, RESTART)
+STRAGGLER_ACTS = (TELL, LEAVE)
+
+
+@dataclass(frozen=True, slots=True)
+class HangPolicy:
+    """Table ``[hangs]``: a job tells of no step any more."""
+
+    act: str = RESTART
+    """``restart`` queues a job again that opted in, once the stacks of its ranks have been read; ``tell`` leaves it to a human."""
+    floor_s: float = 60.0
+    """A job that tells of steps and phases hangs after so long without a step …"""
+    steps: float = 5.0
+    """… or after so many times its longest step, whichever is longer."""
+    plain_floor_s: float = 1800.0
+    """The same for a job that tells of no phases: its pause may be an evaluation (NCCL's own watchdog: 10 to 30 min)."""
+    init_s: float = 1800.0
+    """Bound on the phase ``init``, in which no step is due yet."""
+    stacks_s: float = 20.0
+    """So long the stacks are waited for; what has not come by then is not needed."""
+    probe_s: float = 60.0
+    """So long at most a node with an odd rank is kept off the restarted job while it is probed."""
+    settle_s: float = 60.0
+    """After one group of an elastic job was lost or stopped the others get so long to go on before they hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerPolicy:
+    """Table ``[stragglers]``: one part of a job is slower than the others, for a minute and more."""
+
+    act: str = TELL
+    """``leave`` asks the slow group of an elastic job to leave and has its node probed; ``tell`` does not."""
+    robust_z: float = 4.0
+    """Slower than the median by more than so many (scaled) median absolute deviations; from four parts on."""
+    slower_share: float = 0.1
+    """Slower than the median by more than this share, too."""
+    ratio: float = 1.5
+    """With three parts: slower than so many times the median."""
