@@ -6,18 +6,22 @@ import sys
 
 
 def main() -> None:
-    """Entry point. The agent's verb takes a short cut: a node has neither typer nor rich, and its memory is counted."""
+    """Entry point. What runs on nodes takes a short cut: a node has neither typer nor rich, and its memory is counted."""
     if sys.argv[1:2] == ["agent"]:
         from holdfast.agent.main import main as agent_main  # noqa: PLC0415
 
         sys.exit(agent_main(sys.argv[2:]))
+    if sys.argv[1:2] == ["run"]:
+        from holdfast.launcher.main import main as launcher_main  # noqa: PLC0415
+
+        sys.exit(launcher_main(sys.argv[2:]))
     try:
         from holdfast.cli.app import run  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
         sys.stderr.write(
-            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent` works without)\n"
+            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent` and `holdfast run` work without)\n"
         )
         sys.exit(2)
     sys.exit(run(sys.argv[1:]))

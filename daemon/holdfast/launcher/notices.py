@@ -1,0 +1,68 @@
+"""Why a group is asked to leave: from a signal or an agent's event, into the file that the training reads."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+_LEAST_S, _MOST_S = 1.0, 86_400.0
+_TEXT_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One request to leave."""
+
+    reason: str
+    deadline: datetime
+    """After this the group is ended by force."""
+    target: int | None = None
+    """Groups that the job is to have afterwards, where somebody knows."""
+
+    def left_s(self, now: datetime) -> float:
+        """Seconds until the deadline. At least one: a deadline that has passed is most likely another clock's."""
+        return min(max((self.deadline - now).total_seconds(), _LEAST_S), _MOST_S)
+
+    @property
+    def line(self) -> str:
+        """As HOLDFAST_EVENT_FILE has it."""
+        told = {"reason": self.reason, "deadline": self.deadline.isoformat(), "target": self.target}
+        return json.dumps(told, separators=(",", ":")) + "\n"
+
+
+def notice_of_event(said: Mapping[str, Any], now: datetime, deadline_s: float) -> Notice | None:
+    """None: the message is no event. An event without a deadline, or with one that cannot be read, has the launcher's own."""
+    if said.get("kind") != "event":
+        return None
+    reason, target = said.get("reason"), said.get("target")
+    told = " ".join(reason.split())[:_TEXT_MAX] if isinstance(reason, str) and reason.isprintable() else ""
+    return Notice(
+        told or "event",
+        _moment(said.get("deadline")) or now + timedelta(seconds=deadline_s),
+        target if type(target) is int and target >= 0 else None,
+    )
+
+
+def notice_of_signal(number: signal.Signals, now: datetime, deadline_s: float) -> Notice:
+    return Notice(number.name, now + timedelta(seconds=deadline_s))
+
+
+def append(path: Path, notice: Notice) -> None:
+    """Raises OSError; a line that could not be written to its end is ended by the next one."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(notice.line)
+
+
+def _moment(text: object) -> datetime | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.astimezone(UTC) if moment.tzinfo is not None else None

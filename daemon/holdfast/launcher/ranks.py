@@ -1,0 +1,133 @@
+"""One start of the group's processes on this node, down to the last of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from holdfast.launcher import processes
+from holdfast.launcher.outcome import exit_status
+from holdfast.launcher.processes import Process
+from holdfast.model.errors import HoldfastError
+
+NOT_FOUND, NOT_RUNNABLE = 127, 126
+"""As a shell says it."""
+
+
+class CannotStart(HoldfastError):
+    """The command cannot be run at all."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Ranks:
+    """Started, each in a session of its own. Only the launcher's main thread may use it: ranks die with the thread that made them."""
+
+    def __init__(self, mark: str, guard: int) -> None:
+        """``mark``: NAME=value as in the ranks' environment. ``guard``: a child of the launcher that is no part of the group."""
+        self._mark = mark.encode()
+        self._guard = guard
+        self._popen: dict[int, subprocess.Popen[bytes]] = {}
+        self._rank_of: dict[int, int] = {}
+        self.codes: dict[int, int] = {}
+        """Local rank → exit status as a shell says it, in the order in which they ended."""
+
+    def start(self, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
+        """One rank for each environment. Raises CannotStart; some of them may be running then."""
+        for rank, env in enumerate(environments):
+            try:
+                started = _spawn(command, env, inherit_stdin=len(environments) == 1)
+            except OSError as error:
+                code = NOT_FOUND if error.errno == errno.ENOENT else NOT_RUNNABLE
+                raise CannotStart(f"{command[0]} cannot be started: {error.strerror}", code) from error
+            self._popen[rank], self._rank_of[started.pid] = started, rank
+
+    @property
+    def running(self) -> bool:
+        """Whether a rank is left; what the ranks have started is another matter."""
+        return len(self.codes) < len(self._popen)
+
+    def reap(self, others: Callable[[int], None]) -> list[int]:
+        """Takes note of every child that has ended; the local ranks among them. ``others`` is told of each adopted one."""
+        ended: list[int] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ended
+            if pid == 0:
+                return ended
+            rank = self._rank_of.pop(pid, None)
+            if rank is None:
+                others(pid)
+                continue
+            self.codes[rank] = self._popen[rank].returncode = exit_status(status)
+            ended.append(rank)
+
+    def ask(self) -> None:
+        """SIGUSR1 for what handles it. A rank that has nothing that does is not yet, or never will be, able to leave: SIGTERM."""
+        seen = processes.table()
+        for rank in self._living():
+            handlers = processes.nearest_catching([rank], signal.SIGUSR1, seen)
+            for process in handlers:
+                processes.send(process, signal.SIGUSR1)
+            if not handlers:
+                _signal_session(rank, signal.SIGTERM)
+
+    def leavers(self) -> bool:
+        """Whether a process is left that has been able to hear that it should leave."""
+        seen = processes.table()
+        roots = [p.pid for p in seen.values() if p.parent == os.getpid() and p.pid != self._guard]
+        return bool(processes.nearest_catching(roots, signal.SIGUSR1, seen))
+
+    def left(self) -> list[Process]:
+        """What lives of the group: everything below the launcher but its guard, and everything that carries its mark."""
+        seen = processes.table()
+        found = [p for p in processes.below(os.getpid(), seen) if p.pid != self._guard and not p.zombie]
+        found += [p for p in processes.marked(self._mark, seen) if p.pid != os.getpid()]
+        return list({p.pid: p for p in found}.values())
+
+    def terminate(self) -> None:
+        """SIGTERM: for the ranks' sessions, and for what has outlived its rank."""
+        for rank in self._living():
+            _signal_session(rank, signal.SIGTERM)
+        for process in self.left():
+            if process.parent == os.getpid() and process.pid not in self._rank_of:
+                processes.send(process, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL for all that is left. To be repeated: a process may just be starting another one."""
+        for process in self.left():
+            processes.send(process, signal.SIGKILL)
+
+    def _living(self) -> list[int]:
+        return list(self._rank_of)
+
+
+def _spawn(command: Sequence[str], env: Mapping[str, str], inherit_stdin: bool) -> subprocess.Popen[bytes]:
+    launcher = os.getpid()
+
+    def in_child() -> None:
+        processes.die_with_parent()
+        if os.getppid() != launcher:  # it was killed before it could be heard
+            os._exit(1)
+
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=None if inherit_stdin else subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=in_child,  # noqa: PLW1509 - there are no threads
+    )
+
+
+def _signal_session(leader: int, number: signal.Signals) -> None:
+    """The process group of a rank; not reaped yet, so its number is still its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
