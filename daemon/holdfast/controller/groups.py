@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
@@ -93,6 +94,19 @@ class ElasticJob:
     def size(self) -> int:
         """The largest legal size that the running groups fill; 0 below the least."""
         return self.sizes.usable(len(self.running))
+
+    @property
+    def gapped(self) -> bool:
+        """Whether there are numbers of groups between the least and the most that are no legal size."""
+        return len(self.sizes.legal) <= self.sizes.most - self.sizes.least
+
+    @property
+    def changed_at(self) -> datetime | None:
+        """When a group last started, came back into the queue or ended, as Slurm tells it."""
+        times = [g.job.start_time for g in self.running]
+        times += [g.job.key.submit_time for g in self.waiting if g.job.restarts]
+        times += [g.job.end_time for g in self.groups if g.over]
+        return max((at for at in times if at is not None), default=None)
 
     def group(self, index: int) -> Group | None:
         return next((g for g in self.groups if g.index == index), None)

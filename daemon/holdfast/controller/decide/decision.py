@@ -8,6 +8,7 @@ from holdfast.controller.decide import (
     allow,
     contain,
     dead,
+    elastic,
     ending,
     orphans,
     probe,
@@ -48,6 +49,7 @@ def decide(world: World) -> Decision:
         tidy.tidy(world),
         orphans.orphans(world),
         refill.keep_pool(world),
+        elastic.resize(world),
         upkeep.check_spares(world),
     ]
     once = {(p.incident_id, p.step): p for part in reversed(parts) for p in reversed(part.proposals)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
+from holdfast.controller.groups import elastic_spec
 from holdfast.controller.probing import PAIR_CHECK
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -64,6 +65,8 @@ def consent(world: World, job: Job) -> str:
         return "registered checkpoint"
     if CONSENT_WORD in job.comment.replace(",", " ").split():
         return "job option"
+    if elastic_spec(job) is not None:
+        return "elastic job"
     if all(part.partition in world.policy.job.consent_partitions for part in job.components):
         return f"policy of partition {job.partition}"
     if job.qos in world.policy.job.consent_qos:
