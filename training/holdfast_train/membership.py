@@ -45,6 +45,8 @@ class Standing:
 
     rank: int
     present: int
+    quorum_id: int
+    """Of the quorum that agreed on it; one id stands for one list of members."""
 
 
 class Membership:
@@ -114,7 +116,8 @@ class Membership:
         rank = self.manager.participating_rank()
         if self.manager.errored() is not None or rank is None:
             return None
-        return Standing(int(rank), int(self.manager.num_participants()))
+        quorum_id = int(self.manager._quorum_id)  # torchft 0.2.0 is pinned, and shows it nowhere else
+        return Standing(int(rank), int(self.manager.num_participants()), quorum_id)
 
     def give_up(self) -> None:
         """Ends a step without a result."""

@@ -18,7 +18,7 @@ from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
 from holdfast_train.errors import TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
-from holdfast_train.membership import Membership
+from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
 from holdfast_train.ranks import Ranks
 from holdfast_train.rng import seed_of
@@ -45,12 +45,14 @@ class Stateful(Protocol):
 class Attempt:
     """One try at a step: this group's share of its micro-batches."""
 
-    def __init__(self, step: int, seed: int, share: range, present: int) -> None:
+    def __init__(self, step: int, seed: int, share: range, standing: Standing) -> None:
         self.step = step
         """From 0; the same until the step is committed."""
         self.share = share
-        self.present = present
+        self.present = standing.present
         """Groups that take part."""
+        self.quorum_id = standing.quorum_id
+        """The quorum that they agreed in; a step that is tried again may be tried in another one."""
         self.done = 0
         self._seed = seed
 
@@ -170,7 +172,7 @@ class Session:
             time.sleep(_ALONE_S)
             return None
         share = self._batch.share(standing.rank, standing.present, self._settings.sizes)
-        return Attempt(self.step, self._seed, share, standing.present)
+        return Attempt(self.step, self._seed, share, standing)
 
     def _finish(self) -> bool:
         """Whether the step was committed, and by it the model changed."""
