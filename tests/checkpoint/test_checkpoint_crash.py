@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast_checkpoint import Checkpointer, RunId, latest
+from support.killing import killed_at
 
-_CALLS = ("open", "write", "fsync", "rename", "link", "unlink", "mkdir", "close")
 Build = Any
 
 
@@ -23,34 +21,6 @@ def run_once(root: Path, generation: int, step: int) -> None:
     checkpointer.resume()
     with checkpointer.save(step) as folder:
         (folder / "state").write_text(f"state of {step}")
-
-
-def killed_at(call: int, work: Callable[[], None]) -> bool:
-    """Runs the work in a child that kills itself before its n-th system call; False when it ended before that."""
-    pid = os.fork()
-    if pid == 0:
-        count = 0
-
-        def counted(real: Any) -> Any:
-            def wrapper(*args: Any, **keys: Any) -> Any:
-                nonlocal count
-                count += 1
-                if count == call:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return real(*args, **keys)
-
-            return wrapper
-
-        for name in _CALLS:
-            setattr(os, name, counted(getattr(os, name)))
-        work()
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL
-        return True
-    assert os.waitstatus_to_exitcode(status) == 0
-    return False
 
 
 @pytest.mark.slow

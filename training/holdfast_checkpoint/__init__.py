@@ -25,6 +25,7 @@ from holdfast_checkpoint.model import (
     Proof,
     RanksMissing,
     Survey,
+    TakenOver,
     Unreadable,
     Verdict,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "RanksMissing",
     "RunId",
     "Survey",
+    "TakenOver",
     "Unreadable",
     "Verdict",
     "latest",

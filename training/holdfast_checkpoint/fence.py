@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast_checkpoint import durable
@@ -39,6 +39,8 @@ class Fence:
     """0 when it started afresh."""
     resumed_name: str = ""
     """Folder that it resumed from, empty when it started afresh; how rank 0 tells the other ranks."""
+    member: str = ""
+    """Which member of an elastic job took it (:mod:`holdfast_checkpoint.lease`); empty for any other job."""
 
 
 def effective(fences: Sequence[Fence]) -> tuple[Fence, ...]:
@@ -99,16 +101,28 @@ def read_fences(root: Folder) -> tuple[tuple[Fence, ...], tuple[str, ...]]:
     return tuple(fences), tuple(warnings)
 
 
-def add_fence(directory: str, root: Folder, run: RunId, *, resumed_step: int, resumed_name: str) -> Fence:
-    """Takes the directory for the run. Raises FencedOff when a newer run has it, or this very run already had."""
+def add_fence(
+    directory: str,
+    root: Folder,
+    run: RunId,
+    *,
+    resumed_step: int,
+    resumed_name: str,
+    member: str = "",
+    refuse: Callable[[Sequence[Fence]], None] = lambda fences: None,
+) -> Fence:
+    """Takes the directory for the run. Raises FencedOff when a newer run has it, or this very run already had.
+
+    ``refuse`` may raise for further reasons; it sees the fences that the new one comes behind."""
     for _ in range(_TRIES):
         fences, _ignored = read_fences(root)
+        refuse(fences)
         newer = fenced_off(fences, run)
         if newer is not None:
             raise FencedOff(f"{newer.run} has taken over this directory; {run} must stop")
         if any(f.run == run for f in fences):
             raise FencedOff(f"{run} was started here before; give every restart a HOLDFAST_ATTEMPT of its own")
-        fence = Fence(_next_sequence(root), run, resumed_step, resumed_name)
+        fence = Fence(_next_sequence(root), run, resumed_step, resumed_name, member)
         if _create(directory, fence):
             return fence
     raise CheckpointError(f"no fence could be set in {_TRIES} tries: too many runs start in this directory at a time")
@@ -125,9 +139,8 @@ def _create(directory: str, fence: Fence) -> bool:
     folder = os.path.join(directory, FOLDER)
     os.makedirs(folder, exist_ok=True)
     durable.sync_folder(directory)
-    data = dump_json(
-        {"v": 1, "run": str(fence.run), "resumed_step": fence.resumed_step, "resumed_name": fence.resumed_name}
-    )
+    said = {"v": 1, "run": str(fence.run), "resumed_step": fence.resumed_step, "resumed_name": fence.resumed_name}
+    data = dump_json({**said, "member": fence.member} if fence.member else said)
     path = os.path.join(folder, f"{fence.sequence:08d}.json")
     return durable.create(path, data, os.path.join(folder, f".{fence.run}.{os.getpid()}.tmp"))
 
@@ -135,9 +148,15 @@ def _create(directory: str, fence: Fence) -> bool:
 def _read_one(folder: Folder, name: str, sequence: int) -> Fence:
     with folder.file(name) as file:
         value = load_json(file.read_small(), name)
-    step, resumed = value.get("resumed_step"), value.get("resumed_name")
-    if value.get("v") != 1 or type(step) is not int or step < 0 or not isinstance(resumed, str):
+    step, resumed, member = value.get("resumed_step"), value.get("resumed_name"), value.get("member", "")
+    if (
+        value.get("v") != 1
+        or type(step) is not int
+        or step < 0
+        or not isinstance(resumed, str)
+        or not isinstance(member, str)
+    ):
         raise ValueError("not a fence of a known version")
     if resumed and parse_folder_name(resumed) is None:
         raise ValueError("resumed_name is no checkpoint's")
-    return Fence(sequence, parse_run(str(value.get("run"))), step, resumed)
+    return Fence(sequence, parse_run(str(value.get("run"))), step, resumed, member)

@@ -17,6 +17,10 @@ class FencedOff(CheckpointError):
     """A newer run of the job owns the directory: this process must stop, it can no longer commit anything."""
 
 
+class TakenOver(FencedOff):
+    """Another job writes into the directory: there is no coming back for this one."""
+
+
 class Unreadable(CheckpointError):
     """Nothing can be said about the directory now (I/O error, no permission, deadline): neither good nor bad news."""
 
