@@ -15,9 +15,9 @@ import pytest
 from holdfast.agent import jobsocket
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode, parse_listpids
+from holdfast.agent.processes import parse_listpids
 from holdfast.agent.statements import Ledger, Malformed, Rate, parse
-from holdfast.model.errors import Unavailable
+from support.job_socket import KnownJobs
 
 SAVED = {
     "v": 1,
@@ -31,26 +31,12 @@ SAVED = {
 }
 
 
-class Slurm(SlurmNode):
-    """A node whose slurmd knows the given jobs."""
-
-    def __init__(self, jobs: Mapping[int, frozenset[int]] | None) -> None:
-        self._jobs = jobs
-        self.asked = 0
-
-    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
-        self.asked += 1
-        if self._jobs is None:
-            raise Unavailable("scontrol did not answer")
-        return self._jobs
-
-
 class Desk:
     """A running socket and what came through it."""
 
     def __init__(self, folder: Path, jobs: Mapping[int, frozenset[int]] | None) -> None:
         self.items: list[Item] = []
-        self.slurm = Slurm(jobs)
+        self.slurm = KnownJobs(jobs)
         self.socket = JobSocket(folder, self.slurm, self.items.append)
         self.socket.start()
 
@@ -100,7 +86,7 @@ def test_a_jobs_word_reaches_the_outbox_with_the_kernels_uid(desk: Desk) -> None
 def test_another_users_job_or_one_that_is_not_here_is_refused(desk: Desk) -> None:
     with subprocess.Popen(["sleep", "30"], user=65534 if os.getuid() == 0 else None) as other:
         if os.getuid() == 0:
-            desk.slurm._jobs = {7: frozenset({other.pid})}
+            desk.slurm.jobs = {7: frozenset({other.pid})}
             assert "not a job of this user" in desk.say(SAVED)
         assert "not a job of this user" in desk.say({**SAVED, "job_id": 8})
         other.kill()
@@ -144,14 +130,49 @@ def test_claims_of_many_jobs_ask_slurmd_at_most_twice_a_second(desk: Desk) -> No
     assert desk.slurm.asked <= 2
 
 
-def test_progress_is_kept_once_a_second_and_the_last_word_comes_when_the_job_is_gone(desk: Desk) -> None:
+def test_progress_is_kept_once_a_second_and_the_last_word_comes_when_its_second_is_over(desk: Desk) -> None:
     lines = [{"kind": "progress", "job_id": 7, "restarts": 0, "step": n} for n in range(5)]
-    with desk.connect() as job:
+    with desk.connect() as job, desk.connect() as other:
         job.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         _until(lambda: len(desk.items) == 1)
         assert [(item.body["step"], item.key) for item in desk.items] == [(0, "progress/7/0")]
-    _until(lambda: len(desk.items) == 2)
-    assert [item.body["step"] for item in desk.items] == [0, 4]
+        last = {"kind": "progress", "job_id": 7, "restarts": 0, "step": 5, "phase": "checkpoint", "groups": 3}
+        other.sendall(json.dumps(last).encode() + b"\n")  # another rank of the job; then all of them hang
+        _until(lambda: len(desk.items) == 2)
+        assert [item.body["step"] for item in desk.items] == [0, 5]
+        assert desk.items[1].body["detail"] == {"phase": "checkpoint", "groups": 3}
+
+
+def test_what_waits_is_told_when_the_agent_ends(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
+    lines = [{"kind": "progress", "job_id": 7, "restarts": 0, "step": n} for n in range(2)]
+    with desk.connect() as job:
+        job.sendall(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        _until(lambda: bool(desk.items))
+        desk.socket.stop()
+    assert [item.body["step"] for item in desk.items] == [0, 1]
+
+
+def test_held_progress_is_told_once_by_the_time_that_it_was_said_and_not_for_a_run_that_is_over() -> None:
+    ledger = Ledger()
+
+    def hear(step: int, now_s: float, restarts: int = 0) -> None:
+        said = parse(json.dumps({"kind": "progress", "job_id": 7, "restarts": restarts, "step": step}).encode())
+        if ledger.early(said, now_s):
+            ledger.hold(said, said.item(0, now_s))
+        else:
+            assert ledger.take(said, now_s) is None
+
+    hear(1, 10.0)
+    assert ledger.next_s() is None
+    hear(2, 10.2)
+    hear(3, 10.4)
+    assert (ledger.next_s(), ledger.due(10.9)) == (11.0, [])
+    assert [(item.body["step"], item.monotonic_s) for item in ledger.due(11.0)] == [(3, 10.4)]
+    assert (ledger.next_s(), ledger.due(12.0)) == (None, [])
+    hear(4, 11.5)
+    hear(1, 11.6, restarts=1)
+    assert ledger.due(20.0) == []
 
 
 def _until(true: Callable[[], bool], within_s: float = 3.0) -> None:
