@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
 		case $1 in --out) out=$2 ;; --site) site=$2 ;; --interpreter) interpreter=$2 ;; --arch) arch=$2 ;; esac
 		shift
 		;;
-	--controller) extra='[controller]' ;;
+	--controller) extra='[controller,quorum]' ;;
 	*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 	esac
 	shift

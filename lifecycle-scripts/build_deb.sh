@@ -93,7 +93,7 @@ sed -i '/^command/d' "$agent/opt/holdfast/pyvenv.cfg"
 pip_into "$agent" "$SOURCE"
 "${PYTHON:-python3}" -m pip --python "$agent/opt/holdfast/bin/python" list --format=freeze | grep -v '^holdfast==' >"$work/same"
 cp -a "$agent" "$controller"
-pip_into "$controller" --constraint "$work/same" "${SOURCE}[controller,postgresql]"
+pip_into "$controller" --constraint "$work/same" "${SOURCE}[controller,postgresql,quorum]"
 
 settle "$agent"
 settle "$controller"
@@ -103,7 +103,7 @@ settle "$controller"
 find "$controller" -type d -empty -delete
 
 for unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do put "$agent" "$unit" "lib/systemd/system/$unit"; done
-for unit in holdfast-controller.service holdfast-actor.service; do put "$controller" "$unit" "lib/systemd/system/$unit"; done
+for unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service; do put "$controller" "$unit" "lib/systemd/system/$unit"; done
 put "$agent" holdfast-logrotate.conf etc/logrotate.d/holdfast
 put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
 put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
@@ -122,10 +122,10 @@ for name in holdfast holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent
 
 control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
 control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target"), systemd" \
-	"Holdfast controller and actor, for the head node of a Slurm cluster"
+	"Holdfast controller, actor and quorum service, for the head node of a Slurm cluster"
 echo /etc/logrotate.d/holdfast >"$agent/DEBIAN/conffiles"
 scripts "$agent" holdfast-agent.service 'mkdir -p /etc/holdfast'
-scripts "$controller" 'holdfast-controller.service holdfast-actor.service' \
+scripts "$controller" 'holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
 cat >"$agent/DEBIAN/preinst" <<'PREINST'
 #!/bin/sh

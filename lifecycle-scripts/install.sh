@@ -26,7 +26,7 @@ usage() {
 }
 
 what=${1:-}
-case $what in agent) extra='' ;; controller) extra='[controller]' ;; *) usage ;; esac
+case $what in agent) extra='' ;; controller) extra='[controller,quorum]' ;; *) usage ;; esac
 shift
 source=
 while [ $# -gt 0 ]; do
@@ -69,7 +69,7 @@ if [ "$what" = agent ]; then
 	next="write /etc/holdfast/agent.toml (/opt/holdfast/bin/python -m holdfast.agent --example), then systemctl enable --now"
 else
 	install_controller_units || true
-	services='holdfast-controller.service holdfast-actor.service'
+	services='holdfast-quorum.service holdfast-controller.service holdfast-actor.service'
 	next="write /etc/holdfast/controller.toml (holdfast config example controller), then systemctl enable --now"
 fi
 if systemd_runs; then

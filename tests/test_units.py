@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
-NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor")
+NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor", "holdfast-quorum")
 
 HIDES_THE_NODE = {
     "ProtectSystem",
@@ -49,18 +49,33 @@ def test_who_listens_holds_no_rights() -> None:
     assert "/etc/holdfast/actor" in controller["InaccessiblePaths"][0]
 
 
+def test_who_listens_to_jobs_holds_no_rights_and_is_nobody_else() -> None:
+    quorum = unit("holdfast-quorum")
+    assert quorum["User"] == ["holdfast-quorum"]
+    assert quorum["CapabilityBoundingSet"] == [""]
+    assert "169.254.169.254/32" in quorum["IPAddressDeny"][0]
+    assert "/etc/holdfast/actor" in quorum["InaccessiblePaths"][0]
+    assert quorum["ExecStart"][0].endswith(f"--user {unit('holdfast-controller')['User'][0]}"), (
+        "the controller may speak"
+    )
+    users = {
+        words[1] for line in (UNITS / "holdfast-sysusers.conf").read_text().splitlines() if (words := line.split())
+    }
+    assert {unit(name)["User"][0] for name in ("holdfast-controller", "holdfast-actor", "holdfast-quorum")} <= users
+
+
 def test_who_has_rights_does_not_listen() -> None:
     assert unit("holdfast-actor")["SocketBindDeny"] == ["any"]
     assert "IPAddressDeny" not in unit("holdfast-actor")
 
 
-def test_controller_and_actor_share_the_store_by_their_group() -> None:
+def test_the_head_nodes_services_share_the_store_by_their_group() -> None:
     entries = {
         words[1]: words
         for line in (UNITS / "holdfast-tmpfiles.conf").read_text().splitlines()
         if (words := line.split())
     }
-    for name in ("holdfast-controller", "holdfast-actor"):
+    for name in ("holdfast-controller", "holdfast-actor", "holdfast-quorum"):
         assert unit(name)["UMask"] == ["0007"]
         assert unit(name)["ReadWritePaths"] == ["/var/lib/holdfast /run/holdfast"]
     assert entries["/var/lib/holdfast/holdfast.db"][:3] == ["f", "/var/lib/holdfast/holdfast.db", "0660"]

@@ -51,7 +51,7 @@ set_up_controller() { # only where the bundle brings controller.toml
 		take_along controller.toml controller.toml 0640 && again=restart
 		chgrp holdfast "$R/etc/holdfast/controller.toml" 2>/dev/null || say "controller.toml: group holdfast could not be given"
 	fi
-	bring_up "$again" holdfast-controller.service holdfast-actor.service
+	bring_up "$again" holdfast-quorum.service holdfast-controller.service holdfast-actor.service
 	say "controller: $again"
 }
 
@@ -74,7 +74,7 @@ extra=
 status=0
 did=no
 if [ "$role" = controller ] && [ -f "$BUNDLE/controller.toml" ]; then
-	extra='[controller]'
+	extra='[controller,quorum]'
 	did=yes
 	set_up_controller || status=1
 fi

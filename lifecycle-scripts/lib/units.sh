@@ -23,7 +23,7 @@ install_controller_units() { # users and folders first: the units name them
 	logged systemd-sysusers ${R:+--root="$R"} holdfast.conf || say "systemd-sysusers failed: see the log"
 	logged systemd-tmpfiles ${R:+--root="$R"} --create holdfast.conf || say "systemd-tmpfiles failed: see the log"
 	_changed=1
-	for _unit in holdfast-controller.service holdfast-actor.service; do
+	for _unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service; do
 		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
 	done
 	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi

@@ -346,8 +346,13 @@ def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
 
 
 def test_a_service_that_cannot_start_says_why_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["--store", f"sqlite:///{tmp_path}/none/x.db", "--key", str(tmp_path / "k")]) == 1
-    assert capfd.readouterr().err.count("\n") == 1
+    for argv, status in (
+        (["--store", f"sqlite:///{tmp_path}/none/x.db", "--key", str(tmp_path / "k")], 2),
+        (["--store", f"sqlite:///{tmp_path}/x.db", "--key", f"{tmp_path}/none/k"], 1),
+        (["--key", str(tmp_path / "k")], 1),
+    ):
+        assert main(argv) == status
+        assert capfd.readouterr().err.count("\n") == 1
 
 
 def test_a_second_service_with_the_same_key_does_not_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -230,8 +230,8 @@ class Drill:
 
 
 def raise_site(folder: Path, **options: object) -> Drill:
-    """Create a site and bring it up; the caller takes it down."""
-    site = Site.create(folder, **options)  # type: ignore[arg-type]
+    """Create a site and bring it up; the caller takes it down. Without a quorum service unless asked for: most need none."""
+    site = Site.create(folder, **{"quorum": False, **options})  # type: ignore[arg-type]
     try:
         site.up()
     except BaseException:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from holdfast.config.controller import load
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.practice import aws
 from holdfast.practice.aws import imds_state
@@ -48,11 +49,12 @@ class Site:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         store_url: str | None = None,
         heartbeat_s: float = 10.0,
+        quorum: bool = True,
         **practice: Any,
     ) -> Site:
         """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``).
 
-        ``provider``: what stands behind it, one of ``backing.KINDS``."""
+        ``provider``: what stands behind it, one of ``backing.KINDS``; ``quorum``: with the service where elastic jobs' groups meet."""
         folder = Path(folder).absolute()
         backing = backing_class(provider)
         made = Practice.create(
@@ -70,7 +72,9 @@ class Site:
             f'#!/bin/sh\necho "export HOLDFAST_AGENT_SOCKET={folder}/nodes/$SLURMD_NODENAME/run/agent.sock"\n'
         )
         prolog.chmod(0o755)
-        site._write_settings(settings or {}, store_url, spares, heartbeat_s)
+        given = dict(settings or {})
+        given["quorum"] = {"enabled": quorum, **given.get("quorum", {})}
+        site._write_settings(given, store_url, spares, heartbeat_s)
         return site
 
     @property
@@ -115,6 +119,7 @@ class Site:
         self.practice.up()
         self._make_spare_pool()
         self._make_tokens()
+        self.start_quorum()
         self.start_controller()
         self.start_actor()
         self._start_imds()
@@ -126,6 +131,13 @@ class Site:
 
     def down(self) -> None:
         self.practice.down()
+
+    def start_quorum(self) -> None:
+        """Start the quorum service, where this site has one; nobody waits for it."""
+        if not load(self.controller_toml).quorum.enabled:
+            return
+        argv = [sys.executable, "-m", "holdfast.controller", "quorum", "--config", str(self.controller_toml)]
+        self.practice.start_daemon("quorum", argv)
 
     def start_controller(self) -> None:
         """Start ``holdfast controller`` and wait until it answers."""
@@ -163,6 +175,10 @@ class Site:
             "provider": self.backing.settings(),
             "spares": {"reservation": SPARES},
             "run": {"dir": str(self.folder / "run"), "cold_start_s": 3.0},
+            "quorum": {
+                "socket": str(self.folder / "run" / "quorum.sock"),
+                "key": str(self.folder / "etc" / "quorum.key"),
+            },
         }
         for section, keys in settings.items():
             table[section] = {**table.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
@@ -207,9 +223,7 @@ class Site:
         """One token per agent, one for the operator; only their hashes are in the store."""
         if (self.folder / "etc" / "token.operator").exists():
             return
-        import tomllib  # noqa: PLC0415
-
-        store = open_store(tomllib.loads(self.controller_toml.read_text())["store"]["url"])
+        store = open_store(load(self.controller_toml).store.url)
         try:
             for node in self.practice.nodes:
                 self._make_token(store, f"token.{node}", "agent", node)

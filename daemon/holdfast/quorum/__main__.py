@@ -1,4 +1,6 @@
-"""``python -m holdfast.quorum --store URL``: the quorum service, until SIGTERM."""
+"""``python -m holdfast.quorum --store URL``: the quorum service, until SIGTERM.
+
+On an installed head node ``python -m holdfast.controller quorum`` starts it with what ``controller.toml`` says."""
 
 from __future__ import annotations
 
@@ -6,25 +8,37 @@ import argparse
 import asyncio
 import fcntl
 import logging
+import os
+import pwd
 import signal
 import socket
 import sys
 from pathlib import Path
 from typing import BinaryIO
 
-from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
+from holdfast.systemd import Pulse, sd_notify
+
+STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
+"""A database's URL may hold a password, and everybody sees a command line."""
+_BEAT_S = 1.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: stopped when told; 1: could not start, with one line on stderr."""
+    """0: stopped when told; 1: could not start, with one line on stderr; 2: it cannot start as it was told."""
     options = _parser().parse_args(argv)
+    if not options.store:
+        return _fail(f"give --store URL, or set {STORE_VARIABLE}")
     logging.basicConfig(
         level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
     )
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's library, loaded and not used
     try:
         asyncio.run(_serve(options))
     except ModuleNotFoundError as error:
         return _fail(f"{error.name} is missing: pip install 'holdfast[quorum]'")
+    except ConfigError as error:
+        return _fail(str(error), 2)
     except (HoldfastError, OSError) as error:
         return _fail(str(error))
     return 0
@@ -32,7 +46,11 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m holdfast.quorum", description=__doc__)
-    parser.add_argument("--store", required=True, help="the controller's store.url")
+    parser.add_argument(
+        "--store",
+        default=os.environ.get(STORE_VARIABLE),
+        help=f"the controller's store.url (default: ${STORE_VARIABLE})",
+    )
     parser.add_argument(
         "--key", type=Path, default=Path("/var/lib/holdfast/quorum.key"), help="made when it is missing"
     )
@@ -43,9 +61,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--advertise", help="name or address that jobs are told (default: that of --bind, else the host name)"
     )
-    parser.add_argument("--user", type=int, action="append", default=[], help="uid that may speak on the socket too")
+    parser.add_argument(
+        "--user", type=_uid, action="append", default=[], help="name or uid of a user who may speak on the socket too"
+    )
+    parser.add_argument("--keep-days", type=int, default=400, help="the record is kept this long (default %(default)s)")
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     return parser
+
+
+def _uid(text: str) -> int:
+    try:
+        return int(text) if text.isdecimal() else pwd.getpwnam(text).pw_uid
+    except KeyError:
+        raise argparse.ArgumentTypeError(f"there is no user {text}") from None
 
 
 async def _serve(options: argparse.Namespace) -> None:
@@ -53,6 +81,7 @@ async def _serve(options: argparse.Namespace) -> None:
     from holdfast.quorum.control import Control  # noqa: PLC0415
     from holdfast.quorum.service import Service, read_key  # noqa: PLC0415
     from holdfast.quorum.state import State  # noqa: PLC0415
+    from holdfast.quorum.upkeep import keep_pruning  # noqa: PLC0415
 
     everywhere = options.bind in ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     advertise = options.advertise or (socket.gethostname() if everywhere else options.bind)
@@ -64,14 +93,27 @@ async def _serve(options: argparse.Namespace) -> None:
         told = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told.set)
+        tasks: list[asyncio.Task[None]] = []
         try:
             await service.start()
             await control.start()
+            tasks = [asyncio.create_task(_beat()), asyncio.create_task(keep_pruning(state, options.keep_days))]
             await told.wait()
         finally:
+            sd_notify("STOPPING=1")
+            for task in tasks:
+                task.cancel()
             await control.stop()
             await service.stop()
             state.close()
+
+
+async def _beat() -> None:
+    """Ready now; a loop that is stuck beats no more, and systemd starts the service again."""
+    pulse = Pulse()
+    while True:
+        pulse.beat()
+        await asyncio.sleep(_BEAT_S)
 
 
 def _alone(key: Path) -> BinaryIO:
@@ -85,9 +127,9 @@ def _alone(key: Path) -> BinaryIO:
     return held
 
 
-def _fail(line: str) -> int:
+def _fail(line: str, status: int = 1) -> int:
     sys.stderr.write(f"holdfast quorum: {line}\n")
-    return 1
+    return status
 
 
 if __name__ == "__main__":

@@ -1,0 +1,26 @@
+"""Keeps the service's record from growing for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+
+from holdfast.model.errors import OutsideError
+from holdfast.quorum.state import State
+
+log = logging.getLogger(__name__)
+
+PRUNE_EVERY_S = 6 * 3600.0
+
+
+async def keep_pruning(state: State, keep_days: int) -> None:
+    """Until cancelled, beside the rooms: delete what is older, now and every six hours."""
+    while True:
+        try:
+            gone = await asyncio.to_thread(state.prune, datetime.now(UTC) - timedelta(days=keep_days))
+            if gone:
+                log.info("event=quorum_pruned records=%d", gone)
+        except OutsideError as error:
+            log.warning("event=quorum_prune_failed error=%r", str(error))
+        await asyncio.sleep(PRUNE_EVERY_S)
