@@ -37,6 +37,8 @@ class SimAgents:
         self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
         self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
         """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
+        self.leave: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "no launcher listens"
+        """Tell a group (job id, Restarts) to leave; returns why it could not be told, or nothing."""
 
     def step(self) -> None:
         now_s = self._clock.elapsed_s
@@ -148,6 +150,9 @@ class SimAgents:
         if action.verb is Verb.END_JOB:
             why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
             return OrderOutcome(order.key, not why_not, why_not or "ended", now)
+        if action.verb is Verb.LEAVE:
+            why_not = self.leave(machine, int(action.args["job_id"]), int(action.args["restarts"]))
+            return OrderOutcome(order.key, not why_not, why_not or "told", now)
         return OrderOutcome(order.key, True, "done", now)
 
     def _probe(self, machine: Machine, key: str, address: str) -> OrderOutcome:

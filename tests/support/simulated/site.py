@@ -75,13 +75,14 @@ class Site:
         store: Store | None = None,
         warm: bool = True,
         made: Mapping[str, str] | None = None,
+        slurm: type[SimSlurm] = SimSlurm,
     ) -> None:
         self.clock = SimClock()
         serving = made or {f"n{n + 1}": f"i-{n + 1:04d}" for n in range(nodes)}
         names = tuple(serving)
         self.machines = {number: Machine(number, name) for name, number in serving.items()}
         self.provider = SimProvider(self.clock, self.machines, can)
-        self.slurm = SimSlurm(self.clock, names)
+        self.slurm = slurm(self.clock, names)
         self.slurm.on_reboot = self.provider.power_cycle
         self.store: Store = store if store is not None else MemoryStore()
         self.agents = SimAgents(self.clock, self.store, self.machines, self.provider.serving)

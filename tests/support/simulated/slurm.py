@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Reservation
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.model.ids import hold_of_name
 from support.simulated.clock import SimClock
@@ -59,6 +59,9 @@ class SimJob:
     batch: bool = True
     exclusive: bool = False
     het_leader: int | None = None
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    priority: int = 0
     restarts: int = 0
     nodes: tuple[str, ...] = ()
     minors: dict[str, frozenset[int]] = field(default_factory=dict)
@@ -341,6 +344,10 @@ class SimSlurm:
     def config(self) -> dict[str, str]:
         return {"ClusterName": CLUSTER, "RebootProgram": self.reboot_program}
 
+    def partitions(self) -> tuple[Partition, ...]:
+        self._answer()
+        return (Partition("gpu", preempt_mode="OFF", priority_tier=1, grace_time_s=0, nodes=tuple(self.nodes)),)
+
     def topology(self) -> Topology:
         self._answer()
         return Topology(self.switches)
@@ -404,6 +411,9 @@ class SimSlurm:
             exclusive=job.exclusive,
             reservation=job.reservation,
             het_leader=job.het_leader,
+            array_job_id=job.array_job_id,
+            array_task_id=job.array_task_id,
+            priority=job.priority,
             comment=job.comment,
             admin_comment=job.admin_comment,
             start_time=job.start,
@@ -505,6 +515,15 @@ class SimSlurm:
             part.reservation = reservation or part.reservation
             part.begin = self._clock.now()
         self.schedule()
+
+    def delay_start(self, job_id: int, delay_s: int) -> None:
+        for part in self.parts(self._mine("delay_start", job_id)):
+            if part.state != "PENDING":
+                raise Rejected(f"job {part.job_id} is {part.state}, not PENDING")
+            part.begin = self._clock.now() + timedelta(seconds=delay_s)
+
+    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
+        raise NotFound(f"no array {array_job_id}: support.simulated.arrays has them")
 
     def hold(self, job_id: int, reason: str) -> None:
         job = self._mine("hold", job_id)
