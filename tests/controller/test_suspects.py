@@ -1,4 +1,4 @@
-"""A job fails or hangs and no finding says why: its nodes are probed in pairs, and only the one that is at fault is taken out."""
+"""A job fails and no finding says why: its nodes are probed in pairs, and only the one that is at fault is taken out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.suspects import HUNG, UNEXPLAINED
+from holdfast.controller.suspects import UNEXPLAINED
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.policy import Mode, Policy
@@ -35,7 +35,7 @@ def fails(site: Site, job: SimJob, state: str = "FAILED", seconds: float = 40) -
 
 
 def inquiry(site: Site) -> Incident:
-    return next(i for i in site.store.incidents() if i.check in (UNEXPLAINED, HUNG))
+    return next(i for i in site.store.incidents() if i.check == UNEXPLAINED)
 
 
 def convicted(site: Site) -> list[str]:
@@ -232,62 +232,3 @@ def test_a_limit_on_the_hour() -> None:
     for _ in range(3):
         fails(site, job_on(site, 2))
     assert len(site.store.incidents()) == 2
-
-
-# Jobs that hang
-
-
-def tells(site: Site, job: SimJob, step: int) -> None:
-    site.agents.state(site.machine(job.nodes[0]), "progress", job.job_id, job.restarts, step=step)
-
-
-def training(site: Site, nodes: int = 3) -> SimJob:
-    job = job_on(site, nodes)
-    site.agents.state(site.machine(job.nodes[0]), "checkpoint.register", job.job_id, 0, path="/ckpt")
-    for step in range(3):
-        tells(site, job, step)
-        site.run(60, step_s=5)
-    return job
-
-
-@pytest.mark.slow
-def test_a_job_that_hangs_is_told_of_and_its_nodes_are_probed_when_it_has_ended() -> None:
-    site = Site(4, policy=with_suspects(hang_floor_s=600.0))
-    job = training(site)
-    site.machine("n2").path_broken = True
-    site.run(500, step_s=5)
-    assert site.store.incidents() == ()
-    site.run(200, step_s=5)
-    assert (inquiry(site).check, inquiry(site).state) == (HUNG, _S.WATCHING)
-    assert len(site.notices.sent) == 1
-    assert "no progress" in site.notices.sent[0]
-    site.run(4000, step_s=10)
-    assert (inquiry(site).state, site.agents.probes.pairs, job.state) == (_S.WATCHING, [], "RUNNING")
-    fails(site, job, "CANCELLED")
-    assert (convicted(site), drained(site)) == (["n2"], {"n2"})
-    assert len(site.notices.sent) == 1
-
-
-@pytest.mark.slow
-def test_a_job_that_goes_on_was_not_hung() -> None:
-    site = Site(4, policy=with_suspects(hang_floor_s=600.0))
-    job = training(site)
-    site.run(800, step_s=5)
-    tells(site, job, 9)
-    site.run(5)
-    assert inquiry(site).note == "the job tells of progress again"
-    fails(site, job, "COMPLETED")
-    assert site.agents.probes.pairs == []
-
-
-@pytest.mark.slow
-def test_slow_jobs_have_more_patience() -> None:
-    site = Site(4, policy=with_suspects(hang_floor_s=10.0))
-    job = training(site)
-    site.run(180, step_s=5)
-    assert site.store.incidents() == ()
-    tells(site, job, 4)
-    site.run(1000, step_s=5)
-    assert site.store.incidents() == ()
-    site.run(260, step_s=5)
-    assert inquiry(site).check == HUNG

@@ -15,6 +15,7 @@ from holdfast.controller.correlate import correlate
 from holdfast.controller.decide import decide
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
+from holdfast.controller.hangs import follow_hangs
 from holdfast.controller.identity import follow_identity
 from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
@@ -35,6 +36,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         lambda w: plan_stops(w, new_id),
         lambda w: watch_silence(w, new_id),
         follow_jobs,
+        lambda w: follow_hangs(w, new_id),
         lambda w: follow_suspects(w, new_id),
         follow_incidents,
         lambda w: follow_upkeep(w, new_id),

@@ -25,6 +25,10 @@ ENDED = frozenset(
 FAILED = frozenset({"FAILED", "NODE_FAIL"})
 HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
 """Why a pending job is held, in Slurm's words."""
+HUNG = "job.hung"
+"""Check of the incident of a job that hangs, for as long as that run lasts."""
+STRAGGLER = "job.straggler"
+"""Check of the incident of a part of a job that is slower than the others."""
 OUR_RESERVATIONS = "holdfast-"
 """How the names of the reservations that Holdfast makes begin."""
 CLOCK_STEP_S = 5.0
@@ -49,13 +53,22 @@ def acting(incident: Incident) -> bool:
 
 def suspect_nodes(world: World) -> frozenset[str]:
     """Nodes with an open fatal incident, drained or not: no recovered job may land there. Nor on one that pair probes have convicted after
-    a job failed, nor on one that is held by a reservation: Slurm lets a job in a hold of ours use what other reservations keep
-    (docs/slurm-notes.md)."""
+    a job failed, nor for a while on one that stood out when a job hung, nor on one that is held by a reservation: Slurm lets a job in a
+    hold of ours use what other reservations keep (docs/slurm-notes.md)."""
+    incidents = world.book.open_incidents()
     return frozenset(
         i.node
-        for i in world.book.open_incidents()
+        for i in incidents
         if i.state not in IDLE_INCIDENTS and (i.severity is Severity.FATAL or i.job or _held_by_reservation(world, i))
-    )
+    ) | frozenset(node for i in incidents if _stands_out(world, i) for node in i.odd or ())
+
+
+def _stands_out(world: World, incident: Incident) -> bool:
+    """Its odd nodes are kept off for as long as the probe of them may take."""
+    since = incident.state_since or incident.opened_at
+    bound = timedelta(seconds=world.policy.hangs.probe_s)
+    running = incident.check == HUNG
+    return bool(incident.odd) and not incident.acknowledged and (running or world.now - since <= bound)
 
 
 def _held_by_reservation(world: World, incident: Incident) -> bool:

@@ -65,7 +65,9 @@ def _cause_is_gone(world: World, recovery: Recovery) -> bool:
 
 def _cause_acts(world: World, recovery: Recovery) -> bool:
     incident = world.book.incidents.get(recovery.incident_id)
-    return incident is not None and facts.acting(incident)
+    if incident is None or not incident.open:
+        return False
+    return facts.acting(incident) or (incident.check == facts.HUNG and not incident.acknowledged)
 
 
 def _stop_ordered(world: World, recovery: Recovery) -> bool:

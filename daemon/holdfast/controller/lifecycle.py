@@ -70,8 +70,8 @@ def _of_another_machine(world: World, incident: Incident) -> bool:
 
 
 def _watching(world: World, incident: Incident) -> Step:
-    if incident.suspects and world.policy.suspects.probe:
-        return incident, []  # about a job: controller/suspects.py sees it through
+    if incident.check in (facts.HUNG, facts.STRAGGLER) or (incident.suspects and world.policy.suspects.probe):
+        return incident, []  # about a job: hangs, stragglers and suspects see it through
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
     if mine and not incident.notice and all(f.cleared_at is not None for f in mine):
         return replace(incident, state=_S.CLOSED, note="every finding has cleared"), []

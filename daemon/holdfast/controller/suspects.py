@@ -1,4 +1,4 @@
-"""Suspects without evidence: the nodes of a job that failed, or that hangs, and no finding says why. Pure.
+"""Suspects without evidence: the nodes of a job that failed, or that hung, and no finding says why. Pure.
 
 Each such job run is looked into once. Its incident is only watched: nothing is drained for it. It lists the nodes, and the pair probes are
 its intents, so that a restart neither repeats nor loses them. A node that the probes convict gets an incident of its own."""
@@ -13,15 +13,16 @@ from holdfast.controller import facts, probing
 from holdfast.controller.decide.hurt import consent
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model.action import Intent
-from holdfast.model.book import Change, CheckpointRecord, World
+from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Remedy, Severity
 
 UNEXPLAINED = "job.unexplained"
-HUNG = "job.hung"
-ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG})
+HUNG = facts.HUNG
+STRAGGLER = facts.STRAGGLER
+ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG, STRAGGLER})
 """Checks of incidents that are about a job and accuse no node."""
 
 NewId = Callable[[datetime], str]
@@ -29,8 +30,8 @@ Step = tuple[list[Incident], list[Event]]
 
 
 def follow_suspects(world: World, new_id: NewId) -> Change:
-    """Open an inquiry for a job that failed or hangs without a finding, move those that are open on, and open the incidents of nodes that
-    were convicted."""
+    """Open an inquiry for a job that failed without a finding, move those that are open on (also of jobs that hung, :mod:`hangs`), and
+    open the incidents of nodes that were convicted."""
     view = facts.fresh_view(world)
     if view is None or not world.policy.suspects.probe:
         return Change()
@@ -39,7 +40,7 @@ def follow_suspects(world: World, new_id: NewId) -> Change:
     open_ = inquiries(world)
     orders = probing.all_orders(world) if open_ else []
     steps = [_follow(world, view, inquiry, orders, new_id) for inquiry in open_]
-    steps += [_opened(world, job, check, at, new_id) for job, check, at in _unexplained(world, view)]
+    steps += [_opened(world, job, at, new_id) for job, at in _unexplained(world, view)]
     for changed, seen in steps:
         incidents += changed
         events += seen
@@ -47,10 +48,11 @@ def follow_suspects(world: World, new_id: NewId) -> Change:
 
 
 def inquiries(world: World) -> list[Incident]:
+    """Open ones about a run that is over."""
     return [
         i
         for i in world.book.open_incidents()
-        if i.check in ABOUT_JOBS and i.suspects and i.state is IncidentState.WATCHING
+        if i.check == UNEXPLAINED and i.suspects and i.state is IncidentState.WATCHING
     ]
 
 
@@ -61,19 +63,19 @@ def run_of(job: Job) -> str:
 # Which jobs
 
 
-def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
-    """Job runs to be looked into from now on: with the check and the time of the trouble."""
-    found = sorted([*_failed(world, view), *_hung(world, view)], key=lambda each: each[0].key.job_id)
+def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
+    """Job runs that failed and are to be looked into from now on: with the time of their end."""
+    found = sorted(_failed(world, view), key=lambda each: each[0].key.job_id)
     if not found:
         return []
-    known = {i.job for i in world.book.incidents.values() if i.job}
+    known = {i.job for i in world.book.incidents.values() if i.job and i.check != STRAGGLER}
     hour = world.now - timedelta(hours=1)
-    recent = sum(1 for i in world.book.incidents.values() if i.check in ABOUT_JOBS and i.opened_at > hour)
+    recent = sum(1 for i in world.book.incidents.values() if i.check in (UNEXPLAINED, HUNG) and i.opened_at > hour)
     left = max(0, world.policy.suspects.jobs_per_hour - recent)
     return [each for each in found if run_of(each[0]) not in known][:left]
 
 
-def _failed(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
+def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
     policy = world.policy.suspects
     found = []
     for job in view.jobs.values():
@@ -83,41 +85,8 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
         if not policy.wait_s <= age_s <= policy.window_s or not consent(world, job):
             continue
         if world.book.recovery_of(job.key, job.restarts) is None and explained(world, job.nodes, job.end_time) is None:
-            found.append((job, UNEXPLAINED, job.end_time))
+            found.append((job, job.end_time))
     return found
-
-
-def _hung(world: World, view: ClusterView) -> list[tuple[Job, str, datetime]]:
-    if world.frozen is not None or world.listening_since is None:
-        return []
-    found = []
-    long_ago = world.now - timedelta(seconds=world.policy.suspects.hang_floor_s)
-    for job_id, claims in world.book.checkpoints.items():
-        if not any(
-            r.progress_gap_s is not None and r.progress_at and r.progress_at < long_ago for r in claims.values()
-        ):
-            continue
-        job = view.jobs.get(job_id)
-        if job is None or job.state != "RUNNING" or len(job.nodes) < 2:
-            continue
-        record = facts.checkpoint_of(world, job)
-        if record is None or not _is_hung(world, job, record) or record.progress_at is None:
-            continue
-        if explained(world, job.nodes, record.progress_at) is None:
-            found.append((job, HUNG, record.progress_at))
-    return found
-
-
-def _is_hung(world: World, job: Job, record: CheckpointRecord) -> bool:
-    """It has told of progress in this run more than once, and has been silent for much longer than ever before.
-
-    Its agent must be heard, and this controller must have listened for as long: else the word may only be late."""
-    if record.progress_at is None or record.progress_gap_s is None or record.progress_restarts != job.restarts:
-        return False
-    policy = world.policy.suspects
-    patience = timedelta(seconds=max(policy.hang_floor_s, policy.hang_intervals * record.progress_gap_s))
-    since = max(record.progress_at, world.listening_since or world.now)
-    return world.now - since > patience and facts.agent_of(world, record.node) is not None
 
 
 def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | None:
@@ -135,10 +104,16 @@ def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | No
     return None
 
 
-def _opened(world: World, job: Job, check: str, at: datetime, new_id: NewId) -> Step:
-    what = f"job {job.key.job_id} of {job.user} on {len(job.nodes)} nodes"
-    told = f"failed ({job.state})" if check == UNEXPLAINED else f"has told of no progress since {at:%H:%M:%S} UTC"
-    incident = Incident(
+def _opened(world: World, job: Job, at: datetime, new_id: NewId) -> Step:
+    note = "its nodes are probed in pairs"
+    incident = incident_of_job(world, job, UNEXPLAINED, at, f"failed ({job.state})", note, new_id)
+    return [incident], opening(world, incident, job.key.text)
+
+
+def incident_of_job(world: World, job: Job, check: str, at: datetime, told: str, note: str, new_id: NewId) -> Incident:
+    """A watched incident about this run, its nodes the suspects. ``told``: what the job did."""
+    what = f"job {job.key.job_id} of {job.user} on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}"
+    return Incident(
         id=new_id(world.now),
         node=min(job.nodes),
         instance_id="",
@@ -153,12 +128,12 @@ def _opened(world: World, job: Job, check: str, at: datetime, new_id: NewId) -> 
         state_since=world.now,
         job=run_of(job),
         suspects=tuple(sorted(job.nodes)),
-        note="its nodes are probed in pairs" if check == UNEXPLAINED else "its nodes are probed once it has ended",
+        note=note,
     )
-    return [incident], _opening(world, incident, job.key.text)
 
 
-def _opening(world: World, incident: Incident, job: str) -> list[Event]:
+def opening(world: World, incident: Incident, job: str) -> list[Event]:
+    """The events of an incident's begin; ``job``: JobKey.text."""
     detail: dict[str, object] = {
         "check": incident.check,
         "severity": incident.severity.value,
@@ -210,11 +185,9 @@ def read(world: World, incident: Incident, orders: Iterable[Intent]) -> Inquiry:
 
 
 def _follow(world: World, view: ClusterView, incident: Incident, orders: list[Intent], new_id: NewId) -> Step:
-    if incident.check == HUNG:
-        return _follow_hung(world, view, incident)
     cause = _came_to_light(world, incident)
     if cause is not None:
-        return _close(world, incident, f"explained by incident {cause.id}: {cause.headline}")
+        return close(world, incident, f"explained by incident {cause.id}: {cause.headline}")
     inquiry = read(world, incident, orders)
     closed = _end(world, view, incident, inquiry)
     wait = inquiry.one_cause or (inquiry.may_be_one_cause and not closed[0])
@@ -222,7 +195,7 @@ def _follow(world: World, view: ClusterView, incident: Incident, orders: list[In
     incidents = [*convicted, *closed[0]]
     if not closed[0] and inquiry.one_cause and incident.note != _ONE_CAUSE:
         incidents.append(replace(incident, note=_ONE_CAUSE))
-    events = [e for each in convicted for e in _opening(world, each, incident.job.rpartition("r")[0])]
+    events = [e for each in convicted for e in opening(world, each, incident.job.rpartition("r")[0])]
     return incidents, [*events, *closed[1]]
 
 
@@ -284,30 +257,16 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
         return [], []  # stands for as long as a human may want to see it
     parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
-    return _close(world, incident, f"pair probe: {said}")
+    return close(world, incident, f"pair probe: {said}")
 
 
-def _follow_hung(world: World, view: ClusterView, incident: Incident) -> Step:
-    job = view.jobs.get(_job_id(incident))
-    same = job is not None and run_of(job) == incident.job
-    if same and job is not None and job.state == "COMPLETED":
-        return _close(world, incident, "the job has completed")
-    if same and job is not None and facts.holds(job):
-        record = facts.checkpoint_of(world, job)
-        if record is not None and record.progress_at is not None and record.progress_at > incident.fault_at:
-            return _close(world, incident, "the job tells of progress again")
-        return [], []
-    probing_now = replace(incident, check=UNEXPLAINED, state_since=world.now, note="its nodes are probed in pairs")
-    text = "the job has ended: its nodes are probed in pairs"
-    return [probing_now], [Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)]
-
-
-def _job_id(incident: Incident) -> int:
-    """Of ``cluster/ID@time`` r restarts."""
+def job_id_of(incident: Incident) -> int:
+    """The job that it is about, of ``cluster/ID@time`` r restarts."""
     return int(incident.job.rpartition("/")[2].partition("@")[0])
 
 
-def _close(world: World, incident: Incident, note: str) -> Step:
+def close(world: World, incident: Incident, note: str) -> Step:
+    """It is over; ``note``: how."""
     closed = replace(incident, state=IncidentState.CLOSED, state_since=world.now, closed_at=world.now, note=note)
     detail = {"from": incident.state.value, "to": IncidentState.CLOSED.value}
     event = Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, incident.node, text=note, detail=detail)

@@ -100,6 +100,8 @@ class Incident:
     """Run of a job that failed or hangs without a finding (``JobKey.text``, r, restarts), where that is what it is about."""
     suspects: tuple[str, ...] = ()
     """That job's nodes, of which one may be at fault."""
+    odd: tuple[str, ...] | None = None
+    """Of a job that hangs: nodes with ranks that stand elsewhere than the others; None: its stacks have not been read."""
     repair_attempt: int = 0
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None

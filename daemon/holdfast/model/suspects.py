@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SuspectPolicy:
-    """Table ``[suspects]``: a job fails or hangs and no finding says why."""
+    """Table ``[suspects]``: a job failed or hung and no finding says why."""
 
     probe: bool = True
     """Put the nodes of such a job through the pair probe once they are idle; only jobs that opted in."""
@@ -31,7 +31,3 @@ class SuspectPolicy:
     """What could not be asked by then (other jobs took the nodes) stays undecided."""
     jobs_per_hour: int = 12
     """Failed jobs that are looked into within an hour, at most."""
-    hang_floor_s: float = 1800.0
-    """A job that told of progress is called hung after so long without (NCCL's own watchdog: 10 to 30 min) …"""
-    hang_intervals: float = 5.0
-    """… or after so many times its longest pause between two words of progress, whichever is longer."""

@@ -10,6 +10,7 @@ from holdfast.controller.decide import (
     dead,
     elastic,
     ending,
+    hangs,
     orphans,
     probe,
     recover,
@@ -41,6 +42,7 @@ def decide(world: World) -> Decision:
     parts = [
         contain.contain(world),
         recover.recover(world),
+        hangs.look_into_hangs(world),
         ending.warn_of_ends(world),
         allow.allow(world),
         dead.ask_witnesses(world),

@@ -46,10 +46,7 @@ class _Plan:
         self._room = probing.room(world, view, self.orders)
 
     def inquire(self, incident: Incident) -> None:
-        """The nodes of a job that failed; of one that hangs a human is told."""
-        if incident.check == suspects.HUNG:
-            self.proposals += _tell(self.world, incident, "hangs", incident.headline)
-            return
+        """The nodes of a job that failed or hung."""
         inquiry = suspects.read(self.world, incident, self.orders)
         if inquiry.one_cause:
             self.proposals += _tell(self.world, incident, "one_cause", incident.note)

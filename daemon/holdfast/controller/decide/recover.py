@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from holdfast.controller import facts, fencing, notices
+from holdfast.controller import facts, fencing, hangs, notices
 from holdfast.controller.decide import budget, hurt, saving
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import choose_spare
@@ -24,16 +24,9 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
-_RECOVERING = (
-    IncidentState.OPEN,
-    IncidentState.CONTAINED,
-    IncidentState.REPAIRING,
-    IncidentState.VALIDATING,
-    IncidentState.AWAITING_HUMAN,
-)
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
 _FEW = 8
 """So many nodes are named in a reason, more are counted."""
@@ -46,18 +39,22 @@ def recover(world: World) -> Part:
         return Part()
     plan = _Plan(world, view)
     for incident in world.book.open_incidents():
-        if facts.acting(incident) and incident.severity is Severity.FATAL and incident.state in _RECOVERING:
-            if notices.withdrawn(world, incident):
-                continue
-            for job in hurt.hurt_jobs(world, view, incident):
-                plan.add(incident, job)
-        elif hurt.calls_for_a_restart(world, incident) or hurt.convicted(incident):
-            for job in hurt.failed_jobs(world, view, incident):
-                plan.add(incident, job)
+        for job in _jobs_of(world, view, incident):
+            plan.add(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
     return Part(tuple(plan.proposals), tuple(plan.recoveries.values()))
+
+
+def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that are to be recovered for the incident's sake."""
+    if facts.acting(incident) and incident.severity is Severity.FATAL:
+        return [] if notices.withdrawn(world, incident) else hurt.hurt_jobs(world, view, incident)
+    if hurt.calls_for_a_restart(world, incident) or hurt.convicted(incident):
+        return hurt.failed_jobs(world, view, incident)
+    hung = hangs.to_restart(world, view, incident)
+    return [] if hung is None else [hung]
 
 
 def group_of(recovery: Recovery) -> str:

@@ -1,0 +1,101 @@
+"""Where does a job stand that hangs, and who is told? Pure.
+
+The stacks of its ranks are read on all of its nodes, once. A human is told of a job that Holdfast leaves as it is. What is queued again,
+and how, is :mod:`recover`'s; a node that stood out and was found good goes back to where its stand-in came from."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.controller import facts, hangs, suspects
+from holdfast.controller.decide.hurt import consent
+from holdfast.controller.decide.part import Part
+from holdfast.model.action import AdoptSpare, Notify, Proposal, Verb
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.hangs import RESTART
+from holdfast.model.incident import Incident
+from holdfast_checks.result import Severity
+
+_DEADLINE_S = 5.0
+"""For one process; the agent reads several at a time."""
+_GIVE_BACK_S = 600.0
+"""So long after the probe a node that stood out is given to the spare pool, if it is free."""
+
+
+def look_into_hangs(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals: list[Proposal] = []
+    for incident in hangs.hung_incidents(world):
+        job = view.jobs.get(suspects.job_id_of(incident))
+        if job is None or suspects.run_of(job) != incident.job or incident.acknowledged:
+            continue
+        if incident.odd is None:
+            proposals += _ask(world, incident, job)
+        elif why := _why_left(world, job):
+            proposals += _tell(world, incident, why)
+    return Part((*proposals, *_give_back(world, view)))
+
+
+def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
+    """On every node of it that has an agent; of a heterogeneous job by the component's own id."""
+    proposals: list[Proposal] = []
+    for part in job.components:
+        for node in part.nodes:
+            agent = facts.agent_of(world, node)
+            step = f"SendOrder/stacks/{node}.{part.key.job_id}r{job.restarts}"
+            if agent is None or world.book.attempts(incident.id, step):
+                continue
+            args = {"job_id": part.key.job_id, "deadline_s": _DEADLINE_S}
+            order = facts.order_to(agent, Verb.STACKS, world.policy.hangs.stacks_s, args)
+            proposals.append(
+                Proposal(incident.id, step, order, f"{incident.headline}: where do its ranks stand?", order=15)
+            )
+    return proposals
+
+
+def _why_left(world: World, job: Job) -> str:
+    """Why Holdfast does not start it again; empty: it does."""
+    if world.policy.hangs.act != RESTART:
+        return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
+    if not consent(world, job):
+        return "the job did not opt in: it is left as it is"
+    return ""
+
+
+def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
+    step = "Notify/hangs"
+    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+        return []
+    nodes = ",".join(incident.odd or incident.suspects)
+    body = f"{incident.headline}\n{incident.note}\n{why}\nlook at: {nodes}\nholdfast incident show {incident.id}"
+    return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
+
+
+def _give_back(world: World, view: ClusterView) -> list[Proposal]:
+    """A spare took the place of a node that stood out and in which the probe found nothing: that one joins the pool."""
+    since = world.now - timedelta(seconds=_GIVE_BACK_S)
+    taken = {r.incident_id for r in world.book.recoveries.values() if r.spare is not None}
+    proposals: list[Proposal] = []
+    for incident in world.book.incidents.values():
+        if not incident.odd or incident.id not in taken or incident.closed_at is None or incident.closed_at < since:
+            continue
+        for node in incident.odd:
+            step = f"AdoptSpare/{node}"
+            if not world.policy.repair.return_as_spare or not _free(world, view, node):
+                continue
+            if facts.may_try(world, world.book.attempts(incident.id, step)):
+                reason = f"{node} stood out when a job hung, and is good: a spare took its place"
+                proposals.append(Proposal(incident.id, step, AdoptSpare(node), reason, order=95))
+    return proposals
+
+
+def _free(world: World, view: ClusterView, node: str) -> bool:
+    """In service, held by nobody, accused of nothing."""
+    shown = view.nodes.get(node)
+    if shown is None or shown.out_of_service or not facts.free_of_jobs(view, node):
+        return False
+    reserved = any(node in r.nodes for r in view.reservations.values())
+    return not reserved and not any(i.severity is not Severity.WARNING for i in world.book.open_on(node))

@@ -1,0 +1,270 @@
+"""Which jobs hang? Pure.
+
+A job that told of its steps and tells of none any more, for much longer than a step of it ever took. Its incident is only watched: the
+stacks of its ranks are read (:mod:`decide.hangs`), the odd ones named, and by policy the job is queued again (:mod:`decide.recover`). A job
+that never told of a step never hangs, and neither does one of which too little is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, stacks, suspects
+from holdfast.controller.decide.hurt import consent
+from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.model.book import Change, CheckpointRecord, World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.event import Event, EventKind
+from holdfast.model.hangs import RESTART
+from holdfast.model.incident import Incident, IncidentState
+
+STEPPING = frozenset({"", "step"})
+"""Phases in which steps are due. The first is that of a job that tells of no phases."""
+BOUNDED = frozenset({"init", "heal"})
+"""Phases that have a bound of their own. Every other one (waiting, checkpoint, leaving, a word of the user's) may last."""
+PAST_S = 2.0
+"""Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
+
+NewId = Callable[[datetime], str]
+Step = tuple[list[Incident], list[Event]]
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How long a run has told of nothing new, and how long it may."""
+
+    since: datetime
+    """The job's own last sign: a step, another phase, a checkpoint."""
+    counts_from: datetime
+    """Not before this controller listened and the agents were heard."""
+    patience_s: float
+    phase: str
+    step: int | None
+
+    def hangs(self, now: datetime) -> bool:
+        return now - self.counts_from > timedelta(seconds=self.patience_s)
+
+
+def quiet(world: World, job: Job) -> Quiet | None:
+    """None: the job runs no longer, has told of nothing to judge by, may pause, or cannot be heard just now."""
+    told = words_of(world, job)
+    if job.state != "RUNNING" or world.frozen is not None or world.listening_since is None or not told:
+        return None
+    newest = max(told, key=lambda r: r.progress_at or r.phase_at or world.now)
+    patience_s = _patience_s(world, newest, told)
+    last = sign_of(told)
+    heard = [facts.agent_of(world, r.node) for r in told]
+    if patience_s is None or last is None or _some_silent(world, job):
+        return None
+    first_heard = [agent.first_heard for agent in heard if agent is not None]
+    if len(first_heard) < len(told):
+        return None
+    return Quiet(last, max(last, world.listening_since, *first_heard), patience_s, newest.phase, newest.progress_step)
+
+
+def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
+    """What this run told of its progress, one record for each of its nodes that told of any."""
+    return tuple(
+        record
+        for part in job.components
+        for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes)
+        if record.progress_restarts == job.restarts and record.progress_at is not None
+    )
+
+
+def sign_of(told: Iterable[CheckpointRecord]) -> datetime | None:
+    """The newest sign of life: a new step, another phase, a checkpoint. The same step told again is none."""
+    times = (at for r in told for at in (r.step_at, r.phase_at, r.saved_at, r.resumed_at) if at is not None)
+    return max(times, default=None)
+
+
+def _patience_s(world: World, newest: CheckpointRecord, told: Iterable[CheckpointRecord]) -> float | None:
+    """How long the run may be quiet; None: for as long as it likes, or nobody knows."""
+    policy = world.policy.hangs
+    if newest.phase in BOUNDED:
+        return policy.init_s
+    longest = max((s for r in told for s in (r.longest_step_s, r.progress_gap_s) if s), default=None)
+    if newest.phase not in STEPPING or longest is None:
+        return None
+    return max(policy.floor_s if newest.phase else policy.plain_floor_s, policy.steps * longest)
+
+
+def _some_silent(world: World, job: Job) -> bool:
+    """The agent of a node was heard once and is not now: the node or the network is the suspect."""
+    return any(world.agents.get(n) and facts.agent_of(world, n) is None for part in job.components for n in part.nodes)
+
+
+# The incident
+
+
+def follow_hangs(world: World, new_id: NewId) -> Change:
+    """Open an incident for each run that hangs from now on, and move on those that are open."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return Change()
+    steps = [_follow(world, view, i) for i in hung_incidents(world)]
+    steps += [_opened(world, job, found, new_id) for job, found in _new(world, view)]
+    return Change(
+        incidents=tuple(i for changed, _ in steps for i in changed), events=tuple(e for _, seen in steps for e in seen)
+    )
+
+
+def hung_incidents(world: World) -> list[Incident]:
+    return [i for i in world.book.open_incidents() if i.check == facts.HUNG and i.state is IncidentState.WATCHING]
+
+
+def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
+    jobs = (view.jobs.get(job_id) for job_id in sorted(world.book.checkpoints))
+    found = [
+        (job, q) for job in jobs if job is not None and (q := quiet(world, job)) is not None and q.hangs(world.now)
+    ]
+    if not found:
+        return []
+    known = {i.job for i in world.book.incidents.values() if i.check in (facts.HUNG, suspects.UNEXPLAINED)}
+    hour = world.now - timedelta(hours=1)
+    recent = sum(1 for i in world.book.incidents.values() if i.check == facts.HUNG and i.opened_at > hour)
+    new = [
+        (job, q)
+        for job, q in found
+        if suspects.run_of(job) not in known and suspects.explained(world, job.nodes, q.since) is None
+    ]
+    return new[: max(0, world.policy.suspects.jobs_per_hour - recent)]
+
+
+def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:
+    where = f"in phase {found.phase}" if found.phase in BOUNDED else f"after step {found.step}"
+    told = f"has told of no progress since {found.since:%H:%M:%S} UTC, {where}"
+    note = "the stacks of its ranks are read"
+    incident = suspects.incident_of_job(world, job, facts.HUNG, found.since, told, note, new_id)
+    return [incident], suspects.opening(world, incident, job.key.text)
+
+
+def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
+    job = view.jobs.get(suspects.job_id_of(incident))
+    if job is None or suspects.run_of(job) != incident.job or not facts.holds(job):
+        return _run_is_over(world, incident, completed=_completed(incident, job))
+    last = sign_of(words_of(world, job))
+    if last is not None and last > incident.fault_at:
+        return suspects.close(world, incident, "the job tells of progress again")
+    found = read_stacks(world, incident)
+    if incident.odd is not None or found is None:
+        return [], []
+    told = f"stacks: {found.text}"
+    named = f"; odd: {', '.join(r.name for r in found.odd)}" if found.odd else "; nobody stands out"
+    detail = {
+        "stacks": [g.text for g in found.groups],
+        "odd": [r.name for r in found.odd],
+        "nodes": list(found.odd_nodes),
+    }
+    event = Event(
+        world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=(told + named)[:1000], detail=detail
+    )
+    return [replace(incident, odd=found.odd_nodes, note=(told + named)[:500])], [event]
+
+
+def _completed(incident: Incident, job: Job | None) -> bool:
+    return job is not None and suspects.run_of(job) == incident.job and job.state == "COMPLETED"
+
+
+def _run_is_over(world: World, incident: Incident, *, completed: bool) -> Step:
+    """Nodes that stand out are probed, or all of them where none does."""
+    nodes = incident.odd or (incident.suspects if len(incident.suspects) > 1 else ())
+    if completed:
+        return suspects.close(world, incident, "the job has completed")
+    if not nodes or not world.policy.suspects.probe:
+        return suspects.close(world, incident, "the run is over")
+    note = "its nodes are probed in pairs" if not incident.odd else f"probed in pairs: {','.join(nodes)}"
+    probed = replace(incident, check=suspects.UNEXPLAINED, suspects=nodes, state_since=world.now, note=note)
+    text = f"the run is over: {note}"
+    return [probed], [Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)]
+
+
+# What the stacks say
+
+
+def stack_orders(world: World, incident: Incident) -> list[Intent]:
+    return [
+        i
+        for i in world.book.intents_of(incident.id)
+        if isinstance(i.action, SendOrder) and i.action.verb is Verb.STACKS
+    ]
+
+
+def read_stacks(world: World, incident: Incident) -> stacks.Grouping | None:
+    """The ranks' stacks, grouped; None: they were not asked for, or some may still come."""
+    ranks = _ranks(world, incident)
+    return None if ranks is None else stacks.group(ranks)
+
+
+def _ranks(world: World, incident: Incident) -> list[stacks.Rank] | None:
+    orders = stack_orders(world, incident)
+    over = orders and world.now - min(o.planned_at for o in orders) > timedelta(seconds=world.policy.hangs.stacks_s)
+    if not orders or not (over or all(order.settled for order in orders)):
+        return None
+    told = [(o.action.node, o.result) for o in orders if isinstance(o.action, SendOrder) and o.settled]
+    return [rank for node, detail in told for rank in stacks.ranks_of(node, detail)]
+
+
+# Which of them is restarted
+
+
+def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | None:
+    """The job that is to be queued again because it hangs; None: it is not, or not yet."""
+    if (
+        incident.check != facts.HUNG
+        or world.policy.hangs.act != RESTART
+        or incident.odd is None
+        or incident.acknowledged
+    ):
+        return None
+    job = view.jobs.get(suspects.job_id_of(incident))
+    if job is None or suspects.run_of(job) != incident.job or job.state != "RUNNING" or not consent(world, job):
+        return None
+    if world.book.recovery_of(job.key, job.restarts) is not None:
+        return job  # begun: goes on until its incident is closed
+    found = quiet(world, job)
+    if found is None or not found.hangs(world.now):
+        return None
+    return job if _at_fault(world, view, incident, job, found) else None
+
+
+def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:
+    """Of an elastic job the group that holds the others up, if it can be told; all of them if nobody can be told for long."""
+    elastic = next((each for each in elastic_jobs(view) if each.holds(job.key.job_id)), None)
+    stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
+    if elastic is None or not stuck:
+        return True
+    if _settling(world, elastic):
+        return False
+    waited = world.now - incident.opened_at
+    read = {i.job: ranks for i in hung_incidents(world) if (ranks := _ranks(world, i)) is not None}
+    policy = world.policy.hangs
+    if any(suspects.run_of(other) not in read for other in stuck) and waited <= timedelta(seconds=2 * policy.stacks_s):
+        return False
+    mine = [rank for run in (incident.job, *map(suspects.run_of, stuck)) for rank in read.get(run, ())]
+    odd = {rank.node for rank in stacks.group(mine).odd}
+    return bool(odd & set(job.nodes)) if odd else waited > timedelta(seconds=policy.settle_s)
+
+
+def _stuck_with(world: World, elastic: ElasticJob, job: Job, found: Quiet) -> list[Job]:
+    """Other groups that have told of nothing since either: they may wait for this one, or this one for them."""
+    stuck = []
+    for group in elastic.running:
+        told = words_of(world, group.job)
+        last = sign_of(told)
+        if group.job.key.job_id == job.key.job_id or last is None:
+            continue
+        if last <= found.since + timedelta(seconds=PAST_S) and quiet(world, group.job) is not None:
+            stuck.append(group.job)
+    return stuck
+
+
+def _settling(world: World, elastic: ElasticJob) -> bool:
+    """A group came, was lost or stopped a short while ago: the others may still wait for their collectives to give it up."""
+    since = world.now - timedelta(seconds=world.policy.hangs.settle_s)
+    ids = {group.job.key.job_id for group in elastic.groups}
+    stopped = any(r.job.job_id in ids and r.created_at > since for r in world.book.recoveries.values())
+    times = [at for g in elastic.groups for at in (g.job.start_time, g.job.end_time if g.over else None)]
+    return stopped or any(at is not None and since < at <= world.now for at in times)
