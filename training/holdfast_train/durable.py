@@ -1,0 +1,314 @@
+"""Checkpoints on a disk for a job whose groups heal each other: for the day when all of them are lost at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast_checkpoint import Unreadable, lease, statements
+from holdfast_checkpoint.model import CheckpointError
+from holdfast_checkpoint.runs import run_from_env
+from holdfast_train.background import Pulse
+from holdfast_train.errors import TrainError, Unusable
+from holdfast_train.interval import interval_s, mtbf_of_all_s
+from holdfast_train.membership import Standing
+from holdfast_train.ranks import Ranks
+from holdfast_train.resuming import Reader, candidates, take_over
+from holdfast_train.saving import Saves, age_s, newest
+from holdfast_train.settings import Settings
+from holdfast_train.stored import About, Damaged, own_group
+from holdfast_train.world import World, new_name, room_name
+
+log = logging.getLogger(__name__)
+
+_UNREADABLE_S = 120.0
+"""How long a directory that nothing can be said about holds up the start."""
+_WATCHED_SIGNS = 2.5
+_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a session has that is saved and resumed."""
+
+    settings: Settings
+    ranks: Ranks
+    parts: Mapping[str, Any]
+    """Model, optimizer and what else there is, by name."""
+    about: About
+    """Its step is of no meaning."""
+    start_at: Callable[[int], None]
+    """Makes this group stand at a step, with the state that it was given."""
+    tell: Callable[[str], None]
+    """Says what the group is busy with."""
+
+
+class DurableCheckpoints:
+    """Give it to a session: ``Session(model, optimizer, batch, checkpoints=DurableCheckpoints("/scratch/me/run7"))``.
+
+    One group writes, the lowest of the quorum, without holding up the others; how often follows from what a save costs and how
+    rarely all groups are lost at once. When nobody has the state the first group reads the newest complete checkpoint and
+    the others are healed by it. Old checkpoints are kept unless ``keep`` says how many."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        keep: int | None = None,
+        mtbf_s: float | None = None,
+        least_s: float = 60.0,
+        most_s: float = 3600.0,
+        sign_s: float = 10.0,
+        env: Mapping[str, str] = os.environ,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``mtbf_s``: mean time between losses of all groups at once (else ``HOLDFAST_MTBF_S``, else an estimate,
+        :mod:`holdfast_train.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: how often the job shows others
+        that it is alive here. Raises Unusable."""
+        self.directory = os.path.abspath(directory)
+        self._keep, self._least_s, self._most_s, self._sign_s = keep, least_s, most_s, sign_s
+        self._mtbf_s = _mtbf_s(env) if mtbf_s is None else mtbf_s
+        self._nodes = _nodes(env)
+        self._resume_from = env.get("HOLDFAST_RESUME_FROM") or None
+        self._env, self._clock = env, clock
+        self._run = run_from_env(env)
+        self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
+        if keep is not None and keep < 1:
+            raise Unusable(f"keep={keep}: at least one checkpoint must be kept")
+        if not 0 < least_s <= most_s or (self._mtbf_s is not None and self._mtbf_s <= 0):
+            raise Unusable(
+                f"checkpoints at least every {least_s:g} s, at most every {most_s:g} s, mtbf_s={self._mtbf_s}"
+            )
+
+    def open(self, training: Training) -> Mapping[str, World]:
+        """Before the group asks for its first quorum; again for another session. Returns what has to travel with the state."""
+        settings = training.settings
+        self._training, self._ranks = training, training.ranks
+        self._member = f"{settings.group}~{settings.incarnation}"
+        self._world = World(room_name(settings.token) if settings.ours else new_name(), of_room=settings.ours)
+        group = self._group = own_group(self._ranks.count)
+        self._saves = Saves(self.directory, self._member, self._run, self._ranks.rank, group, self._keep)
+        self._standing: Standing | None = None
+        self._begun = self._closed = False
+        self._last_s: float | None = None
+        self._unreadable_s: float | None = None
+        self._pulse: Pulse | None = None
+        if self._ranks.rank == 0:
+            register = statements.register(self.directory, self._run, layout="holdfast", fenced=True)
+            self._teller.tell(register)
+        return {} if settings.ours else {"checkpoints": self._world}
+
+    def ready(self, standing: Standing, step: int) -> bool:
+        """At the start of each step, once the quorum stands. False: this step is to be begun again.
+
+        Raises TrainError when the job cannot go on: no place to write, a checkpoint of another model, another job here."""
+        self._standing = standing
+        self._world.observe(standing.quorum_id, step)
+        if self._saves.taken_over is not None:
+            raise TrainError(f"{self._saves.taken_over}; give each job a directory of its own")
+        if step > 0:
+            self._begun = True
+        return self._begun or self._begin(standing)
+
+    def after_step(self, step: int) -> None:
+        """After a committed step: saves when it is time, or does nothing."""
+        self._tell_news()
+        if self._standing is None or self._standing.rank:
+            self._last_s = None
+            return
+        if self._pulse is None and self._ranks.rank == 0:
+            self._pulse = Pulse(self._show_life, self._sign_s)
+        if self._ranks.any(self._due(self._standing.present)):
+            self._last_s = self._clock()
+            self._save(step)
+
+    def finish(self, step: int) -> None:
+        """The training is done: its end is saved."""
+        standing = self._end()
+        if standing is None:
+            return
+        if standing.rank == 0 and step and self._ranks.any(self._ranks.rank == 0 and self._saves.saved_step != step):
+            self._save(step)
+        self._saves.wait()
+        self._tell_news()
+        if standing.rank == 0:
+            self._show_life(ended=True)
+
+    def leave(self, step: int) -> None:
+        """After this group left the quorum: the last one to do so saves, for then nobody has the state."""
+        standing = self._end()
+        if standing is None or not step or not self._ranks.any(self._ranks.rank == 0 and self._last(standing, step)):
+            return
+        log.info("event=last_group_leaves step=%d", step)
+        self._save(step, over=True)
+        self._saves.wait()
+        self._tell_news()
+        self._show_life(ended=True)
+
+    # The start
+
+    def _begin(self, standing: Standing) -> bool:
+        """Nobody has the state. The first group reads it; the others wait, and are healed by it."""
+        paths: list[str] = []
+        said = self._ranks.told(self._look(standing, paths) if self._ranks.rank == 0 else "")
+        if said.startswith("!"):
+            raise TrainError(said[1:])
+        if said == "wait":
+            time.sleep(_AGAIN_S)
+            return False
+        if said == "load":
+            self._resume(paths)
+            return False
+        if said == "begin":
+            self._hold(0, "")
+            self._begun = True
+        return True
+
+    def _look(self, standing: Standing, paths: list[str]) -> str:
+        try:
+            paths.extend(candidates(self.directory, self._resume_from))
+        except Unreadable as error:
+            now_s = self._clock()
+            if self._unreadable_s is None:
+                self._unreadable_s = now_s
+                log.warning("event=checkpoints_unreadable reason=%r", str(error))
+            return "wait" if now_s < self._unreadable_s + _UNREADABLE_S else f"!{error}"[:400]
+        self._unreadable_s = None
+        if standing.rank:
+            return "wait" if paths else "join"
+        return "load" if paths else "begin"
+
+    def _resume(self, paths: list[str]) -> None:
+        """The newest that can be read; rank 0 says which is tried. Raises TrainError when there is none."""
+        for number in range(1 << 20):
+            path = self._ranks.told((paths[number] if number < len(paths) else "") if self._ranks.rank == 0 else "")
+            if not path:
+                break
+            if self._take(path):
+                return
+        raise TrainError(
+            f"no complete checkpoint in {self.directory} can be read; move them away to begin from the start"
+        )
+
+    def _take(self, path: str) -> bool:
+        began_s, reader, state = self._clock(), None, None
+        self._training.tell("checkpoint")
+        try:
+            reader = Reader(path, self._training.parts, self._training.about, self._ranks.rank)
+        except Damaged as error:
+            log.error("event=checkpoint_passed_over path=%s reason=%r", path, str(error))
+        if not self._ranks.all(reader is not None) or reader is None:
+            return False
+        try:
+            state = reader.read(self._group)
+        except Damaged as error:
+            log.error("event=checkpoint_passed_over path=%s reason=%r", path, str(error))
+        if not self._ranks.all(state is not None) or state is None:
+            return False
+        take_over(self._training.parts, state)
+        step = reader.about.step
+        self._training.start_at(step)
+        self._hold(step, path)
+        self._begun = True
+        log.info("event=resumed step=%d path=%s took_ms=%d", step, path, round(1000 * (self._clock() - began_s)))
+        if self._ranks.rank == 0:
+            self._teller.tell(statements.resumed(step, path, self._run))
+        return True
+
+    def _hold(self, step: int, path: str) -> None:
+        """Takes the directory for this world. Raises TrainError."""
+        refused = self._ranks.told(self._refused(step, path) if self._ranks.rank == 0 else "")
+        if refused:
+            raise TrainError(refused)
+        self._last_s = self._clock()
+
+    def _refused(self, step: int, path: str) -> str:
+        term = replace(self._world.term(), began_step=step)
+        name = os.path.basename(path) if os.path.dirname(path) == self.directory else ""
+        try:
+            other = lease.alive_elsewhere(self.directory, term.rooms, _WATCHED_SIGNS * self._sign_s, time.sleep)
+            if other is not None:
+                return (
+                    f"another elastic job ({other}) is alive in {self.directory}; give each job a directory of its own"
+                )
+            lease.start(self.directory, term, self._member, resumed_name=name)
+        except (CheckpointError, OSError) as error:
+            return f"no checkpoint can be written to {self.directory}: {error}"[:400]
+        return ""
+
+    # While it goes on
+
+    def _due(self, present: int) -> bool:
+        if self._ranks.rank or self._saves.busy:
+            return False
+        if self._last_s is None:  # another group wrote until now
+            self._saves.beside(self._look_at_newest)
+            return False
+        mtbf_s = mtbf_of_all_s(present, self._nodes) if self._mtbf_s is None else self._mtbf_s
+        wanted_s = interval_s(self._saves.cost_s, self._saves.took_s, mtbf_s, self._least_s, self._most_s)
+        return self._clock() - self._last_s >= wanted_s
+
+    def _look_at_newest(self) -> None:
+        try:
+            age = age_s(newest(self.directory))
+        except Unreadable as error:
+            log.warning("event=checkpoints_unreadable reason=%r", str(error))
+            age = 0.0
+        self._last_s = self._clock() - age
+
+    def _save(self, step: int, *, over: bool = False) -> None:
+        self._training.tell("checkpoint")
+        state = {name: part.state_dict() for name, part in self._training.parts.items()}
+        self._saves.start(self._world.term(over=over), state, replace(self._training.about, step=step))
+
+    def _show_life(self, *, ended: bool = False) -> None:
+        standing = self._standing
+        if self._ranks.rank or standing is None or (standing.rank and not ended) or not self._begun:
+            return
+        try:
+            lease.show_life(self.directory, self._world.term().room, time.time_ns(), ended=ended)
+        except OSError as error:
+            log.debug("event=no_sign_of_life reason=%r", str(error))
+
+    def _tell_news(self) -> None:
+        while self._saves.news:
+            self._teller.tell(self._saves.news.popleft())
+
+    # The end
+
+    def _end(self) -> Standing | None:
+        """The last standing of this group; None: there is nothing to save, or it was asked before."""
+        if self._pulse is not None:
+            self._pulse.stop()
+        closed, self._closed = self._closed, True
+        return None if closed or not self._begun else self._standing
+
+    def _last(self, standing: Standing, step: int) -> bool:
+        """Whether all who were in the last quorum have left it, and what they had is not on the disk."""
+        try:
+            last = lease.left(self.directory, self._world.term(), standing.rank, standing.present)
+            found = newest(self.directory) if last else None
+        except (CheckpointError, OSError) as error:
+            log.error("event=not_known_who_left reason=%r", str(error))
+            return standing.present == 1
+        return last and (found is None or (found.step or 0) < step)
+
+
+def _nodes(env: Mapping[str, str]) -> int:
+    text = env.get("SLURM_JOB_NUM_NODES", "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else 1
+
+
+def _mtbf_s(env: Mapping[str, str]) -> float | None:
+    text = env.get("HOLDFAST_MTBF_S", "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise Unusable(f"HOLDFAST_MTBF_S={text[:80]!r} is no number of seconds") from error

@@ -1,0 +1,117 @@
+"""From which checkpoint a job goes on whose groups have no state, and taking it over: all of it, or nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from holdfast_checkpoint import survey_all, verify
+from holdfast_checkpoint.model import CheckpointError
+from holdfast_train.errors import TrainError
+from holdfast_train.statetree import Misfit, Node, shapes, split
+from holdfast_train.stored import About, Damaged, check_files, read_about, read_state
+
+log = logging.getLogger(__name__)
+
+
+def candidates(directory: str, resume_from: str | None) -> list[str]:
+    """Paths of what may be resumed from, the best first: complete ones here, newest first, then the one that was named.
+
+    Raises Unreadable: nothing is known then, and starting from zero would throw work away."""
+    here = [c.path for c in survey_all(directory, digests=False).candidates if c.complete]
+    if not resume_from or os.path.dirname(os.path.abspath(resume_from)) == os.path.abspath(directory):
+        return here
+    try:
+        found = verify(resume_from)
+    except FileNotFoundError:
+        log.warning("event=resume_from_missing path=%s", resume_from)
+        return here
+    if not found.complete:
+        log.warning("event=resume_from_passed_over path=%s reason=%r", resume_from, found.reason)
+        return here
+    return [*here, found.path]
+
+
+class Reader:
+    """Reads one checkpoint into the parts of a training state."""
+
+    def __init__(self, path: str, parts: Mapping[str, Any], ours: About, rank: int) -> None:
+        """Raises Damaged when it is not what was written, TrainError when it is of another job than ours."""
+        self._path, self._parts, self._rank = Path(path), parts, rank
+        check_files(self._path, rank)
+        self.about, self._tree = read_about(self._path, rank)
+        self.about.check(ours, self._path.name)
+        self._fit()
+
+    def read(self, group: Any) -> dict[str, Any]:
+        """All ranks of the group together. Raises Damaged, TrainError."""
+        state, tensors = split(self._state(), self._rank, self.about.ranks)
+        del state
+        parameters = [p for group_ in self._parts["optimizer"].param_groups for p in group_["params"]]
+
+        def like(name: str) -> torch.Tensor | None:
+            part, _, rest = name.partition("/state/")
+            number = rest.partition("/")[0]
+            if part == "optimizer" and number.isdecimal() and int(number) < len(parameters):
+                return parameters[int(number)].detach()  # type: ignore[no-any-return]
+            return tensors.get(name)
+
+        try:
+            read: dict[str, Any] = read_state(self._path, self._tree, like, group)
+        except Misfit as error:
+            raise self._misfit(str(error)) from error
+        return read
+
+    def _state(self) -> dict[str, Any]:
+        return {name: part.state_dict() for name, part in self._parts.items()}
+
+    def _fit(self) -> None:
+        """Raises TrainError before anything is read that could not be taken over whole."""
+        try:
+            mine, _ = split(self._state(), self._rank, self.about.ranks)
+            names = sorted(_keys(self._tree))
+            if names != sorted(self._parts):
+                raise self._misfit(f"it has the parts {names}, and this job has {sorted(self._parts)}")
+            there, here = shapes(self._tree, "model"), shapes(mine, "model")
+            groups = [_groups(tree) for tree in (self._tree, mine)]
+        except (Misfit, KeyError, TypeError) as error:
+            raise Damaged(f"its state makes no sense: {error}") from error
+        for name in sorted({*there, *here}):
+            if there.get(name) != here.get(name):
+                raise self._misfit(f"{name} is {_shape(there.get(name))} there and {_shape(here.get(name))} here")
+        if groups[0] != groups[1]:
+            raise self._misfit("its optimizer has other groups of parameters")
+
+    def _misfit(self, why: str) -> TrainError:
+        return TrainError(
+            f"checkpoint {self._path.name} does not fit this model: {why}; nothing was taken from it."
+            " Use the model that it was made with, or another directory"
+        )
+
+
+def take_over(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Into the model, the optimizer and what else there is."""
+    for name, part in parts.items():
+        part.load_state_dict(state[name])
+
+
+def _keys(tree: Node) -> list[str]:
+    return [str(key) for key, _node in tree["d"]]
+
+
+def _groups(tree: Node) -> list[int]:
+    """How many parameters each group of the optimizer has."""
+    optimizer = dict(dict(tree["d"])["optimizer"]["d"])
+    return [len(dict(group["d"])["params"]["l"]) for group in optimizer["param_groups"]["l"]]
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "×".join(str(n) for n in shape) or "a single number"
+
+
+__all__ = ["CheckpointError", "Damaged", "Reader", "candidates", "take_over"]

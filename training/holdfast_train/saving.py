@@ -1,0 +1,150 @@
+"""Saves of one group, one at a time, beside the training: staged between two steps, written and published by a thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import statistics
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast_checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    Layout,
+    RunId,
+    TakenOver,
+    commit,
+    durable,
+    lease,
+    statements,
+    survey,
+    survey_all,
+)
+from holdfast_checkpoint.lease import Term
+from holdfast_checkpoint.manifest import MANIFEST, Manifest, folder_name
+from holdfast_train.background import Background
+from holdfast_train.errors import TrainError
+from holdfast_train.stored import About, Staged
+
+log = logging.getLogger(__name__)
+
+_RANKS_S = 600.0
+"""How long rank 0 waits for the other ranks' files."""
+_MEASURED = 5
+_ASSUMED_COST_S = 1.0
+"""Of a save, before one was measured."""
+
+
+class Saves:
+    """What fails is one line in the log and leaves nothing behind: the training goes on, and a later save tries again."""
+
+    def __init__(self, directory: str, member: str, run: RunId, rank: int, group: Any, keep: int | None) -> None:
+        self._directory, self._member, self._run, self._rank, self._keep = directory, member, run, rank, keep
+        self._group = group
+        self._costs_s: deque[float] = deque(maxlen=_MEASURED)
+        self._background = Background()
+        self.saved_step = 0
+        """Of the newest checkpoint that this process published."""
+        self.took_s = 0.0
+        """From the start of the last save until it was complete."""
+        self.taken_over: str | None = None
+        """Another job has the directory for good."""
+        self.news: deque[statements.Statement] = deque(maxlen=8)
+        """What the agent is to be told."""
+
+    @property
+    def busy(self) -> bool:
+        return self._background.busy
+
+    @property
+    def cost_s(self) -> float:
+        """Time that the loop loses to a save: the median of the last ones."""
+        return statistics.median(self._costs_s) if self._costs_s else _ASSUMED_COST_S
+
+    def start(self, term: Term, state: Mapping[str, Any], about: About) -> None:
+        """Copies the state; the rest goes on beside the training. All ranks of the group together."""
+        self._background.join()
+        began_s = time.monotonic()
+        folder = Path(self._directory, folder_name(about.step, term.run))
+        try:
+            staged = Staged(folder, state, about, self._rank, self._group)
+        except (RuntimeError, OSError) as error:
+            self._failed(about.step, folder, error)
+            return
+        self._costs_s.append(time.monotonic() - began_s)
+        self._background.run(lambda: self._write(term, folder, staged, about, began_s))
+
+    def wait(self) -> None:
+        """Until the save that is under way ended, well or not."""
+        self._background.join()
+
+    def beside(self, work: Any) -> None:
+        """Something else that touches the disk, in the same row."""
+        self._background.run(work)
+
+    def _write(self, term: Term, folder: Path, staged: Staged, about: About, began_s: float) -> None:
+        try:
+            if self._rank == 0:
+                lease.take(self._directory, term, self._member)
+            names = staged.finish()
+            files = commit.hand_in(folder, names, about.step, term.run, self._rank)
+            durable.sync_folder(self._directory)
+            if self._rank:
+                return
+            files.update(commit.receipts(folder, about.ranks, about.step, term.run, _RANKS_S))
+            manifest = Manifest(about.step, term.run, about.ranks, files)
+            commit.publish(folder, manifest, lambda: lease.check(self._directory, term, self._member))
+        except TakenOver as error:
+            self.taken_over = str(error)
+            self._failed(about.step, folder, error)
+        except (CheckpointError, TrainError, OSError) as error:
+            self._failed(about.step, folder, error)
+        else:
+            self._published(folder, manifest, began_s)
+
+    def _published(self, folder: Path, manifest: Manifest, began_s: float) -> None:
+        self.saved_step, self.took_s = manifest.step, time.monotonic() - began_s
+        self.news.append(statements.saved(manifest.step, str(folder), manifest.size_bytes, self._run))
+        log.info(
+            "event=checkpoint_saved step=%d bytes=%d took_ms=%d stall_ms=%d",
+            manifest.step,
+            manifest.size_bytes,
+            round(1000 * self.took_s),
+            round(1000 * self._costs_s[-1]),
+        )
+        if self._keep is not None:
+            try:
+                prune(self._directory, self._keep)
+            except (CheckpointError, OSError) as error:
+                log.warning("event=old_checkpoints_not_removed reason=%r", str(error))
+
+    def _failed(self, step: int, folder: Path, error: Exception) -> None:
+        log.error("event=save_failed step=%d reason=%r", step, str(error))
+        if self._rank == 0 and not (folder / MANIFEST).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def prune(directory: str, keep: int) -> None:
+    """Removes complete checkpoints of our layout but the newest ones. Raises Unreadable, OSError."""
+    found = survey_all(directory, digests=False).candidates
+    for old in [c for c in found if c.complete and c.layout is Layout.HOLDFAST][keep:]:
+        os.unlink(os.path.join(old.path, MANIFEST))  # first: what is half removed must not look complete
+        shutil.rmtree(old.path)
+        log.info("event=checkpoint_removed step=%s path=%s", old.step, old.path)
+
+
+def newest(directory: str) -> Checkpoint | None:
+    """The newest complete checkpoint by its sizes. Raises Unreadable."""
+    return survey(directory, digests=False).latest
+
+
+def age_s(checkpoint: Checkpoint | None) -> float:
+    """Since it was written, by this node's clock; infinite for none."""
+    if checkpoint is None or checkpoint.mtime is None:
+        return float("inf")
+    return max(0.0, time.time() - checkpoint.mtime.timestamp())

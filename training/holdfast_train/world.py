@@ -1,0 +1,55 @@
+"""The name of what a job's groups train together, and its quorum's newest id: what the right to write rests on. Pure.
+
+A room of Holdfast's never gives a quorum id again. A stock lighthouse counts from 0 when it is started again: then the world goes
+on under a name that all who were there derive alike."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+from holdfast_checkpoint.lease import Term
+
+
+def room_name(token: str) -> str:
+    """Of a room of Holdfast's: the same for every start of the job. Says nothing about the token, which is 32 random bytes."""
+    return f"q{hashlib.blake2b(token.encode(), digest_size=8, person=b'holdfast-room').hexdigest()}"
+
+
+def new_name() -> str:
+    """Around a stock lighthouse: the groups take over that of the first one with its state."""
+    return f"w{secrets.token_hex(8)}"
+
+
+class World:
+    """One of a stock lighthouse travels with the state, so that who was healed knows it; of a room, all know the name."""
+
+    def __init__(self, name: str, *, of_room: bool) -> None:
+        self._name, self._formerly, self._of_room = name, "", of_room
+        self._quorum_id = self._began_step = 0
+
+    def observe(self, quorum_id: int, step: int) -> None:
+        """At the start of each step, with what all members of the quorum know alike."""
+        if quorum_id == self._quorum_id:
+            return
+        if quorum_id < self._quorum_id and not self._of_room:
+            told = f"{self._name} {step} {quorum_id}".encode()
+            self._formerly, self._name = self._name, f"w{hashlib.blake2b(told, digest_size=8).hexdigest()}"
+        self._quorum_id, self._began_step = quorum_id, step
+
+    def term(self, *, over: bool = False) -> Term:
+        """The right to write that goes with the newest quorum."""
+        return Term(self._name, self._quorum_id, self._began_step, self._formerly, over)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "formerly": self._formerly,
+            "quorum_id": self._quorum_id,
+            "began_step": self._began_step,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._name, self._formerly = str(state["name"]), str(state["formerly"])
+        self._quorum_id, self._began_step = int(state["quorum_id"]), int(state["began_step"])
