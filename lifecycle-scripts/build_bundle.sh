@@ -14,7 +14,7 @@ umask 022
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 SOURCE=$(dirname "$HERE")
-out=$SOURCE/build site='' interpreter=jammy extra='' arch=x86_64
+out=$SOURCE/build site='' interpreter=jammy extra='[stacks]' arch=x86_64
 while [ $# -gt 0 ]; do
 	case $1 in
 	--out | --site | --interpreter | --arch)
@@ -22,7 +22,7 @@ while [ $# -gt 0 ]; do
 		case $1 in --out) out=$2 ;; --site) site=$2 ;; --interpreter) interpreter=$2 ;; --arch) arch=$2 ;; esac
 		shift
 		;;
-	--controller) extra='[controller,quorum]' ;;
+	--controller) extra='[controller,quorum,stacks]' ;;
 	*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 	esac
 	shift

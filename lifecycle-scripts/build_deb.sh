@@ -90,7 +90,7 @@ mkdir -p "$agent/opt"
 "$target" -m venv --without-pip "$agent/opt/holdfast"
 rm -f "$agent"/opt/holdfast/bin/[Aa]ctivate*
 sed -i '/^command/d' "$agent/opt/holdfast/pyvenv.cfg"
-pip_into "$agent" "$SOURCE"
+pip_into "$agent" "${SOURCE}[stacks]"
 "${PYTHON:-python3}" -m pip --python "$agent/opt/holdfast/bin/python" list --format=freeze | grep -v '^holdfast==' >"$work/same"
 cp -a "$agent" "$controller"
 pip_into "$controller" --constraint "$work/same" "${SOURCE}[controller,postgresql,quorum]"

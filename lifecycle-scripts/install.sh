@@ -26,7 +26,7 @@ usage() {
 }
 
 what=${1:-}
-case $what in agent) extra='' ;; controller) extra='[controller,quorum]' ;; *) usage ;; esac
+case $what in agent) extra='[stacks]' ;; controller) extra='[controller,quorum]' ;; *) usage ;; esac
 shift
 source=
 while [ $# -gt 0 ]; do

@@ -68,7 +68,7 @@ make_release() { # make_release BUNDLE FOLDER EXTRA
 	printf '%s\n' "$3" >"$2/complete"
 }
 
-install_release() { # install_release BUNDLE EXTRA: 0 new, 1 already current, 2 failed; EXTRA is '' or [controller,quorum]
+install_release() { # install_release BUNDLE EXTRA: 0 new, 1 already current, 2 failed; EXTRA is [stacks] or [controller,quorum]
 	intact "$1" || {
 		say "the bundle is damaged: its files do not match SHA256SUMS"
 		return 2

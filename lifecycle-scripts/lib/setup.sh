@@ -70,7 +70,7 @@ learn_machine "$BUNDLE" || { # a machine without any python3: the bundle's own c
 	export BUNDLED_PYTHON
 	learn_machine "$BUNDLE" || exit 1
 }
-extra=
+extra='[stacks]'
 status=0
 did=no
 if [ "$role" = controller ] && [ -f "$BUNDLE/controller.toml" ]; then
