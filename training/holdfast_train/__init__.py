@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast_train.batch import GlobalBatch
-from holdfast_train.errors import TrainError, TransferFailed, Unusable
+from holdfast_train.errors import RankLost, Refused, TrainError, TransferFailed, Unusable, install_hook
 from holdfast_train.lr import Rule, Scaling, WarmupCosine
 from holdfast_train.order import Order
 from holdfast_train.rng import seed_of
@@ -15,12 +15,15 @@ from holdfast_train.sizes import Sizes, parse_sizes
 
 if TYPE_CHECKING:
     from holdfast_train.data import TokenFile
+    from holdfast_train.restart import restartable
     from holdfast_train.session import Attempt, Session
 
 __all__ = [
     "Attempt",
     "GlobalBatch",
     "Order",
+    "RankLost",
+    "Refused",
     "Rule",
     "Scaling",
     "Session",
@@ -31,8 +34,12 @@ __all__ = [
     "Unusable",
     "WarmupCosine",
     "parse_sizes",
+    "restartable",
     "seed_of",
 ]
+
+
+install_hook()
 
 
 def __getattr__(name: str) -> Any:
@@ -43,6 +50,11 @@ def __getattr__(name: str) -> Any:
         from holdfast_train import session  # noqa: PLC0415
 
         return getattr(session, name)
+    if name == "restartable":
+        check()
+        from holdfast_train.restart import restartable  # noqa: PLC0415
+
+        return restartable
     if name == "TokenFile":
         check()
         from holdfast_train.data import TokenFile  # noqa: PLC0415

@@ -58,11 +58,12 @@ class Membership:
         ranks: Ranks,
         save: Callable[[], dict[str, Any]],
         load: Callable[[dict[str, Any]], None],
-        interrupted: Callable[[], None] = lambda: None,
+        interrupted: Callable[[], None] | None = None,
     ) -> None:
         """``interrupted``: called while the quorum is waited for; raises to end the wait. Raises Refused and TrainError."""
-        self._settings, self._interrupted = settings, interrupted
-        self._name = replica_name(settings.token, str(settings.group), settings.incarnation)
+        self._settings, self._interrupted = settings, interrupted or (lambda: None)
+        incarnation = ranks.told(settings.incarnation)
+        self._name = replica_name(settings.token, str(settings.group), incarnation)
         if refusal := self._refusal(self._name + ":before"):
             raise refusal
         collective = timedelta(seconds=settings.collective_timeout_s)
@@ -72,9 +73,10 @@ class Membership:
         store_address, store_port = where.rsplit(" ", 1)
         self.transport = PeerTransport(settings.token, settings.address)
         cuda = dist.is_nccl_available() and torch.cuda.is_available()
+        self._peers = (ProcessGroupNCCL if cuda else ProcessGroupGloo)(timeout=collective)
         try:
             self.manager = Manager(
-                pg=(ProcessGroupNCCL if cuda else ProcessGroupGloo)(timeout=collective),
+                pg=self._peers,
                 load_state_dict=load,
                 state_dict=save,
                 min_replica_size=settings.sizes.least,
@@ -126,7 +128,19 @@ class Membership:
 
     def commit(self) -> bool:
         """Whether the step went well in every rank of this group; only then may its model change."""
-        return bool(self.manager.should_commit())
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # this thread's stream: the vote is cast in another thread
+        return bool(self._patiently(self.manager.should_commit))
+
+    def resume(self, step: int) -> None:
+        """So many steps are committed: our state is that of a start before this one, or of a checkpoint."""
+        self.manager.load_state_dict({"step": step, "batches_committed": 0})
+
+    def abandon(self) -> None:
+        """Leaves in the middle of a step: the peers' collectives with us fail now, and not at their time-out."""
+        self.leave()
+        self._peers.abort(errored=False)
+        self._peers.shutdown()
 
     def leave(self) -> None:
         """Tells a room of ours, so that nobody waits for our heartbeat to be missed. Never raises for a quorum that is away."""

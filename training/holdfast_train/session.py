@@ -8,6 +8,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -16,14 +18,18 @@ from torch.distributed import ReduceOp
 
 from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
+from holdfast_train.codec import pack
+from holdfast_train.durable import DurableCheckpoints, Training
 from holdfast_train.errors import TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
 from holdfast_train.ranks import Ranks
+from holdfast_train.restart import Era, Kept, current
 from holdfast_train.rng import seed_of
 from holdfast_train.settings import Settings, settings_from_env
 from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
+from holdfast_train.stored import About
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +81,7 @@ class Session:
 
     Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
-    further state that a group needs from its peers, by name. Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
+    further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once. Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
 
     def __init__(
         self,
@@ -86,22 +92,39 @@ class Session:
         seed: int = 0,
         lr: Callable[[int], float] | None = None,
         extra: Mapping[str, Stateful] | None = None,
+        checkpoints: DurableCheckpoints | None = None,
         settings: Settings | None = None,
     ) -> None:
         """Raises Unusable for settings, sizes and batches that do not go together, Refused by the room, RankLost."""
+        self._era = current()
         self._settings = settings or settings_from_env(os.environ)
+        if self._era is not None:
+            self._settings = replace(self._settings, incarnation=self._era.incarnation)
         batch.check(self._settings.sizes)
         self._model, self._optimizer, self._batch, self._seed, self._lr = model, optimizer, batch, seed, lr
         self._base_lr = [float(group["lr"]) for group in optimizer.param_groups]
         self._state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **(extra or {})}
         self._buckets = Buckets(model.parameters())
-        self._watch, self._progress = Watch(), Progress()
-        self._ranks = Ranks(self._settings)
-        self._membership = Membership(self._settings, self._ranks, self._save, self._load)
-        self._step_s, self._own_s, self._present = 0.0, 0.0, 0
+        self._watch, self._progress = self._era.watch if self._era else Watch(), Progress()
+        self._step_s, self._own_s = 0.0, 0.0
+        self.present = 0
+        """Groups in the last step."""
+        self._changing = False
+        era = self._era
+        with era.lines.noted() if era else nullcontext():
+            self._ranks = Ranks(self._settings)
+        interrupted = era.check if era else None
+        self._durable = checkpoints
+        if checkpoints is not None:
+            self._state.update(checkpoints.open(self._training()))
+        self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted)
+        if era is not None:
+            era.session = self
+            self._take_up(era)
 
     def __enter__(self) -> Session:
-        self._watch.install()
+        if self._era is None:
+            self._watch.install()
         self._tell("init")
         return self
 
@@ -109,7 +132,11 @@ class Session:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        if isinstance(value, TrainError):
+        if self._durable is not None and kind is None:
+            self._durable.finish(self.step)
+        elif self._durable is not None and isinstance(value, SystemExit) and value.code == REQUEUE:
+            self._durable.leave(self.step)
+        if isinstance(value, TrainError) and self._era is None:
             tell(value)
             raise SystemExit(value.status) from value
 
@@ -130,6 +157,8 @@ class Session:
     def steps(self, until: int) -> Iterator[Attempt]:
         """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
         while self.step < until:
+            if self._era is not None:
+                self._era.check()
             if self._ranks.any(self._watch.detected()):
                 self._leave()
             began_s = time.monotonic()
@@ -146,12 +175,30 @@ class Session:
             if self._finish():
                 self._step_s = time.monotonic() - began_s
                 self._tell("step")
+                if self._durable is not None:
+                    self._durable.after_step(self.step)
 
     def close(self) -> None:
         """Leaves the quorum in good order."""
         self._membership.leave()
         self._progress.close()
-        self._watch.restore()
+        if self._era is None:
+            self._watch.restore()
+
+    def keep(self) -> Kept | None:
+        """For a restart in place: this group's own state, unless its model was being changed."""
+        return None if self._changing else Kept(self.step, pack(self._save()))
+
+    def abandon(self) -> None:
+        """For a restart in place: leaves in the middle of a step."""
+        self._membership.abandon()
+        self._progress.close()
+
+    def _take_up(self, era: Era) -> None:
+        if era.kept is not None:
+            step = era.kept.step
+            self._load(era.state())
+            self._membership.resume(step)
 
     def _begin(self) -> Attempt | None:
         """None: nothing can be computed now, and the step is to be begun again."""
@@ -165,27 +212,40 @@ class Session:
             if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
                 raise failed.failure
             return None
-        self._present = standing.present
+        self.present = standing.present
         if not self._settings.sizes.usable(standing.present):
             self._tell("waiting")
             self._membership.give_up()
             time.sleep(_ALONE_S)
             return None
+        if self._durable is not None and not self._durable.ready(standing, self.step):
+            self._membership.give_up()
+            return None
         share = self._batch.share(standing.rank, standing.present, self._settings.sizes)
         return Attempt(self.step, self._seed, share, standing)
+
+    def _training(self) -> Training:
+        def start_at(step: int) -> None:
+            self._membership.manager.load_state_dict({"step": step, "batches_committed": 0})
+
+        about = About(0, self._seed, self._batch.samples, self._batch.micro_samples, self._ranks.count)
+        return Training(self._settings, self._ranks, dict(self._state), about, start_at, self._tell)
 
     def _finish(self) -> bool:
         """Whether the step was committed, and by it the model changed."""
         self._buckets.reduce(lambda flat: self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM))
         factor = 1.0 if self._lr is None else self._lr(self.samples_seen)
+        self._changing = True
         if not self._membership.commit():
-            log.info("event=step_failed step=%d groups=%d", self.step, self._present)
+            self._changing = False
+            log.info("event=step_failed step=%d groups=%d", self.step, self.present)
             return False
         self._buckets.hand_out(self._buckets.divide(self._batch.micro_batches))
         if self._lr is not None:
             for group, base in zip(self._optimizer.param_groups, self._base_lr, strict=True):
                 group["lr"] = base * factor
         self._optimizer.step()
+        self._changing = False
         return True
 
     def _leave(self) -> None:
@@ -196,7 +256,7 @@ class Session:
 
     def _tell(self, phase: str) -> None:
         if self._ranks.rank == 0:
-            self._progress.tell(self.step, phase, self._step_s, self._present, self._own_s)
+            self._progress.tell(self.step, phase, self._step_s, self.present, self._own_s)
 
     def _save(self) -> dict[str, Any]:
         check_sendable(self._optimizer)

@@ -1,0 +1,42 @@
+"""The connections of gloo process groups, so that a collective that is blocked can be ended: torch itself cannot (2.13)."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class Lines:
+    """Notes which sockets a piece of code opened, and can cut them: whoever waits on one, at either end, gets an error."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, str] = {}
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Around the making of a process group. Gloo connects all of its ranks there and then."""
+        before = _sockets()
+        yield
+        self._held.update({fd: inode for fd, inode in _sockets().items() if before.get(fd) != inode})
+
+    def cut(self) -> None:
+        """Those that are still the same; safe to repeat, and from any thread."""
+        there = _sockets()
+        for fd, inode in self._held.items():
+            if there.get(fd) != inode:
+                continue
+            with suppress(OSError), socket.socket(fileno=os.dup(fd)) as line:
+                line.shutdown(socket.SHUT_RDWR)
+        self._held.clear()
+
+
+def _sockets() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:"):
+                found[int(name)] = target
+    return found
