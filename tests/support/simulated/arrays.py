@@ -58,7 +58,9 @@ class ArraySlurm(SimSlurm):
     ) -> tuple[int, int]:
         """The base and the flexible array's ids. ``changed``: of all elements, but for the base array's partition."""
         spec = ElasticSpec(parse_sizes(sizes), spares)
-        first = self.submit_array(spec.base_indices, num_nodes, partition=base, comment=spec.comment, **changed)
+        first = self.submit_array(
+            spec.base_indices, num_nodes, **{"partition": base, "comment": spec.comment, **changed}
+        )
         flexible = {"partition": FLEX, "comment": replace(spec, of=first).comment, **changed}
         return first, self.submit_array(spec.flexible_indices, num_nodes, **flexible)
 

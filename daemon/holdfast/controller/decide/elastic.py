@@ -177,12 +177,12 @@ class _Plan:
 
     # Growing
 
-    def _waiting(self) -> list[Group]:
-        """Flexible groups that could start if Slurm let them, those of the smallest index first."""
+    def _waiting(self, *, base: bool = False) -> list[Group]:
+        """Flexible groups (or base ones) that could start if Slurm let them, those of the smallest index first."""
         return [
             g
             for g in self._job.waiting
-            if g.role is not Role.BASE
+            if (g.role is Role.BASE) is base
             and g.job.reason not in _NOT_STARTABLE
             and g.job.key.job_id not in self._recovering
         ]
@@ -205,7 +205,17 @@ class _Plan:
             return there
         return self._job.sizes.usable(there)
 
+    def _bring_back(self) -> None:
+        """Base groups that were requeued: the job cannot do without them."""
+        for group in self._waiting(base=True):
+            if self._is_delayed(group.job) and self._capacity.room(self._job, group.job):
+                nodes = self._capacity.take(self._job, group.job, 1)
+                self._release(
+                    [group], 1, f"base group {group.index} of {self._job.room} may start: {','.join(nodes)} idle"
+                )
+
     def _grow(self) -> None:
+        self._bring_back()
         waiting = self._waiting()
         if not waiting:
             return
@@ -238,13 +248,15 @@ class _Plan:
 
     def _release(self, waiting: list[Group], more: int, reason: str) -> None:
         """End the wait after a requeue, or one of ours; never a begin time that the owner chose."""
-        now = self._world.now
-        delayed = [g for g in waiting if g.job.eligible_time is not None and g.job.eligible_time > now]
+        delayed = [g for g in waiting if self._is_delayed(g.job)]
         ready = len(waiting) - len(delayed)
         for job in self._records(delayed[: max(0, more - ready)]):
             if job.restarts or self._delayed_by_us(job):
                 action = Release(job.key, job.restarts, None, job.excluded_nodes)
                 self._again(f"{job.key.job_id}r{job.restarts}", action, reason, order=92)
+
+    def _is_delayed(self, job: Job) -> bool:
+        return job.eligible_time is not None and job.eligible_time > self._world.now
 
     def _delayed_by_us(self, job: Job) -> bool:
         return any(isinstance(i.action, DelayStart) and i.action.job.job_id == job.key.job_id for i in self._mine)

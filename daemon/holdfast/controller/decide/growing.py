@@ -11,10 +11,12 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts
 from holdfast.controller.groups import ElasticJob, Role
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 
 _WANTS = frozenset({"", "None", "Resources", "Priority"})
 """Why a job waits that would start if it had the nodes."""
+_SOON = frozenset({"RESERVED", "COMPLETING"})
+"""Flags of a node that may serve all the same; a reservation is looked at by itself."""
 
 
 class Capacity:
@@ -24,6 +26,7 @@ class Capacity:
         self._world = world
         self._view = view
         self._reserved = {name for r in view.reservations.values() for name in r.nodes}
+        self._free = FreeNodes(view)
         self._waiting = [j for _, j in sorted(view.jobs.items()) if wants_nodes(j, world.now)]
         self._open = [
             n for _, n in sorted(view.nodes.items()) if n.base_state in ("IDLE", "MIXED") and self._offered(n)
@@ -94,17 +97,21 @@ class Capacity:
         starts meanwhile give way to it when it can."""
         if set(rival.partition.split(",")) & set(element.partition.split(",")):
             return rival.priority >= element.priority
-        return len(idle_for(self._view, rival)) >= rival.num_nodes
+        return len(self._free.for_job(rival)) >= rival.num_nodes
 
 
-def idle_for(view: ClusterView, job: Job) -> list[str]:
-    """Idle nodes that a pending job could use."""
-    reserved = {n for r in view.reservations.values() if r.name != job.reservation for n in r.nodes}
-    return [
-        n.name
-        for n in view.nodes.values()
-        if n.base_state == "IDLE" and not n.flags - {"RESERVED"} and n.name not in reserved and fits(job, n)
-    ]
+class FreeNodes:
+    """Nodes that no job holds, or none that is not being cleared away. For one cycle."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        busy = {n for j in view.jobs.values() if j.state in HOLDING_STATES - {"COMPLETING"} for n in j.nodes}
+        self._nodes = [n for n in view.nodes.values() if n.name not in busy and not n.down and not n.flags - _SOON]
+
+    def for_job(self, job: Job) -> list[str]:
+        """Those that this pending job could use now or in a moment."""
+        reserved = {n for r in self._view.reservations.values() if r.name != job.reservation for n in r.nodes}
+        return [n.name for n in self._nodes if n.name not in reserved and fits(job, n)]
 
 
 def fits(job: Job, node: Node) -> bool:

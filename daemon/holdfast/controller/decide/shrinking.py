@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.decide.growing import fits, idle_for
+from holdfast.controller.decide.growing import FreeNodes, fits
 from holdfast.controller.groups import ElasticJob, Group, Role
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -35,8 +35,9 @@ def for_priority(world: World, view: ClusterView, job: ElasticJob, coming: froze
     """Room for the first pending job that would fit then. ``coming``: nodes that others' groups were asked to leave already."""
     if not world.policy.elastic.shrink_for_priority:
         return None
+    free = FreeNodes(view)
     for pending in _unserved(world, view, job):
-        ready = {*idle_for(view, pending), *(n for n in coming if fits(pending, view.nodes[n]))}
+        ready = {*free.for_job(pending), *(n for n in coming if fits(pending, view.nodes[n]))}
         short = pending.num_nodes - len(ready)
         if short <= 0 and set(pending.required_nodes) <= ready:
             continue  # Slurm will start it
