@@ -139,6 +139,7 @@ class Served:
         self.store = store
         deps = self.deps
         deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
+        deps.rooms, deps.look = None, lambda: None
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
 

@@ -12,6 +12,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import FailureGroup
 
+from holdfast.model.book import Book, World
+from holdfast.model.policy import Policy
+from support.rooms import T0, MemoryRooms, four_groups, view_of
+
 pytestmark = pytest.mark.slow
 
 EXAMPLES = 4
@@ -24,6 +28,8 @@ Answers = dict[str, Counter[int]]
 
 @pytest.mark.parametrize("examples", [EXAMPLES, pytest.param(300, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])])
 def test_no_5xx(served: Any, examples: int) -> None:
+    served.world = World(T0, Policy(), Book(), view_of(*four_groups()))
+    served.deps.rooms = MemoryRooms()
     for answers in _try_everything(served, examples).values():
         assert answers[200] > 10
         assert sum(count for status, count in answers.items() if 400 <= status < 500) > 10

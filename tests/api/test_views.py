@@ -265,6 +265,7 @@ ROUTES = [
     ("GET", "/openapi.json"),
     ("GET", "/v1/orders"),
     ("POST", "/v1/reports"),
+    ("POST", "/v1/agent/room"),
     ("POST", "/v1/heartbeats"),
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
@@ -276,7 +277,7 @@ ROUTES = [
     ("POST", f"/v1/incidents/{ID}/close"),
     ("POST", f"/v1/incidents/{ID}/retry"),
 ]
-_AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats"}
+_AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/v1/agent/room"}
 ALLOWED = {
     "n1": {r for r in ROUTES if r[1] in _AGENTS | {"/openapi.json"}},
     "1001": {r for r in ROUTES if r[1] in ("/v1/jobs", "/openapi.json")},

@@ -1,0 +1,127 @@
+"""A group's agent asks for its room: the real application, and once a real quorum service behind it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from bench.kit.rooms import Rooms
+
+from holdfast.controller.quorum_link import QuorumLink
+from holdfast.model.book import Book, World
+from holdfast.model.policy import Policy
+from holdfast.model.rooms import OpenRoom
+from support.rooms import BASE, T0, Caller, MemoryRooms, four_groups, group_job, socket_of, view_of
+
+ASKED = {"job_id": 72, "uid": 1001, "restarts": 0}
+
+
+@pytest.fixture
+def rooms(served: Any) -> MemoryRooms:
+    """Four groups run, and there is a quorum service."""
+    made = MemoryRooms()
+    served.world = World(T0, Policy(), Book(), view_of(*four_groups()))
+    served.deps.rooms = made
+    return made
+
+
+def ask(served: Any, who: str = "n1", **changed: Any) -> tuple[int, dict[str, Any]]:
+    answer = served.call("POST", "/v1/agent/room", who, json={**ASKED, **changed})
+    return answer.status_code, answer.json()
+
+
+def test_a_group_is_told_its_room(
+    served: Any, rooms: MemoryRooms, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    status, told = ask(served)
+    token = told.pop("token")
+    assert (status, told) == (
+        200,
+        {
+            "room": f"job-{BASE}",
+            "url": "http://head:40006",
+            "group": 0,
+            "start": "72.0",
+            "min": 2,
+            "max": 4,
+            "sizes": [2, 3, 4],
+            "spares": 0,
+        },
+    )
+    assert ask(served, "n2", job_id=BASE)[1]["token"] == token
+    assert len(token) == 64
+    assert token not in caplog.text
+    assert token not in repr(OpenRoom("u", token))
+    assert all(token.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("asked", "who", "status"),
+    [
+        ({}, "op", 403),
+        ({}, None, 401),
+        ({"job_id": "72"}, "n1", 422),
+        ({"job_id": 0}, "n1", 422),
+        ({"restarts": True}, "n1", 422),
+        ({"uid": -1}, "n1", 422),
+        ({"uid": 1002}, "n1", 404),
+        ({}, "n2", 409),
+        ({"job_id": 99}, "n1", 409),
+    ],
+)
+def test_who_is_not_told(served: Any, rooms: MemoryRooms, asked: Any, who: str | None, status: int) -> None:
+    looked: list[bool] = []
+    served.deps.look = lambda: looked.append(True)
+    got, body = ask(served, who, **asked)  # type: ignore[arg-type]
+    assert (got, set(body["error"])) == (status, {"code", "message", "field"})
+    assert (body.get("retry") is True, bool(looked)) == (status == 409, status == 409)
+    assert rooms.calls == []
+
+
+def test_a_job_of_another_kind_is_told_what_it_lacks(served: Any, rooms: MemoryRooms) -> None:
+    served.world = replace(served.world, view=view_of(group_job(72, comment="holdfast")))
+    status, body = ask(served)
+    assert (status, body["error"]["code"]) == (404, "not_found")
+    assert body["error"]["message"] == "job 72 is not elastic: its comment declares no elastic=MIN:MAX"
+
+
+@pytest.mark.parametrize("trouble", ["no world", "old view", "standby", "no service", "service away"])
+def test_while_nothing_can_be_said(served: Any, rooms: MemoryRooms, trouble: str) -> None:
+    if trouble == "no world":
+        served.world = None
+    elif trouble == "old view":
+        served.world = replace(served.world, now=T0.replace(minute=5))
+    elif trouble == "standby":
+        served.deps.leader = lambda: False
+    elif trouble == "no service":
+        served.deps.rooms = None
+    rooms.away = trouble == "service away"
+    status, body = ask(served)
+    assert (status, body["error"]["code"]) == (503, "unavailable")
+
+
+def test_what_was_told_opens_the_real_room(served: Any, rooms: MemoryRooms, tmp_path: Path) -> None:
+    service = Rooms(tmp_path)
+    try:
+        service.start()
+        served.deps.rooms = QuorumLink(socket_of(tmp_path))
+        told = [ask(served, who, job_id=number)[1] for who, number in (("n1", 72), ("n2", BASE))]
+        opened = OpenRoom(told[0]["url"], told[0]["token"])
+        with Caller(opened, 0, told[0]["start"]) as first, Caller(opened, 1, told[1]["start"]) as second:
+            calls = [first.asking(), second.asking()]
+            assert all(call.result() for call in calls)
+        (room,) = service.ask(do="status")["rooms"]
+        assert (room["room"], room["rules"]["min_groups"], room["rules"]["max_groups"]) == (f"job-{BASE}", 2, 4)
+        assert room["members"] == ["0~72.0:u", "1~71.0:u"]
+        served.deps.rooms = QuorumLink(tmp_path / "gone.sock")
+        assert ask(served)[0] == 503
+    finally:
+        service.stop()
