@@ -181,6 +181,56 @@ class SchedulerContract:
             assert (now.state, now.restarts, now.key) == ("RUNNING", 0, other.key)
             assert (now.excluded_nodes, now.admin_comment) == ((), "")
 
+    def test_an_arrays_throttle_and_who_waits_in_it(self, slurm: Scheduler, practice: Practice) -> None:
+        array = practice.sbatch(OBEDIENT, "--array=2-5%1", "-N1", "--exclusive", "--comment=holdfast elastic=2:6 of=1")
+        eventually(lambda: len(self.elements(slurm, array)) == 1)
+        first, waiting = self.elements(slurm, array)[0], slurm.job(array)
+        assert (first.array_job_id, first.array_task_id, first.array_tasks_waiting) == (array, 2, ())
+        assert (waiting.array_job_id, waiting.array_task_id, waiting.array_tasks_waiting) == (array, None, (3, 4, 5))
+        assert (first.array_throttle, waiting.array_throttle) == (1, 1)
+        slurm.set_array_throttle(array, 2)
+        eventually(lambda: len(self.elements(slurm, array)) == 2)
+        assert slurm.job(array).array_throttle == 2
+        with pytest.raises(Rejected):
+            slurm.set_array_throttle(array, 0)
+        with pytest.raises(NotFound):
+            slurm.set_array_throttle(99999, 2)
+        slurm.set_array_throttle(array, None)
+        eventually(lambda: len(self.elements(slurm, array)) == 4)
+        assert slurm.job(array).array_throttle is None
+
+    def test_elements_of_an_array_are_delayed_and_released(self, slurm: Scheduler, practice: Practice) -> None:
+        """A requeued element is seen, and let start, by itself; so are all that have not started, by their one record."""
+        array = practice.sbatch(OBEDIENT, "--array=2-5%1", "-N1", "--exclusive")
+        eventually(lambda: len(self.elements(slurm, array)) == 1)
+        slurm.delay_start(array, 3600)
+        slurm.set_array_throttle(array, None)
+        first = self.elements(slurm, array)[0].key.job_id
+        with pytest.raises(Rejected):
+            slurm.delay_start(first, 60)
+        slurm.requeue(first)
+        requeued = self.until_pending(slurm, first)
+        eventually(lambda: slurm.job(first).reason == "BeginTime")
+        view = slurm.view()
+        assert (view.jobs[first].array_task_id, view.jobs[first].restarts, requeued.array_job_id) == (2, 1, array)
+        waiting = view.jobs[array]
+        assert waiting.array_tasks_waiting == (3, 4, 5)
+        assert waiting.eligible_time is not None
+        assert waiting.eligible_time.timestamp() - time.time() > 3500
+        assert all(node.base_state == "IDLE" for node in view.nodes.values())
+        left = view.nodes[self.last_node(slurm, practice)].last_busy_time
+        assert left is not None
+        assert abs(left.timestamp() - time.time()) < 20
+        self.released(slurm, first)
+        eventually(lambda: [job.key.job_id for job in self.elements(slurm, array)] == [first])
+        self.released(slurm, array)
+        eventually(lambda: len(self.elements(slurm, array)) == 4)
+
+    def last_node(self, slurm: Scheduler, practice: Practice) -> str:
+        """The node that a job left last."""
+        nodes = slurm.view().nodes
+        return max(practice.nodes, key=lambda name: getattr(nodes[name].last_busy_time, "timestamp", float)())
+
     def elements(self, slurm: Scheduler, array: int) -> list[Job]:
         """The running elements of the only array there is."""
         jobs = [job for job in slurm.view().jobs.values() if job.array_task_id is not None and job.key.job_id >= array]
