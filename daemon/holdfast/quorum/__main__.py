@@ -14,10 +14,13 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.systemd import Pulse, sd_notify
+
+if TYPE_CHECKING:
+    from holdfast.quorum.control import Control
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 """A database's URL may hold a password, and everybody sees a command line."""
@@ -97,7 +100,7 @@ async def _serve(options: argparse.Namespace) -> None:
         try:
             await service.start()
             await control.start()
-            tasks = [asyncio.create_task(_beat()), asyncio.create_task(keep_pruning(state, options.keep_days))]
+            tasks = [asyncio.create_task(_beat(control)), asyncio.create_task(keep_pruning(state, options.keep_days))]
             await told.wait()
         finally:
             sd_notify("STOPPING=1")
@@ -108,11 +111,15 @@ async def _serve(options: argparse.Namespace) -> None:
             state.close()
 
 
-async def _beat() -> None:
+async def _beat(control: Control) -> None:
     """Ready now; a loop that is stuck beats no more, and systemd starts the service again."""
     pulse = Pulse()
     while True:
         pulse.beat()
+        try:
+            await control.stay()
+        except OSError as error:
+            logging.getLogger(__name__).warning("event=quorum_socket_failed error=%r", str(error))
         await asyncio.sleep(_BEAT_S)
 
 

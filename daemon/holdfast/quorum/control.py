@@ -52,6 +52,13 @@ class Control:
         self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES_MAX)
         self._path.chmod(0o666 if len(self._users) > 2 else 0o600)  # the kernel's word on who speaks decides
 
+    async def stay(self) -> None:
+        """Open the door again where somebody removed the socket: nobody would find it until the next start. Raises OSError."""
+        if self._server is not None and not self._path.is_socket():
+            log.warning("event=quorum_socket_gone path=%s", self._path)
+            self._server.close()
+            await self.start()
+
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
