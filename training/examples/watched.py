@@ -5,6 +5,7 @@ One JSON line an attempt in ``FOLDER/GROUP.jsonl``: when it began, which step, q
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ def digest(model: torch.nn.Module) -> str:
     """Of all parameters, to the last bit."""
     summed = hashlib.blake2b(digest_size=8)
     for parameter in model.parameters():
-        summed.update(parameter.detach().numpy().tobytes())
+        summed.update(ctypes.string_at(parameter.data_ptr(), parameter.nbytes))
     return summed.hexdigest()
 
 

@@ -1,0 +1,230 @@
+"""``./dev demo elastic``: a training job gives nodes back to a more important one, grows again, loses a node, is healed by its peers.
+
+Exit status 0 only if all of it is true: checked at Slurm and in what the groups of the job wrote down themselves."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from holdfast.controller.logs import set_up
+from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.practice.client import get
+from holdfast.practice.elastic import steps
+from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
+from holdfast.practice.inject import Injector
+from holdfast.practice.site import Site
+
+GPU = 3
+LEAST, MOST, SPARES = 2, 4, 1
+NODES = MOST + SPARES + 1
+_WIDTH = 120
+_IMPORTANT_S = 6.0
+
+Fact = tuple[str, bool]
+
+
+class Demo:
+    """One run: train, shrink, grow, lose a node, heal; then check."""
+
+    def __init__(self, site: Site, console: Console) -> None:
+        self._site = site
+        self._console = console
+        self._since_s = time.monotonic()
+        self._run = ElasticRun(site, f"{LEAST}:{MOST}", spares=SPARES)
+        self._facts: list[Fact] = []
+        self._figures: list[tuple[str, str]] = []
+
+    def run(self) -> bool:
+        """True: everything that the demo claims was found to be so."""
+        self._stage()
+        self._give_way()
+        self._grow()
+        self._lose_a_node()
+        self._facts += self._ending()
+        figures = Table(box=None, show_header=False, padding=(0, 2))
+        figures.add_column(style="bold", justify="right")
+        figures.add_column()
+        for figure, meaning in self._figures:
+            figures.add_row(figure, meaning)
+        self._console.print()
+        self._console.print(figures, highlight=False)
+        self._console.print()
+        checked = Table.grid(padding=(0, 1))
+        for text, true in self._facts:
+            checked.add_row("  [green]✓[/]" if true else "  [bold red]✗[/]", text)
+        self._console.print(checked, highlight=False)
+        return all(true for _, true in self._facts)
+
+    def _stage(self) -> None:
+        self._say(
+            f"starting Slurm, {NODES} nodes with 8 emulated GPUs each, the controller, the quorum service and one agent per node …"
+        )
+        self._site.up()
+        since_s = time.time()
+        base, flexible = self._run.submit()
+        self._say(
+            f"holdfast submit --elastic {LEAST}:{MOST} --spares {SPARES}: array {base} is the {LEAST} groups that nothing preempts, "
+            f"array {flexible} the others and a warm spare"
+        )
+        first = self._run.trains_with(MOST, since_s)
+        self._run.wait("the warm spare", lambda: bool(self._run.outside()))
+        self._say(
+            f"{MOST} groups train one model; each step is {MICRO_BATCHES} micro-batches, {MICRO_BATCHES // MOST} to a group"
+        )
+        self._status(first.at_s)
+
+    def _give_way(self) -> None:
+        """A more important job comes and takes what is not guaranteed to the elastic one."""
+        wanted = NODES - LEAST
+        since_s = time.time()
+        self._important = self._run.other_job(wanted, _IMPORTANT_S)
+        self._say(f"[bold]job {self._important}, more important, asks for {wanted} nodes[/]; one is idle")
+        fewer = self._run.trains_with(LEAST, since_s)
+        self._run.wait("the important job", lambda: self._run.state(self._important) == "RUNNING")
+        started = self._site.scheduler.job(self._important).start_time
+        waited_s = started.timestamp() - since_s if started is not None else time.time() - since_s
+        stall_s = steps.stall_s(self._run.attempts(), since_s, range(LEAST), within_s=fewer.at_s - since_s)
+        self._say(
+            f"Slurm preempted the flexible groups: they finished their step, left, and exited with 85; {LEAST} groups train on"
+        )
+        self._status(fewer.at_s)
+        self._figure(waited_s, "from sbatch to RUNNING of the more important job, by Slurm's clock")
+        self._figure(stall_s, "shrinking: longest time between two steps of the groups that stayed")
+
+    def _grow(self) -> None:
+        self._run.wait(
+            "the important job's end", lambda: self._run.state(self._important) not in ("RUNNING", "COMPLETING")
+        )
+        since_s = time.time()
+        self._say(f"job {self._important} is over: its nodes are idle")
+        full = self._run.trains_with(MOST, since_s, within_s=150)
+        self._say(f"{MOST} groups again, the newcomers healed by their peers; no checkpoint was read, there is none")
+        self._status(full.at_s)
+        stall_s = steps.stall_s(self._run.attempts(), since_s, range(LEAST), within_s=full.at_s - since_s)
+        self._figure(
+            full.at_s - since_s, "growing: from that job's end to full strength, the start of three processes included"
+        )
+        self._figure(stall_s, "growing: longest time between two steps of the groups that were there")
+        self._run.wait("the warm spare", lambda: bool(self._run.outside()))
+
+    def _lose_a_node(self) -> None:
+        group = max(self._run.inside())
+        element = self._run.job_of(group)
+        if element is None or not element.nodes:
+            raise ConfigError(f"group {group} has no node")
+        node, spare = element.nodes[0], min(self._run.outside())
+        since_s = time.time()
+        Injector(self._site.practice).xid(node, 79, GPU)
+        self._say(
+            f"[bold red]GPU {GPU} of {node} falls off the bus (Xid 79)[/]: group {group} trains there; group {spare} is the warm spare"
+        )
+        self._run.wait("the warm spare's first step", lambda: self._began(spare, since_s) is not None)
+        full = self._run.trains_with(MOST, self._began(spare, since_s) or since_s)
+        stall_s = steps.stall_s(self._run.attempts(), since_s, set(range(LEAST)) - {group}, within_s=10)
+        self._say(f"evicted on the node's verdict; group {spare} was ready and took its place")
+        self._status(full.at_s)
+        self._figure(stall_s, "fault: longest time between two steps of the survivors")
+        self._figure(full.at_s - since_s, "fault: from the line in the kernel log to full strength")
+        self._run.wait("the group's new start", lambda: self._elsewhere(group, node))
+        again = self._run.job_of(group)
+        self._say(
+            f"group {group} was started again on {again.nodes[0] if again else '?'}: the new warm spare; {node} is being replaced"
+        )
+        where, restarts = (again.nodes[0], again.restarts) if again else ("?", 0)
+        moved = f"Slurm: group {group} left {node} and runs on {where}, Restarts={restarts}"
+        self._facts.append((moved, again is not None and node not in again.nodes))
+        self._facts.append((f"Slurm: {node} takes no job before it is repaired", self._was_drained(node)))
+
+    def _ending(self) -> Iterator[Fact]:
+        attempts = self._run.attempts()
+        done = {a.step for a in steps.committed(attempts)}
+        wrong = steps.problems(attempts, MICRO_BATCHES)
+        yield (
+            f"The job's own record: {len(done)} steps, each with all {MICRO_BATCHES} micro-batches exactly once"
+            + (f": NOT SO, {wrong[0]}" if wrong else ", and the same parameters in every group to the last bit"),
+            not wrong and len(done) == max(done) + 1,
+        )
+        starts = {(a.group, a.start) for a in attempts if a.group < LEAST}
+        yield f"The {LEAST} guaranteed groups were never stopped", len(starts) == LEAST
+        saved = [path.name for path in self._run.folder.iterdir() if path.suffix != ".jsonl" and path.name != "tokens"]
+        yield "No checkpoint was written or read", not saved
+
+    def _began(self, group: int, since_s: float) -> float | None:
+        return min((a.at_s for a in self._run.attempts() if a.at_s > since_s and a.group == group), default=None)
+
+    def _was_drained(self, node: str) -> bool:
+        events = get(self._site, "/v1/events")["events"]
+        return any(e["kind"] == "node.out_of_service" and e["node"] == node for e in events)
+
+    def _figure(self, seconds: float, meaning: str) -> None:
+        self._figures.append((f"{max(seconds, 0.0):.2f} s", meaning))
+
+    def _elsewhere(self, group: int, node: str) -> bool:
+        job = self._run.job_of(group)
+        return job is not None and job.state == "RUNNING" and node not in job.nodes
+
+    def _status(self, at_s: float) -> None:
+        attempts = self._run.attempts()
+        now = max(attempts, key=lambda a: a.at_s)
+        usual = steps.usual_step_s(attempts, time.time())
+        self._say(f"[dim]step {now.step}, {now.present} groups, {usual:.2f} s a step[/]")
+
+    def _say(self, text: str) -> None:
+        row = Table.grid(padding=(0, 2))
+        row.add_column(style="dim", no_wrap=True)
+        row.add_column()
+        row.add_row(f"{time.monotonic() - self._since_s:6.2f} s", text)
+        self._console.print(row, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev demo elastic", description=__doc__.splitlines()[0].partition(": ")[2])
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running, and say how to use it")
+    options = parser.parse_args()
+    if importlib.util.find_spec("torchft") is None:
+        sys.stderr.write("the demo of elastic training needs torch and torchft: run it as ./dev demo elastic\n")
+        return 2
+    set_up("text", "error")
+    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
+    folder.chmod(0o755)
+    site = Site.create(folder, nodes=NODES, spares=0, heartbeat_s=2.0, name="demo", elastic=True)
+    began = time.monotonic()
+    true = False
+    try:
+        true = Demo(site, console).run()
+    except HoldfastError as error:
+        console.print(f"[bold red]{escape(str(error))}[/]")
+    except KeyboardInterrupt:
+        console.print("stopped; taking the cluster down")
+    finally:
+        if not options.keep:
+            site.down()
+            if true:
+                shutil.rmtree(folder, ignore_errors=True)
+    verdict = "[bold green]Bent, not broken.[/]" if true else f"[bold red]Not all of it is true[/]; see {folder}/log"
+    console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
+    if options.keep:
+        holdfast = Path(sys.executable).with_name("holdfast")
+        sys.stdout.write(
+            f'The cluster runs on. In this shell:\n  eval "$({holdfast} practice env --dir {folder})"\n'
+            f"  holdfast jobs; squeue; tail -f {folder}/jobs/elastic/*.jsonl\nand to end it:\n"
+            f"  {holdfast} practice down --dir {folder}\n"
+        )
+    return 0 if true else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
