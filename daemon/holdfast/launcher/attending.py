@@ -56,9 +56,9 @@ class Attendant:
         done, stuck_s = False, self.clock() + _STUCK_EVERY_S
         terminated = False
         while True:
+            self.hear(ranks)
             for rank in ranks.reap(self._other_ended):
                 self._rank_ended(ranks, rank)
-            self.hear(ranks)
             if not ranks.running:
                 done = done or self._all_ended(ranks)
                 if not ranks.left():
@@ -125,6 +125,8 @@ class Attendant:
 
     def _rank_ended(self, ranks: Ranks, rank: int) -> None:
         code = ranks.codes[rank]
+        if outcome.by_slurms_signal(code):
+            self._hear_soon(ranks)
         leavers = self.told.leaving and ranks.leavers()
         turn = outcome.turn(code, self.told.leaving, leavers)
         if turn is Turn.LEAVE and ranks.running:
@@ -135,6 +137,13 @@ class Attendant:
             self.say(f"rank {rank} of this node ended with {code}")
         if turn is Turn.END:
             self.end_now()
+
+    def _hear_soon(self, ranks: Ranks) -> None:
+        """A signal of Slurm's to every process may reach us a moment after it has reached a rank."""
+        until_s = self.clock() + _ECHO_S
+        while not self.told.leaving and self.clock() < until_s:
+            self.inbox.wait(until_s - self.clock())
+            self.hear(ranks)
 
     def _all_ended(self, ranks: Ranks) -> bool:
         """What they have left behind is ended. Who is still finishing a step is given its time."""

@@ -56,9 +56,14 @@ def turn(code: int, leaving: bool, leavers: bool) -> Turn:
         return Turn.GO_ON
     if code == REQUEUE_EXIT:
         return Turn.GO_ON if leaving else Turn.LEAVE
-    if leaving and leavers and code in (status_of(signal.SIGTERM), status_of(signal.SIGUSR1)):
+    if leaving and leavers and by_slurms_signal(code):
         return Turn.GO_ON
     return Turn.END
+
+
+def by_slurms_signal(code: int) -> bool:
+    """Whether a rank may have ended of a signal that Slurm sends to every process of a step, and so to us."""
+    return code in (status_of(signal.SIGTERM), status_of(signal.SIGUSR1))
 
 
 def group_code(codes: Mapping[int, int], leaving: bool) -> int:

@@ -72,7 +72,9 @@ def catching(pid: int, number: signal.Signals) -> bool:
 
 
 def nearest_catching(roots: list[int], number: signal.Signals, processes: Mapping[int, Process]) -> list[Process]:
-    """The topmost processes at or below the roots that handle the signal: the training, not a shell around it nor its workers."""
+    """The topmost processes at or below the roots that handle the signal: the training, not a shell around it nor its workers.
+
+    The table is no snapshot of one moment: what stands below a process that has just died is looked at, too."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -80,9 +82,7 @@ def nearest_catching(roots: list[int], number: signal.Signals, processes: Mappin
     todo = [pid for pid in roots if pid in processes]
     while todo:
         pid = todo.pop()
-        if processes[pid].zombie:
-            continue
-        if catching(pid, number):
+        if not processes[pid].zombie and catching(pid, number):
             found.append(processes[pid])
         else:
             todo += children.get(pid, [])

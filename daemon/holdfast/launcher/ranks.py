@@ -73,18 +73,17 @@ class Ranks:
     def ask(self) -> None:
         """SIGUSR1 for what handles it. A rank that has nothing that does is not yet, or never will be, able to leave: SIGTERM."""
         seen = processes.table()
-        for rank in self._living():
-            handlers = processes.nearest_catching([rank], signal.SIGUSR1, seen)
+        for child in self._children(seen):
+            handlers = processes.nearest_catching([child], signal.SIGUSR1, seen)
             for process in handlers:
                 processes.send(process, signal.SIGUSR1)
-            if not handlers:
-                _signal_session(rank, signal.SIGTERM)
+            if not handlers and child in self._rank_of and not seen[child].zombie:
+                _signal_session(child, signal.SIGTERM)
 
     def leavers(self) -> bool:
         """Whether a process is left that has been able to hear that it should leave."""
         seen = processes.table()
-        roots = [p.pid for p in seen.values() if p.parent == os.getpid() and p.pid != self._guard]
-        return bool(processes.nearest_catching(roots, signal.SIGUSR1, seen))
+        return bool(processes.nearest_catching(self._children(seen), signal.SIGUSR1, seen))
 
     def left(self) -> list[Process]:
         """What lives of the group: everything below the launcher but its guard, and everything that carries its mark."""
@@ -95,8 +94,8 @@ class Ranks:
 
     def terminate(self) -> None:
         """SIGTERM: for the ranks' sessions, and for what has outlived its rank."""
-        for rank in self._living():
-            _signal_session(rank, signal.SIGTERM)
+        for leader in self._rank_of:
+            _signal_session(leader, signal.SIGTERM)
         for process in self.left():
             if process.parent == os.getpid() and process.pid not in self._rank_of:
                 processes.send(process, signal.SIGTERM)
@@ -106,8 +105,9 @@ class Ranks:
         for process in self.left():
             processes.send(process, signal.SIGKILL)
 
-    def _living(self) -> list[int]:
-        return list(self._rank_of)
+    def _children(self, seen: Mapping[int, Process]) -> list[int]:
+        """Ranks, and what has outlived the rank that started it."""
+        return [p.pid for p in seen.values() if p.parent == os.getpid() and p.pid != self._guard]
 
 
 def _spawn(command: Sequence[str], env: Mapping[str, str], inherit_stdin: bool) -> subprocess.Popen[bytes]:
