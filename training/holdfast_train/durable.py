@@ -78,6 +78,7 @@ class DurableCheckpoints:
         self._env, self._clock = env, clock
         self._run = run_from_env(env)
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
+        self._pulse: Pulse | None = None
         if keep is not None and keep < 1:
             raise Unusable(f"keep={keep}: at least one checkpoint must be kept")
         if not 0 < least_s <= most_s or (self._mtbf_s is not None and self._mtbf_s <= 0):
@@ -97,7 +98,9 @@ class DurableCheckpoints:
         self._begun = self._closed = False
         self._last_s: float | None = None
         self._unreadable_s: float | None = None
-        self._pulse: Pulse | None = None
+        if self._pulse is not None:
+            self._pulse.stop()
+            self._pulse = None
         if self._ranks.rank == 0:
             register = statements.register(self.directory, self._run, layout="holdfast", fenced=True)
             self._teller.tell(register)
@@ -177,7 +180,11 @@ class DurableCheckpoints:
             if self._unreadable_s is None:
                 self._unreadable_s = now_s
                 log.warning("event=checkpoints_unreadable reason=%r", str(error))
-            return "wait" if now_s < self._unreadable_s + _UNREADABLE_S else f"!{error}"[:400]
+            return (
+                "wait"
+                if now_s < self._unreadable_s + _UNREADABLE_S
+                else f"!the checkpoints cannot be read: {error}"[:400]
+            )
         self._unreadable_s = None
         if standing.rank:
             return "wait" if paths else "join"
@@ -237,6 +244,7 @@ class DurableCheckpoints:
                     f"another elastic job ({other}) is alive in {self.directory}; give each job a directory of its own"
                 )
             lease.start(self.directory, term, self._member, resumed_name=name)
+            lease.show_life(self.directory, term.room, time.time_ns())
         except (CheckpointError, OSError) as error:
             return f"no checkpoint can be written to {self.directory}: {error}"[:400]
         return ""
