@@ -161,7 +161,8 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=(told + named)[:1000], detail=detail
     )
-    return [replace(incident, odd=found.odd_nodes, note=(told + named)[:500])], [event]
+    node = min(found.odd_nodes, default=incident.node)
+    return [replace(incident, node=node, odd=found.odd_nodes, note=(told + named)[:500])], [event]
 
 
 def _completed(incident: Incident, job: Job | None) -> bool:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 COLD_START_S = 30.0
 """After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
+CLOCK_JUMP_S = 5.0
+"""A clock that gains or loses more between two looks was set (or the machine slept): what was heard before seems too long ago."""
 
 
 @dataclass
@@ -87,6 +89,8 @@ class Observer:
     cold_start_s: float = COLD_START_S
     listening_since: datetime | None = field(default=None)
     background: BackgroundWatch = field(init=False)
+    _clock_ahead_s: float | None = field(default=None, init=False)
+    """Wall clock minus monotonic clock, as of the last look."""
 
     def __post_init__(self) -> None:
         self.background = BackgroundWatch(self.store, self.slurm.scheduler)
@@ -94,7 +98,7 @@ class Observer:
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
         now = self.clock.now()
-        if self.listening_since is None:
+        if self.listening_since is None or self._jumped(now):
             self.listening_since = now
         cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)
         return World(
@@ -104,6 +108,16 @@ class Observer:
             view=whole_jobs(self.slurm.view) if self.slurm.view is not None else None,
             agents=self.agents.views(),
             listening_since=self.listening_since,
-            frozen="the controller has just started and still waits for its agents" if cold else None,
+            frozen="the controller (or its clock) has just started anew and still waits for its agents"
+            if cold
+            else None,
             background=self.background.newest,
         )
+
+    def _jumped(self, now: datetime) -> bool:
+        """Whether the clock was set since the last look: from here on everybody is heard anew, as after a start."""
+        before, self._clock_ahead_s = self._clock_ahead_s, now.timestamp() - self.clock.monotonic_s()
+        jumped = before is not None and abs(self._clock_ahead_s - before) > CLOCK_JUMP_S
+        if jumped:
+            log.warning("event=clock_jump seconds=%.1f", self._clock_ahead_s - (before or 0.0))
+        return jumped

@@ -37,6 +37,8 @@ class SimAgents:
         self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
         self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
         """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
+        self.stacks: Callable[[Machine, int], dict[str, Any]] = lambda _machine, _job_id: {"ranks": []}
+        """What py-spy reads of a job's ranks on the machine: the outcome's detail."""
         self.leave: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "no launcher listens"
         """Tell a group (job id, Restarts) to leave; returns why it could not be told, or nothing."""
 
@@ -147,6 +149,8 @@ class SimAgents:
             return self.probes.check(machine, order)
         if action.verb is Verb.SAVE:
             return OrderOutcome(order.key, not machine.deaf, "asked", now)
+        if action.verb is Verb.STACKS:
+            return OrderOutcome(order.key, True, "read", now, self.stacks(machine, int(action.args["job_id"])))
         if action.verb is Verb.END_JOB:
             why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
             return OrderOutcome(order.key, not why_not, why_not or "ended", now)

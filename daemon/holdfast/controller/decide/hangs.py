@@ -14,6 +14,7 @@ from holdfast.model.action import AdoptSpare, Notify, Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.hangs import RESTART
+from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
 from holdfast_checks.result import Severity
 
@@ -83,12 +84,12 @@ def _give_back(world: World, view: ClusterView) -> list[Proposal]:
         if not incident.odd or incident.id not in taken or incident.closed_at is None or incident.closed_at < since:
             continue
         for node in incident.odd:
-            step = f"AdoptSpare/{node}"
+            step = f"AdoptSpare/{node}.{incident.id}"  # not the incident's own: that one is closed
             if not world.policy.repair.return_as_spare or not _free(world, view, node):
                 continue
-            if facts.may_try(world, world.book.attempts(incident.id, step)):
+            if facts.may_try(world, world.book.attempts(UPKEEP, step)):
                 reason = f"{node} stood out when a job hung, and is good: a spare took its place"
-                proposals.append(Proposal(incident.id, step, AdoptSpare(node), reason, order=95))
+                proposals.append(Proposal(UPKEEP, step, AdoptSpare(node), reason, order=95))
     return proposals
 
 
