@@ -81,13 +81,22 @@ def test_a_state_arrives_bit_by_bit_over_many_chunks(
     assert same(got, sent)
 
 
-def test_what_is_sent_is_what_was_offered_though_training_went_on(
-    sender: transport.PeerTransport, receiver: transport.PeerTransport
+def test_nothing_that_changed_while_it_was_read_is_handed_out(
+    sender: transport.PeerTransport, receiver: transport.PeerTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weights = torch.ones(1000)
     sender.send_checkpoint([1], 4, {"w": weights}, _SOON)
-    weights.add_(1)
-    assert torch.equal(take(receiver, sender)["w"], torch.ones(1000))
+    honest = serving.chunk
+
+    def slowly(*asked: Any) -> Any:
+        body = honest(*asked)
+        sender.disallow_checkpoint()  # as a commit does, before the optimizer changes anything
+        weights.add_(1)
+        return body
+
+    monkeypatch.setattr(serving, "chunk", slowly)
+    with pytest.raises(TransferFailed, match="no longer has it"):
+        take(receiver, sender)
 
 
 def test_another_step_and_a_finished_one_are_not_handed_out(
@@ -150,7 +159,7 @@ def test_a_flipped_bit_is_asked_for_again_and_never_used(
 ) -> None:
     honest, left = sender._server.answer, [broken]
 
-    def flipping(path: str, nonce: str | None, shown: str | None) -> tuple[int, bytes | memoryview, str]:
+    def flipping(path: str, nonce: str | None, shown: str | None) -> tuple[int, bytes | bytearray | memoryview, str]:
         status, body, proof = honest(path, nonce, shown)
         if path.endswith("/0") and left[0]:
             left[0] -= 1

@@ -82,6 +82,10 @@ class Buckets:
             for (parameter, place), groups in zip(bucket.parts(flat), bucket.present(flat).tolist(), strict=True):
                 parameter.grad = like(place.view_as(local(parameter)), parameter) if groups else None
 
+    def flats(self) -> list[torch.Tensor]:
+        """The buffers themselves."""
+        return [bucket.flat for bucket in self._buckets]
+
     def fit(self, flats: list[torch.Tensor]) -> bool:
         """Whether these are of a model like ours."""
         mine = [(bucket.flat.shape, bucket.flat.dtype) for bucket in self._buckets]

@@ -22,6 +22,7 @@ from torchft._torchft import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY, Manager
 from torchft.process_group import ProcessGroupGloo, ProcessGroupNCCL
 
+from holdfast_train.catchup import find_peers
 from holdfast_train.errors import Refused, TrainError
 from holdfast_train.events import REQUEUE
 from holdfast_train.proof import replica_name
@@ -100,6 +101,17 @@ class Membership:
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
         self._left = False
 
+    def peers(self) -> list[str]:
+        """Where groups that train now serve the state of this rank; empty where they do not, or the room is not ours."""
+        if not self._settings.ours:
+            return []
+        return find_peers(self._settings.quorum, f"{self._name}:look", self._settings.rank, self._settings.sizes.least)
+
+    @property
+    def quorum_id(self) -> int:
+        """Of the present quorum: torchft 0.2.0, which is pinned, shows it nowhere else."""
+        return int(self.manager._quorum_id)
+
     @property
     def step(self) -> int:
         return int(self.manager.current_step())
@@ -118,8 +130,7 @@ class Membership:
         rank = self.manager.participating_rank()
         if self.manager.errored() is not None or rank is None:
             return None
-        quorum_id = int(self.manager._quorum_id)  # torchft 0.2.0 is pinned, and shows it nowhere else
-        return Standing(int(rank), int(self.manager.num_participants()), quorum_id)
+        return Standing(int(rank), int(self.manager.num_participants()), self.quorum_id)
 
     def give_up(self) -> None:
         """Ends a step without a result."""

@@ -1,14 +1,21 @@
-"""Gives a frozen state to peers that know the job's token: one HTTP server on one address of this node."""
+"""Gives state to peers that know the job's token: one HTTP server on one address of this node.
+
+``/v1/STEP/…`` the whole state of a step while somebody is healed in it, ``/v1/rest/STEP/…`` the part of it that no step brings
+about; ``/v1/snapshot/STEP/…`` and ``/v1/delta/STEP/…`` from the history, for who catches up; of each ``index``, and the chunks
+by number. ``/v1/pace``, ``/v1/snapshot/STEP/arm`` and ``…/done`` are answered in JSON."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
-from holdfast_train.codec import Packed
+from holdfast_train.codec import Readable
+from holdfast_train.history import History
 from holdfast_train.proof import ASKED, PROOF, ask_proof, good_nonce, same, tell_proof
 
 log = logging.getLogger(__name__)
@@ -16,21 +23,23 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 16 << 20
 """Large enough that requests cost nothing beside the bytes, small enough that a broken one is quickly asked for again."""
 _SILENCE_S = 30.0
-_PATH = re.compile(r"/v1/(\d{1,15})/(index|\d{1,9})", re.ASCII)
+_PATH = re.compile(r"/v1/(?:(rest|snapshot|delta)/)?(\d{1,15})/(index|arm|done|\d{1,9})", re.ASCII)
+_PACE = "/v1/pace"
 
 
-def chunk(packed: Packed, number: int) -> memoryview:
+def chunk(state: Readable, number: int) -> bytearray | memoryview:
     """Empty when there is no such chunk."""
-    return memoryview(packed.body)[number * CHUNK_BYTES : (number + 1) * CHUNK_BYTES]
+    return state.read(number * CHUNK_BYTES, (number + 1) * CHUNK_BYTES)
 
 
 class StateServer:
-    """Serves at most one state, the latest that it was given; requests in progress keep theirs."""
+    """Serves at most one state with its rest, the latest that it was given, and a history."""
 
     def __init__(self, key: bytes, address: str) -> None:
         """Raises OSError when the address cannot be bound."""
         self._key = key
-        self._held: tuple[int, Packed] | None = None
+        self.history: History | None = None
+        self._held: tuple[int, dict[str, Readable]] | None = None
         self._newest = -1
         handler = type("Handler", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer((address, 0), handler)
@@ -40,25 +49,60 @@ class StateServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="peer-state", daemon=True)
         self._thread.start()
 
-    def hold(self, step: int, packed: Packed) -> None:
-        self._held, self._newest = (step, packed), step
+    def hold(self, step: int, state: Readable, rest: Readable | None = None) -> None:
+        """``state`` may change once it is released, and not before."""
+        held = {"": state}
+        if rest is not None:
+            held["rest"] = rest
+        self._held, self._newest = (step, held), step
 
     def release(self) -> None:
+        """What was read of it until now is handed out, and no more."""
         self._held = None
 
     def stop(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
-    def answer(self, path: str, nonce: str | None, shown: str | None) -> tuple[int, bytes | memoryview, str]:
+    def answer(
+        self, path: str, nonce: str | None, shown: str | None
+    ) -> tuple[int, bytes | bytearray | memoryview, str]:
         """Status, body and proof. 404: not offered yet, ask again; 410: that step is past."""
         if not good_nonce(nonce) or nonce is None or not same(shown, ask_proof(self._key, path, nonce)):
             return 403, b"", ""
-        match, held = _PATH.fullmatch(path), self._held
-        if match is None or held is None or held[0] != int(match[1]):
-            return (410 if match is None or int(match[1]) < self._newest else 404), b"", ""
-        body = held[1].index if match[2] == "index" else chunk(held[1], int(match[2]))
-        return (200, body, tell_proof(self._key, path, nonce, body)) if len(body) else (410, b"", "")
+        status, body = self._answer(path)
+        return status, body, tell_proof(self._key, path, nonce, body) if status == 200 else ""
+
+    def _answer(self, path: str) -> tuple[int, bytes | bytearray | memoryview]:
+        match = _PATH.fullmatch(path)
+        if match is None or match[3] in ("arm", "done"):
+            return self._words(path, match)
+        kind, step, part = match[1] or "", int(match[2]), match[3]
+        status, state = self._find(kind, step)
+        if state is None:
+            return status, b""
+        body = state.index if part == "index" else chunk(state, int(part))
+        if self._find(kind, step)[1] is not state:  # it may have changed while it was read
+            return 410, b""
+        return (200, body) if len(body) else (410, b"")
+
+    def _words(self, path: str, match: re.Match[str] | None) -> tuple[int, bytes]:
+        history = self.history
+        if history is None or (match is None and path != _PACE) or (match is not None and match[1] != "snapshot"):
+            return 410, b""
+        if match is not None and match[3] == "done":
+            history.done()
+        pace = history.arm(int(match[2])) if match is not None and match[3] == "arm" else history.pace()
+        return 200, json.dumps(asdict(pace)).encode()
+
+    def _find(self, kind: str, step: int) -> tuple[int, Readable | None]:
+        if kind in ("snapshot", "delta"):
+            return self.history.find(kind, step) if self.history is not None else (410, None)
+        held = self._held
+        if held is None or held[0] != step:
+            return (410 if step < self._newest else 404), None
+        state = held[1].get(kind)
+        return (200, state) if state is not None else (410, None)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.distributed import ReduceOp
@@ -25,10 +25,12 @@ from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
 from holdfast_train.ranks import Ranks
+from holdfast_train.replica import Replica, Stateful
 from holdfast_train.restart import Era, Kept, current
 from holdfast_train.rng import seed_of
 from holdfast_train.settings import Settings, settings_from_env
 from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
+from holdfast_train.sharing import Sharing
 from holdfast_train.stored import About
 
 log = logging.getLogger(__name__)
@@ -36,16 +38,6 @@ log = logging.getLogger(__name__)
 TRANSFERS_MAX = 3
 """Failed transfers in a row after which a group gives up: something is wrong that trying again does not mend."""
 _ALONE_S = 0.2
-
-
-class Stateful(Protocol):
-    """What a model, an optimizer or anything else of the user's has."""
-
-    def state_dict(self) -> Any:
-        """Numbers, texts, tensors, and lists, tuples and dictionaries of these."""
-
-    def load_state_dict(self, state_dict: Any) -> Any:
-        """Takes such a state over."""
 
 
 class Attempt:
@@ -81,7 +73,8 @@ class Session:
 
     Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
-    further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once. Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
+    further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once.
+    Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
 
     def __init__(
         self,
@@ -118,6 +111,9 @@ class Session:
         if checkpoints is not None:
             self._state.update(checkpoints.open(self._training()))
         self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted)
+        others = {name: part for name, part in self._state.items() if name not in ("model", "optimizer")}
+        replica = Replica(model, optimizer, self._buckets, others)
+        self._sharing = Sharing(replica, self._membership.transport, self._settings.token, self._check)
         if era is not None:
             era.session = self
             self._take_up(era)
@@ -156,11 +152,10 @@ class Session:
 
     def steps(self, until: int) -> Iterator[Attempt]:
         """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
+        if self._settings.ranks == 1 and not self._sharing.followed:
+            self._sharing.follow(self._membership.peers(), self.step, lambda: self._tell("heal"))
         while self.step < until:
-            if self._era is not None:
-                self._era.check()
-            if self._ranks.any(self._watch.detected()):
-                self._leave()
+            self._check()
             began_s = time.monotonic()
             attempt = self._begin()
             if attempt is None:
@@ -187,7 +182,7 @@ class Session:
 
     def keep(self) -> Kept | None:
         """For a restart in place: this group's own state, unless its model was being changed."""
-        return None if self._changing else Kept(self.step, pack(self._save()))
+        return None if self._changing else Kept(self._sharing.ahead_of(self.step) or self.step, pack(self._save()))
 
     def abandon(self) -> None:
         """For a restart in place: leaves in the middle of a step."""
@@ -211,6 +206,10 @@ class Session:
             failed = self._membership.transport
             if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
                 raise failed.failure
+            return None
+        if (ours := self._sharing.ahead_of(self.step)) is not None:  # whom we caught up with is gone
+            self._membership.give_up()
+            self._membership.resume(ours)
             return None
         self.present = standing.present
         if not self._settings.sizes.usable(standing.present):
@@ -240,13 +239,20 @@ class Session:
             self._changing = False
             log.info("event=step_failed step=%d groups=%d", self.step, self.present)
             return False
-        self._buckets.hand_out(self._buckets.divide(self._batch.micro_batches))
+        flats = self._buckets.divide(self._batch.micro_batches)
         if self._lr is not None:
             for group, base in zip(self._optimizer.param_groups, self._base_lr, strict=True):
                 group["lr"] = base * factor
-        self._optimizer.step()
+        self._sharing.step(flats, self.step, self._membership.quorum_id)
         self._changing = False
         return True
+
+    def _check(self) -> None:
+        """Raises what ends the training here, or begins it anew."""
+        if self._era is not None:
+            self._era.check()
+        if self._ranks.any(self._watch.detected()):
+            self._leave()
 
     def _leave(self) -> None:
         event = self._watch.event()
@@ -265,6 +271,8 @@ class Session:
     def _load(self, state: dict[str, Any]) -> None:
         """All of it fits, or none of it is taken."""
         self._tell("heal")
+        if self._sharing.take(state):
+            return
         if sorted(state) != sorted(self._state):
             raise TransferFailed(
                 f"a peer's state has {sorted(state)} and ours {sorted(self._state)}: is it another program?"

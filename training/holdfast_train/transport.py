@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from holdfast_train.codec import pack, unpack
+from holdfast_train.catchup import CatchUp
+from holdfast_train.codec import lay_out, pack, unpack
 from holdfast_train.errors import TransferFailed
 from holdfast_train.fetching import fetch
+from holdfast_train.history import History
 from holdfast_train.proof import peer_key
 from holdfast_train.serving import StateServer
 
@@ -17,46 +20,64 @@ log = logging.getLogger(__name__)
 
 
 class PeerTransport:
-    """torchft's CheckpointTransport by shape. A state is copied when it is offered, so training may go on at once."""
+    """torchft's CheckpointTransport by shape. A state is read while it is handed out and not copied before: no step changes it
+    until who is healed has taken part in the step, or the step has failed; both end the offer first."""
 
     def __init__(self, token: str, address: str) -> None:
         """Serves on this address alone. Raises OSError when it cannot be bound."""
         self._key = peer_key(token)
+        self._rest: Callable[[], dict[str, Any]] = dict
+        self._catch_up: CatchUp | None = None
         self._server = StateServer(self._key, address)
         self.failure: TransferFailed | None = None
         """Why the last transfer to here came to nothing."""
         self.failures = 0
         """In a row."""
 
+    def attach(self, history: History, rest: Callable[[], dict[str, Any]], catch_up: CatchUp) -> None:
+        """For groups that catch up. ``rest``: of our state, what no step brings about."""
+        self._rest, self._catch_up = rest, catch_up
+        self._server.history = history
+
     def metadata(self) -> str:
         """What a peer needs to find us; it needs the token besides."""
         return self._server.url
 
-    def send_checkpoint(self, dst_ranks: list[int], step: int, state_dict: object, timeout: timedelta) -> None:
-        """Copies the state and offers it."""
-        began_s = time.monotonic()
-        packed = pack(state_dict)
-        self._server.hold(step, packed)
-        took_ms = round(1000 * (time.monotonic() - began_s))
-        log.info("event=state_offered step=%d bytes=%d took_ms=%d to=%s", step, len(packed.body), took_ms, dst_ranks)
+    def send_checkpoint(self, dst_ranks: list[int], step: int, state_dict: Any, timeout: timedelta) -> None:
+        """Offers the state. Raises TypeError for what cannot be sent."""
+        state = lay_out(state_dict)
+        rest = pack({"torchft": state_dict.get("torchft"), "rest": self._rest()})
+        self._server.hold(step, state, rest)
+        log.info("event=state_offered step=%d bytes=%d to=%s", step, state.size_bytes, dst_ranks)
 
     def disallow_checkpoint(self) -> None:
         """The step is over: nothing of it is handed out any more."""
         self._server.release()
 
     def recv_checkpoint(self, src_rank: int, metadata: str, step: int, timeout: timedelta) -> Any:
-        """Raises TransferFailed; then nothing was taken over."""
+        """The whole state, or what a group that caught up still lacks. Raises TransferFailed; then nothing was taken over."""
         began_s = time.monotonic()
         try:
-            packed = fetch(metadata, step, self._key, timeout.total_seconds())
-            state = unpack(packed)
+            state = self._missing(metadata, step, timeout)
+            if state is None:
+                state = unpack(fetch(metadata, step, self._key, timeout.total_seconds()))
         except TransferFailed as error:
             self.failure, self.failures = error, self.failures + 1
             raise
         self.failure, self.failures = None, 0
         took_ms = round(1000 * (time.monotonic() - began_s))
-        log.info("event=state_received step=%d bytes=%d took_ms=%d from=%d", step, len(packed.body), took_ms, src_rank)
+        log.info("event=state_received step=%d took_ms=%d from=%d", step, took_ms, src_rank)
         return state
+
+    def _missing(self, metadata: str, step: int, timeout: timedelta) -> Any:
+        """None: the whole state is needed."""
+        if self._catch_up is None or self._catch_up.at is None:
+            return None
+        try:
+            return self._catch_up.missing(metadata, step, timeout.total_seconds() / 2)
+        except TransferFailed as error:
+            log.warning("event=catch_up_lost step=%d reason=%r", step, str(error))
+            return None
 
     def shutdown(self, wait: bool = True) -> None:
         """Ends the server."""

@@ -1,0 +1,197 @@
+"""How a group that comes to a running job gets its state while the others go on.
+
+It takes the state that its peers had right after one and the same step, from all of them at once; repeats the steps since,
+with the gradients that its peers keep; and asks for a place only when it stands where they do. What it lacks then, a step or
+two, comes by the same way in the step that it joins."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from torchft._torchft import LighthouseClient, ManagerClient
+
+from holdfast_train.codec import unpack
+from holdfast_train.errors import TransferFailed
+from holdfast_train.fetching import ask, fetch
+from holdfast_train.history import Pace
+from holdfast_train.replica import At, CaughtUp, Replica
+
+log = logging.getLogger(__name__)
+
+MISSING_MAX = 16
+"""Steps that may still be missing when a group joins: with more, the whole state is the shorter way."""
+SOURCES_MAX = 8
+"""Peers that are asked; more would be no faster."""
+ROUNDS = 2
+"""How often the state is taken before the group joins without it."""
+_ANSWER_S = 2.0
+_STALL_S = 3.0
+_STALL_STEPS = 4
+"""Peers that commit nothing for this long wait for somebody, maybe for us."""
+_TRANSFER_S = 600.0
+_NO_GAIN = 3
+"""Steps repeated in a row without coming nearer."""
+_LOOK_AGAIN_S = 0.02
+
+
+class CatchUp:
+    """One rank's way to where the others are. ``at`` is where it stands; None: nowhere, or it takes part already."""
+
+    def __init__(
+        self, replica: Replica, key: bytes, check: Callable[[], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``check`` is called now and then, and raises to end it."""
+        self._replica, self._key, self._check, self._clock = replica, key, check, clock
+        self._sources: list[str] = []
+        self._taken = 0
+        self.at: At | None = None
+
+    def follow(self, sources: Sequence[str], step: int) -> bool:
+        """From our own step on. Whether this group stands close behind its peers now; else it is given the whole state."""
+        began_s = self._clock()
+        for _ in range(ROUNDS):
+            try:
+                if self._follow(list(sources), step):
+                    took_ms = round(1000 * (self._clock() - began_s))
+                    log.info("event=caught_up at=%s took_ms=%d sources=%d", self.at, took_ms, len(self._sources))
+                    return True
+            except TransferFailed as error:
+                log.warning("event=catch_up_failed reason=%r", str(error))
+            else:
+                break
+        return False
+
+    def missing(self, metadata: str, step: int, timeout_s: float) -> dict[str, Any] | None:
+        """What the peer at ``metadata`` has beyond us after this step, in the shape of torchft's state. None: ours is not on the
+        way there. Raises TransferFailed."""
+        at = self.at
+        if at is None or not 0 <= step - at.step <= MISSING_MAX:
+            return None
+        deadline_s = self._clock() + timeout_s
+        said = unpack(fetch(metadata, f"rest/{step}", self._key, timeout_s))
+        sources = [metadata, *(url for url in self._sources if url != metadata)]
+        deltas = []
+        for number in range(at.step, step):
+            delta = self._delta(sources, at, number, deadline_s - self._clock())
+            deltas.append(delta)
+            at = At(number + 1, delta["quorum"])
+        if said["rest"]["quorum"] != at.quorum:
+            raise TransferFailed(f"the peer came to step {step} another way than we did")
+        return {"user": {"default": CaughtUp(deltas, said["rest"])}, "torchft": said["torchft"]}
+
+    def over(self) -> None:
+        """This group takes part: nobody has to keep anything for it."""
+        if self.at is not None:
+            sources, step, self.at = self._sources, self._taken, None
+            threading.Thread(target=self._all, args=(sources, f"snapshot/{step}/done"), daemon=True).start()
+
+    def _follow(self, sources: list[str], own: int) -> bool:
+        paces = self._all(sources, "pace")
+        newest = max((pace.step for pace in paces.values()), default=0)
+        if newest <= own:
+            return False
+        kept = [pace.snapshot for pace in paces.values() if pace.snapshot >= 0]
+        step = max(kept, default=newest + 1)
+        armed = self._all([*paces], f"snapshot/{step}/arm")
+        self._sources = [url for url, pace in armed.items() if pace.snapshot == step]
+        if not self._sources:
+            raise TransferFailed(f"no peer keeps its state after step {step}")
+        self._wait(step)
+        state = unpack(fetch(self._sources, f"snapshot/{step}", self._key, _TRANSFER_S))
+        if not isinstance(state, dict) or state.get("step") != step or type(state.get("quorum")) is not int:
+            raise TransferFailed("what came is no state of a step")
+        self._replica.load_bulk(state["bulk"])
+        self.at, self._taken = At(step, state["quorum"]), step
+        return self._repeat(self.at)
+
+    def _wait(self, step: int) -> None:
+        """Until that step is done. Raises TransferFailed where the others do not go on: they may be waiting for us."""
+        while True:
+            self._check()
+            paces = self._all(self._sources, "pace").values()
+            if any(pace.step >= step for pace in paces):
+                return
+            if not paces or min(p.idle_s - _STALL_STEPS * p.step_s for p in paces) > _STALL_S:
+                raise TransferFailed("the peers do not go on: this group joins at once")
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _repeat(self, at: At) -> bool:
+        """The steps since, until none is left or the others are too fast."""
+        behind, without_gain = 1 << 30, 0
+        while True:
+            self._check()
+            paces = self._all(self._sources, "pace")
+            newest = max((pace.step for pace in paces.values()), default=-1)
+            left = newest - at.step
+            without_gain = without_gain + 1 if left >= behind else 0
+            behind = min(behind, left)
+            if left <= 0 or (without_gain >= _NO_GAIN and left <= MISSING_MAX):
+                return newest >= 0
+            if without_gain >= _NO_GAIN * MISSING_MAX:
+                raise TransferFailed("the others are too fast to catch up with")
+            delta = self._delta(self._sources, at, at.step, _TRANSFER_S)
+            self._replica.replay(delta)
+            self.at = at = At(at.step + 1, delta["quorum"])
+
+    def _delta(self, sources: list[str], at: At, number: int, timeout_s: float) -> dict[str, Any]:
+        """From this step to the next. Raises TransferFailed, also where it does not follow on ours."""
+        delta = unpack(fetch(sources, f"delta/{number}", self._key, timeout_s))
+        if not isinstance(delta, dict) or type(delta.get("quorum")) is not int or delta.get("before") != at.quorum:
+            raise TransferFailed(f"step {number} of the peers does not follow on ours")
+        self._replica.check(delta)
+        return delta
+
+    def _all(self, sources: list[str], path: str) -> dict[str, Pace]:
+        """What those say who answer."""
+        found = {}
+        with ThreadPoolExecutor(max(1, len(sources)), thread_name_prefix="peer-ask") as pool:
+            asked = {url: pool.submit(ask, url, f"/v1/{path}", self._key, _ANSWER_S) for url in sources}
+        for url, answer in asked.items():
+            try:
+                found[url] = _pace(answer.result())
+            except TransferFailed as error:
+                log.info("event=peer_silent reason=%r", str(error))
+        return found
+
+
+def find_peers(quorum: str, name: str, rank: int, least: int) -> list[str]:
+    """Where the members of a room serve the state of this rank, asked under a name that only looks. Empty when fewer than
+    ``least`` are there, who wait for us, or nobody says."""
+    timeout = timedelta(seconds=_ANSWER_S)
+    try:
+        seen = LighthouseClient(quorum, connect_timeout=timeout).quorum(f"{name}!observe", timeout=timeout)
+        addresses = [member.address for member in seen.participants]
+        if len(addresses) < least:
+            return []
+    except (RuntimeError, TimeoutError, ValueError) as error:
+        log.info("event=no_look_at_the_quorum reason=%r", str(error)[:200])
+        return []
+
+    def where(address: str) -> str:
+        try:
+            return str(ManagerClient(address, connect_timeout=timeout)._checkpoint_metadata(rank, timeout=timeout))
+        except (RuntimeError, TimeoutError) as error:
+            log.info("event=peer_silent peer=%s reason=%r", address, str(error)[:200])
+            return ""
+
+    with ThreadPoolExecutor(max(1, min(len(addresses), SOURCES_MAX)), thread_name_prefix="peer-look") as pool:
+        found = list(pool.map(where, addresses[:SOURCES_MAX]))
+    return [url for url in found if url]
+
+
+def _pace(said: bytes) -> Pace:
+    """Raises TransferFailed."""
+    try:
+        pace = Pace(**json.loads(said))
+        if type(pace.step) is int and type(pace.snapshot) is int and pace.step_s >= 0 and pace.idle_s >= 0:
+            return pace
+    except (TypeError, ValueError) as error:
+        raise TransferFailed("a peer does not say where it stands") from error
+    raise TransferFailed("a peer does not say where it stands")

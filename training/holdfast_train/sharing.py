@@ -1,0 +1,59 @@
+"""State between peers, as a session sees it: what a step leaves for those who catch up, and this group's own catching up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from holdfast_train.catchup import CatchUp
+from holdfast_train.history import History
+from holdfast_train.proof import peer_key
+from holdfast_train.replica import CaughtUp, Replica
+from holdfast_train.transport import PeerTransport
+
+
+class Sharing:
+    """Of one rank."""
+
+    def __init__(self, replica: Replica, transport: PeerTransport, token: str, check: Callable[[], None]) -> None:
+        """``check`` is called while this group catches up, and raises to end it."""
+        self._replica = replica
+        self.followed = False
+        """Whether this group tried to catch up: once, before it joins."""
+        self._history = History(replica.bulk, replica.bulk_bytes)
+        self._catch_up = CatchUp(replica, peer_key(token), check)
+        transport.attach(self._history, self._rest, self._catch_up)
+
+    def follow(self, sources: Sequence[str], step: int, tell: Callable[[], None]) -> None:
+        """Before this group, which is at that step, asks for its first place: comes as near to its peers as it can. ``tell``
+        is called when there are any."""
+        self.followed = True
+        if sources:
+            tell()
+            self._catch_up.follow(sources, step)
+
+    def step(self, flats: list[torch.Tensor], step: int, quorum: int) -> None:
+        """Steps the optimizer, and keeps of it what peers need. ``step``: how many there are with this one."""
+        self._history.before_step(flats)
+        options = self._replica.options()
+        self._replica.apply(flats)
+        if self._history.committed(step, quorum, options):
+            self._replica.let_go()
+        self._catch_up.over()
+
+    def take(self, state: object) -> bool:
+        """Whether that was what we lacked after catching up; else it is a whole state, and the caller's to load."""
+        reached = self._replica.finish(state) if isinstance(state, CaughtUp) else -1
+        self._history.forget(reached)
+        self._catch_up.over()
+        return isinstance(state, CaughtUp)
+
+    def ahead_of(self, step: int) -> int | None:
+        """The step of our own state, where we caught up with a job that nobody else goes on with; None: all is well."""
+        at = self._catch_up.at
+        return at.step if at is not None and at.step > step else None
+
+    def _rest(self) -> dict[str, Any]:
+        return {**self._replica.rest(), "quorum": self._history.quorum}
