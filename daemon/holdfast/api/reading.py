@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
+from holdfast.api.elastic import JobsShape, elastic_shapes
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, caller_of, guarded_router
 from holdfast.api.shapes import (
@@ -20,7 +21,6 @@ from holdfast.api.shapes import (
     EventsShape,
     IncidentsShape,
     IncidentStory,
-    JobsShape,
     RecoveryShape,
     Since,
     SuppressionShape,
@@ -119,10 +119,11 @@ def jobs_router(api: Api) -> APIRouter:
         job_id: Annotated[int | None, Query(ge=0, le=MAX_ID, description="Only this job.")] = None,
         since: SinceQuery = None,
     ) -> JobsShape:
-        """Jobs that were recovered or registered checkpoints; a user sees those of the own uid."""
+        """Jobs that were recovered or registered checkpoints, and those made of replica groups; a user sees those of the own uid."""
         found = await api.threads.read(deps.store.recoveries, job_id=job_id, since=since)
-        shown = job_shapes(found, deps.world(), caller_of(request).uid)
-        return JobsShape(jobs=[j for j in shown if job_id in (None, j.job_id)])
+        world, uid = deps.world(), caller_of(request).uid
+        shown = [j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id)]
+        return JobsShape(jobs=shown, elastic=elastic_shapes(world, uid, job_id))
 
     return router
 

@@ -276,10 +276,6 @@ class ActionsShape(Shape):
     actions: list[ActionShape]
 
 
-class JobsShape(Shape):
-    jobs: list[JobShape]
-
-
 class SpreadShape(Shape):
     """Durations in seconds; percentiles from 50 samples on, else all values."""
 

@@ -230,14 +230,36 @@ def lost(value: T | None, shown: Callable[[T], str]) -> str:
 def jobs(
     url: Url = None, as_data: Json = False, job: Annotated[int | None, typer.Option(help="Only this job.")] = None
 ) -> None:
-    """Jobs that were recovered or registered checkpoints."""
+    """Jobs made of replica groups, with their size and where each group is; jobs that were recovered or registered checkpoints."""
     got = Client(url).get("/v1/jobs", job_id=job)
     if as_data:
         as_json(got)
         return
+    for elastic in got["elastic"]:
+        show_groups(elastic)
     columns = ("JOB", "USER", "SLURM", "NODES", "CHECKPOINT STEP", "LAST STEP", "RECOVERY", "INCIDENT", "NOTE")
     rows = [row for j in got["jobs"] for row in job_rows(j)]
     listed(columns, rows, "no jobs on record", ("USER", "LAST STEP", "INCIDENT"))
+
+
+def show_groups(job: dict[str, Any]) -> None:
+    """An elastic job: its size, what was decided last, who is where."""
+    spares = f" and {counted(job['spares'], 'spare')}" if job["spares"] else ""
+    aim = f", going to {job['target']}" if job["target"] != job["size"] else ""
+    state = f"{counted(job['running'], 'group')} running, size {job['size']}{aim}; declared {job['sizes']}{spares}"
+    line(f"{job['room']}  {job['user']}  {job['name']}: {state}")
+    decided = job["decision"]
+    if decided:
+        line(f"  {moment(decided['at'])[:19]} {decided['reason']} ({decided['outcome'] or decided['state']})")
+    columns = ("GROUP", "ROLE", "JOB", "SLURM", "NODES", "WHY IT WAITS")
+    listed(columns, [group_row(g) for g in job["groups"]], "no groups", ("JOB",))
+
+
+def group_row(group: dict[str, Any]) -> list[object]:
+    why = "asked to leave" if group["leaving"] else group["reason"]
+    if group["waits_until"] and group["reason"] == "BeginTime":
+        why = f"until {moment(group['waits_until'])[11:19]}"
+    return [group["group"], group["role"], group["job_id"], group["state"], ",".join(group["nodes"]), why]
 
 
 def job_rows(job: dict[str, Any]) -> list[list[object]]:
