@@ -34,7 +34,21 @@ PURE_STDLIB = frozenset(
 CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_counter"})
 
 PURE_CONTROLLER = frozenset(
-    {"adopt", "correlate", "cycle", "decide", "facts", "fencing", "follow", "guard", "identity", "ladder", "lifecycle"}
+    {
+        "adopt",
+        "correlate",
+        "cycle",
+        "decide",
+        "elastic",
+        "facts",
+        "groups",
+        "fencing",
+        "follow",
+        "guard",
+        "identity",
+        "ladder",
+        "lifecycle",
+    }
     | {
         "notices",
         "pairs",

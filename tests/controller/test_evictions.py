@@ -60,6 +60,13 @@ def test_a_stop_on_its_way_shuts_out_the_run_that_it_ends(stop: Intent, state: I
     assert evicted(observing) == []
 
 
+def test_a_run_that_the_room_has_forgotten_is_fenced_too() -> None:
+    world = world_of(view_of(*four_groups()), REQUEUE)
+    assert evicted(world, room_of("1~71.0:b")) == [("0~72.0", "inc1")]
+    assert evicted(world, room_of("1~71.0:b", name="job-99")) == [], "of its own room only"
+    assert evicted(world_of(view_of(*four_groups())), room_of("1~71.0:b")) == []
+
+
 def test_the_reason_names_the_incident() -> None:
     (found,), _ = due(world_of(view_of(*four_groups()), DRAIN), (FULL,), SEEN, {})
     assert found == Eviction(
@@ -86,7 +93,7 @@ def test_what_a_node_loses_is_the_run_that_held_it(stop: Intent, job: Job) -> No
 
 
 def test_a_later_run_than_slurm_shows_is_not_the_one_that_the_node_held() -> None:
-    assert evicted(world_of(view_of(*four_groups()), DOWN, DRAIN), room_of("0~72.1:a")) == []
+    assert evicted(world_of(view_of(*four_groups()), DOWN, DRAIN), room_of("0~72.1:a")) == [("0~72.0", "inc1")]
 
 
 def test_a_down_takes_the_jobs_that_it_names() -> None:
@@ -237,6 +244,7 @@ def test_a_run_that_slurm_shows_and_nobody_stops_is_never_shut_out(
     for eviction in found:
         job = view.jobs.get(eviction.run.job_id)
         if job is None or job.restarts > eviction.run.restarts:
+            assert eviction.run in runs
             continue
         stopped = any(
             (s.action.job.job_id, s.action.restarts) == (eviction.run.job_id, eviction.run.restarts)

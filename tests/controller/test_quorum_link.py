@@ -88,8 +88,9 @@ def test_an_evicted_run_is_gone_for_good_and_once(place: Place) -> None:
     assert (known, set(gone)) == ((), {"0~72.0"})
     assert place.rooms.evict(place.name, "3~99.0", "never met") == ()
     assert place.view()[2] == {"0~72.0", "3~99.0"}
-    assert place.kinds() == ["joined", "quorum", "evicted"]
-    told = next(r for r in place.rooms.records(0, 10_000) if r.room == place.name and r.kind == "evicted")
+    assert place.kinds() == ["joined", "quorum", "evicted", "evicted"]
+    told, unknown = (r for r in place.rooms.records(0, 10_000) if r.room == place.name and r.kind == "evicted")
+    assert (unknown.who, unknown.reason) == ("3~99.0", "never met")
     assert (told.who, told.reason, told.at.utcoffset() is not None) == (name, "holdfast[inc1]: node n1", True)
 
 

@@ -71,6 +71,27 @@ def test_a_whole_recovery() -> None:
     assert job.lost_gpu_hours == pytest.approx(16 * 72.0 / 3600)
 
 
+def test_an_elastic_job_goes_on_smaller_and_is_whole_again() -> None:
+    a, b = {"room": "job-1"}, {"room": "job-2"}
+    rooms = (
+        event(100.4, K.QUORUM_EVICTED, **a),
+        event(100.5, K.QUORUM_EVICTED, **b),
+        event(100.6, K.QUORUM_FORMED, **a, full=False),
+        event(101.0, K.QUORUM_FORMED, **b, full=True),
+    )
+    (got,) = measure((*WHOLE, *rooms))
+    assert {p: round(got.phases[p], 6) for p in (Phase.EVICT, Phase.GO_ON)} == {Phase.EVICT: 0.2, Phase.GO_ON: 0.5}
+    assert Phase.REGROW not in got.phases, "one room is not whole yet"
+    (got,) = measure((*WHOLE, *rooms, event(107.4, K.QUORUM_FORMED, **a, full=True)))
+    assert got.phases[Phase.REGROW] == pytest.approx(7.0)
+    before = event(100.4, K.QUORUM_EVICTED, **a, went_on=True)
+    (got,) = measure((*WHOLE, before, event(105.4, K.QUORUM_FORMED, **a, full=True)))
+    assert [got.phases[p] for p in (Phase.GO_ON, Phase.REGROW)] == [0.0, pytest.approx(5.0)]
+    (alone,) = measure((*WHOLE, rooms[0]))
+    assert Phase.EVICT in alone.phases
+    assert Phase.GO_ON not in alone.phases
+
+
 def test_what_belongs_to_no_incident_is_timed_as_none() -> None:
     upkeep = tuple(replace(event, incident_id=None if n % 2 else UPKEEP) for n, event in enumerate(WHOLE))
     assert measure((*upkeep, *WHOLE)) == measure(WHOLE)

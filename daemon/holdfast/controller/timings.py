@@ -1,4 +1,4 @@
-"""How long everything took and what was lost: views of the events, and of nothing else. Pure; imports only ``model``.
+"""How long everything took and what was lost: views of the events, and of nothing else. Pure.
 
 Definitions stand in ``docs/metrics.md``. A phase whose milestones are not both on record is absent, never zero; a milestone
 that came before its start (a job that failed before Holdfast stopped it) counts 0."""
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdfast.controller.elastic.meeting import meeting_again
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 
@@ -32,6 +33,8 @@ KINDS = (
     EventKind.INSTANCE_UP,
     EventKind.NODE_VALIDATED,
     EventKind.NODE_RETURNED,
+    EventKind.QUORUM_EVICTED,
+    EventKind.QUORUM_FORMED,
 )
 """All that is looked at here."""
 
@@ -47,6 +50,12 @@ class Phase(StrEnum):
     """First action planned → node out of service in Slurm. Runs beside ``stop_job``."""
     STOP_JOB = "stop_job"
     """First action planned → old run over (last job of the incident)."""
+    EVICT = "evict"
+    """Incident opened → its first group was shut out of its quorum room (elastic jobs)."""
+    GO_ON = "go_on"
+    """Group shut out → the others' next quorum (last room of the incident)."""
+    REGROW = "regrow"
+    """Group shut out → a quorum of as many groups as before (last room)."""
     RESTART = "restart"
     """Old run over → RUNNING again (last job)."""
     RESUME = "resume"
@@ -233,11 +242,15 @@ def _phases(
     up_at = _first(events, EventKind.INSTANCE_UP)
     validated_at = _first(events, EventKind.NODE_VALIDATED, last=True)
     last = max(jobs, key=lambda j: (j.running_at is None, j.running_at or j.stopped_at), default=None)
+    shut_out_s, go_on_s, regrow_s = meeting_again(events, opened_at)
     spans = {
         Phase.DETECT: _span(fault_at, opened_at),
         Phase.DECIDE: _span(opened_at, planned_at),
         Phase.DRAIN: _span(planned_at, out_at),
         Phase.STOP_JOB: _span(planned_at, last.stopped_at if last else None),
+        Phase.EVICT: shut_out_s,
+        Phase.GO_ON: go_on_s,
+        Phase.REGROW: regrow_s,
         Phase.RESTART: _span(last.stopped_at, last.running_at) if last else None,
         Phase.RESUME: _span(last.running_at, last.resumed_at) if last else None,
         Phase.REPLACE: _span(out_at, up_at),

@@ -63,7 +63,7 @@ class EventKind(StrEnum):
     QUORUM_BACK = "quorum.back"
     """A silent group is heard again."""
     QUORUM_EVICTED = "quorum.evicted"
-    """A group's run was shut out for good, on Holdfast's word; the others need not wait for it."""
+    """A group's run was shut out for good, on Holdfast's word; the others need not wait for it; ``went_on``: nor have they."""
     QUORUM_LEFT = "quorum.left"
     """A group left after a finished step."""
     QUORUM_REPLACED = "quorum.replaced"

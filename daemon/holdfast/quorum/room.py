@@ -78,6 +78,7 @@ class Room:
         if not found and "~" in selector and ":" not in selector and selector not in self.gone:
             self.gone[selector] = Gone(Why.EVICTED, reason)
             self.changed = True
+            self.events.append(RoomEvent("evicted", who=selector, reason=reason))
         return found
 
     def leave(self, selector: str) -> tuple[Identity, ...]:

@@ -5,12 +5,12 @@ over in Slurm*, and nobody told the room. Members whose names Holdfast did not g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
-from holdfast.controller.groups import elastic_spec
+from holdfast.controller.groups import Group, elastic_jobs, elastic_spec
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -59,8 +59,9 @@ def due(
         return (), fading
     found: list[Eviction] = []
     still: dict[tuple[str, GroupRun], datetime] = {}
+    shown = _shown_runs(world, view)
     for room in rooms:
-        for run in _open_runs(room):
+        for run in _open_runs(room, shown.get(room.name, ())):
             ground = _will_be_stopped(world, view, run) or (
                 _is_over(world, view, run) if view.read_at > seen_at else None
             )
@@ -72,9 +73,21 @@ def due(
     return tuple(found), still
 
 
-def _open_runs(room: RoomView) -> Iterator[GroupRun]:
-    runs = {run for name in room.known if (run := run_of(name)) is not None}
+def _open_runs(room: RoomView, shown: Iterable[GroupRun]) -> Iterator[GroupRun]:
+    runs = {*shown, *(run for name in room.known if (run := run_of(name)) is not None)}
     return (run for run in sorted(runs, key=lambda r: r.selector) if run.selector not in room.gone)
+
+
+def _shown_runs(world: World, view: ClusterView) -> Mapping[str, Sequence[GroupRun]]:
+    """Room → runs that Slurm shows and a stop ends: also who was silent for so long that the room has forgotten it, and may only hang."""
+    return {
+        job.room: [run for run in map(_run_of_group, job.running) if _will_be_stopped(world, view, run) is not None]
+        for job in (elastic_jobs(view) if _stops_under_way(world) else ())
+    }
+
+
+def _run_of_group(group: Group) -> GroupRun:
+    return GroupRun(group.index, group.job.key.job_id, group.job.restarts)
 
 
 def _eviction(room: RoomView, run: GroupRun, ground: _Ground) -> Eviction:
@@ -87,14 +100,18 @@ def _eviction(room: RoomView, run: GroupRun, ground: _Ground) -> Eviction:
 
 def _will_be_stopped(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
     """In observe mode nothing is stopped, so nobody is shut out for it."""
-    if world.policy.mode is Mode.OBSERVE:
-        return None
-    intents = [i for i in world.book.intents.values() if isinstance(i.action, Requeue | SetDown | Drain)]
     job = view.jobs.get(run.job_id)
-    for intent in sorted(intents, key=lambda i: (i.planned_at, i.order, i.key)):
-        if intent.state in _UNDER_WAY and (reason := _stops(world, view, intent, run, job)):
+    for intent in _stops_under_way(world):
+        if reason := _stops(world, view, intent, run, job):
             return _Ground(reason, intent.incident_id)
     return None
+
+
+def _stops_under_way(world: World) -> list[Intent]:
+    if world.policy.mode is Mode.OBSERVE:
+        return []
+    stops = (i for i in world.book.intents.values() if isinstance(i.action, Requeue | SetDown | Drain))
+    return sorted((i for i in stops if i.state in _UNDER_WAY), key=lambda i: (i.planned_at, i.order, i.key))
 
 
 def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str:

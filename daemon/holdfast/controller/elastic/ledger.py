@@ -93,6 +93,9 @@ def _one(room: RoomRead, record: RoomRecord, jobs: Mapping[int, Job]) -> tuple[R
     job = jobs.get(run.job_id) if run is not None else None
     if run is not None and job is not None and job.restarts == run.restarts:
         event = replace(event, job=job.key.text)
+    loss = room.losses.get(record.who.partition("~")[0])
+    if kind is EventKind.QUORUM_EVICTED and loss is not None and loss.went_on:
+        event = replace(event, detail={**event.detail, "went_on": True})
     return _moved(room, kind, record.who, incident or ""), [event]
 
 
