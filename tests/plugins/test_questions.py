@@ -153,4 +153,4 @@ def test_a_statement_is_no_question_and_a_question_needs_its_fields(desk: Desk) 
     assert endless is not None
     assert (hasty.within_s, endless.within_s) == (0.05, 5.0)
     assert desk.ask({"kind": "ask.latest"}) == {"error": "malformed: dir is missing", "retry": False}
-    assert desk.ask({"kind": "ask.else"}) == {"error": "malformed: unknown kind"}
+    assert desk.ask({"kind": "ask.else"}) == {"error": "malformed: unknown kind", "retry": False}
