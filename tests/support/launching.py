@@ -22,7 +22,11 @@ ROOM: dict[str, Any] = {
 ELEMENT = {"SLURM_JOB_ID": "73", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": "1"}
 """As Slurm starts the second run of a group."""
 
-SHOW = "import json, os; print(json.dumps(dict(os.environ)), flush=True)"
+SHOW = (
+    'import json, os; told = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "HOLDFAST_", "TORCHFT_", "SLURM_NODEID");'
+    " print(json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}), flush=True)"
+)
+"""One short line, so that those of several ranks do not mix. No single quotes: it goes through shells."""
 AWARE = """
 import os, pathlib, signal, sys, time
 came = []
