@@ -9,16 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import Settings
+from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import plugin_facts
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
-from holdfast.doctor.facts import DoctorFacts, PluginFacts, SlurmFacts
+from holdfast.doctor.facts import DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
 from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
 from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
-from holdfast.ports import Provider, Scheduler
+from holdfast.ports import Provider, QuorumRooms, Scheduler
 from holdfast.store.mounts import mount_type, network_type
 
 NO_SUCH_RESERVATION = "holdfast-doctor-no-such-reservation"
@@ -37,6 +38,10 @@ class Site:
     """File of an SQLite store; None: another database."""
     provider: Provider | None = None
     """None: there is none that could be asked."""
+    rooms: QuorumRooms | None = None
+    """The quorum service; None: the site has none."""
+    rooms_bind: str = ""
+    """Address that its rooms listen on."""
 
 
 _SQLITE = "sqlite:///"
@@ -45,7 +50,9 @@ _SQLITE = "sqlite:///"
 def site_of(settings: Settings, provider: Provider | None = None) -> Site:
     """The site as ``controller.toml`` tells it."""
     url = settings.store.url
-    return Site(settings.policy, Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None, provider)
+    rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
+    path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+    return Site(settings.policy, path, provider, rooms, settings.quorum.bind)
 
 
 def run(
@@ -83,7 +90,21 @@ def gather(
         provider_can=found.can,
         provider_repairs=found.repairs,
         plugins=plugin_facts.look(slurm) if slurm is not None else PluginFacts(),
+        quorum=_quorum(site),
     )
+
+
+def _quorum(site: Site) -> QuorumFacts | None:
+    """One that refuses to speak to this user is there."""
+    if site.rooms is None:
+        return None
+    facts = QuorumFacts(site.rooms_bind)
+    try:
+        return replace(facts, unwritten={r.name: r.unwritten for r in site.rooms.rooms() if r.unwritten})
+    except Unavailable as error:
+        return replace(facts, problem=str(error))
+    except OutsideError:
+        return facts
 
 
 def _slurm(scheduler: Scheduler) -> tuple[SlurmFacts | None, str]:

@@ -104,6 +104,18 @@ class PluginFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class QuorumFacts:
+    """The quorum service of this site."""
+
+    bind: str
+    """Address that rooms listen on."""
+    problem: str = ""
+    """Why it does not answer; empty: it does."""
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+    """Room → why it cannot be written down now."""
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorFacts:
     """Everything the rules may look at."""
 
@@ -132,6 +144,8 @@ class DoctorFacts:
     provider_repairs: bool = False
     """It replaces broken machines by itself."""
     plugins: PluginFacts = field(default_factory=PluginFacts)
+    quorum: QuorumFacts | None = None
+    """None: the site has no quorum service."""
 
     def spares(self) -> tuple[Node, ...]:
         """Nodes of the spare pool's reservation that Slurm knows."""
