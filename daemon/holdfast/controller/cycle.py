@@ -21,6 +21,7 @@ from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
+from holdfast.controller.stragglers import follow_stragglers
 from holdfast.controller.suspects import follow_suspects
 from holdfast.controller.upkeep import follow_upkeep
 from holdfast.model.book import Book, Change, World
@@ -37,6 +38,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         lambda w: watch_silence(w, new_id),
         follow_jobs,
         lambda w: follow_hangs(w, new_id),
+        lambda w: follow_stragglers(w, new_id),
         lambda w: follow_suspects(w, new_id),
         follow_incidents,
         lambda w: follow_upkeep(w, new_id),

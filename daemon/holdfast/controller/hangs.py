@@ -128,9 +128,22 @@ def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
     new = [
         (job, q)
         for job, q in found
-        if suspects.run_of(job) not in known and suspects.explained(world, job.nodes, q.since) is None
+        if suspects.run_of(job) not in known
+        and suspects.explained(world, job.nodes, q.since) is None
+        and not _waits_for_a_loss(world, view, job, q)
     ]
     return new[: max(0, world.policy.suspects.jobs_per_hour - recent)]
+
+
+def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -> bool:
+    """A group, together with others, after one of them was lost: their collectives have not given it up yet."""
+    elastic = _elastic(view, job)
+    return elastic is not None and _settling(world, elastic) and bool(_stuck_with(world, elastic, job, found))
+
+
+def _elastic(view: ClusterView, job: Job) -> ElasticJob | None:
+    """The elastic job that this one is an element of."""
+    return next((each for each in elastic_jobs(view) if each.holds(job.key.job_id)), None)
 
 
 def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:
@@ -233,7 +246,7 @@ def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | Non
 
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:
     """Of an elastic job the group that holds the others up, if it can be told; all of them if nobody can be told for long."""
-    elastic = next((each for each in elastic_jobs(view) if each.holds(job.key.job_id)), None)
+    elastic = _elastic(view, job)
     stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
     if elastic is None or not stuck:
         return True

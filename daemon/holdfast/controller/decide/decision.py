@@ -16,6 +16,7 @@ from holdfast.controller.decide import (
     recover,
     refill,
     repair,
+    stragglers,
     tidy,
     upkeep,
 )
@@ -43,6 +44,7 @@ def decide(world: World) -> Decision:
         contain.contain(world),
         recover.recover(world),
         hangs.look_into_hangs(world),
+        stragglers.let_slow_groups_leave(world),
         ending.warn_of_ends(world),
         allow.allow(world),
         dead.ask_witnesses(world),
