@@ -222,12 +222,14 @@ def test_a_peer_that_fails_is_done_without(
     a.step()
     b.step()
     honest, asked = b.transport._server.answer, [0]
+    ready = threading.Event()
 
     def answer(path: str, nonce: str | None, shown: str | None) -> Any:
         status, body, proof = honest(path, nonce, shown)
         if "/snapshot/" not in path or path.endswith(("arm", "done", "index")):
             return status, body, proof
         asked[0] += 1
+        ready.set()
         if wrong == "corrupt":
             return status, bytes(len(body)), proof
         if wrong == "dead":
@@ -238,7 +240,15 @@ def test_a_peer_that_fails_is_done_without(
         time.sleep(2.0)
         return status, body, proof
 
+    honest_a = a.transport._server.answer
+
+    def after_it(path: str, nonce: str | None, shown: str | None) -> Any:
+        if path.endswith("/0") and "/snapshot/" in path:
+            ready.wait(10)  # both are asked, whoever is faster
+        return honest_a(path, nonce, shown)
+
     b.transport._server.answer = answer  # type: ignore[method-assign]
+    a.transport._server.answer = after_it  # type: ignore[method-assign]
     with going_on(a, b):
         began_s = time.monotonic()
         assert follow(newcomer, a, b)
