@@ -171,7 +171,10 @@ def test_held_progress_is_told_once_by_the_time_that_it_was_said_and_not_for_a_r
     assert [(item.body["step"], item.monotonic_s) for item in ledger.due(11.0)] == [(3, 10.4)]
     assert (ledger.next_s(), ledger.due(12.0)) == (None, [])
     hear(4, 11.5)
-    hear(1, 11.6, restarts=1)
+    hear(5, 13.0)
+    assert ledger.due(20.0) == [], "what was said before counts no more"
+    hear(6, 13.1)
+    hear(1, 13.2, restarts=1)
     assert ledger.due(20.0) == []
 
 
