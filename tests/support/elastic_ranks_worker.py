@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from holdfast_train import GlobalBatch, Session, restartable
+from holdfast_train import DurableCheckpoints, GlobalBatch, Session, restartable
 from holdfast_train.shards import local
 
 M, WIDTH, HIDDEN, STEP_SAMPLES = 6, 5, 7, 12
@@ -92,8 +92,12 @@ class Worker:
             log.write(json.dumps({"at_s": time.time(), **fields}) + "\n")
 
     def fail(self, where: str, step: int) -> None:
-        """Where the fault says so, and only once unless it says ``always``."""
-        if self.fault.startswith(f"{where}@{step} ") and not (self.failed and "once" in self.fault):
+        """``WHERE@STEP once``, or ``always`` from that step on."""
+        there, _at, when = self.fault.partition("@")
+        if there != where:
+            return
+        first, often = when.split()
+        if step == int(first) and not self.failed if often == "once" else step >= int(first):
             self.failed = True
             self.say(kind="failed", step=step)
             raise ArithmeticError("a fault of this rank")
@@ -103,11 +107,17 @@ class Worker:
         while (self.folder / "hold").exists():
             time.sleep(0.02)
 
+    def checkpoints(self) -> DurableCheckpoints | None:
+        where, every_s = os.environ.get("CHECKPOINTS"), float(os.environ.get("EVERY_S", "60"))
+        return DurableCheckpoints(where, least_s=every_s, most_s=every_s, sign_s=1) if where else None
+
     def train(self) -> None:
+        self.say(kind="began", pid=os.getpid())
         if self.kind != "plain" and not dist.is_initialized():
             dist.init_process_group("gloo")
         model, optimizer = build(self.kind, self.rank, self.ranks)
-        with Session(model, optimizer, GlobalBatch(STEP_SAMPLES, STEP_SAMPLES // M)) as session:
+        batch = GlobalBatch(STEP_SAMPLES, STEP_SAMPLES // M)
+        with Session(model, optimizer, batch, checkpoints=self.checkpoints()) as session:
             optimizer.register_step_pre_hook(lambda *_: self.fail("optimizer", session.step))
             last = None
             for attempt in session.steps(self.until):

@@ -66,7 +66,7 @@ def check_result(groups: Groups, kind: str, group: int, start: str) -> None:
         assert float((mine[name] - tensor).norm()) <= 1e-6 * max(1.0, float(tensor.norm())), name
 
 
-@pytest.mark.parametrize("kind", ["fsdp", "split"])
+@pytest.mark.parametrize("kind", ["fsdp", pytest.param("split", marks=pytest.mark.soak)])
 def test_a_group_of_two_ranks_is_killed_and_healed_rank_by_rank(
     kind: str, opened: Callable[[str, int, int], Groups]
 ) -> None:
@@ -89,6 +89,7 @@ def test_a_group_of_two_ranks_is_killed_and_healed_rank_by_rank(
     check_result(groups, kind, 0, "9.0")
 
 
+@pytest.mark.soak
 def test_one_rank_is_told_to_leave_and_the_whole_group_does_between_steps(
     opened: Callable[[str, int, int], Groups],
 ) -> None:

@@ -28,6 +28,7 @@ class Lines:
             if there.get(fd) != inode:
                 continue
             with suppress(OSError), socket.socket(fileno=os.dup(fd)) as line:
+                line.getpeername()  # a listener has none, and gloo aborts the process when that ends
                 line.shutdown(socket.SHUT_RDWR)
         self._held.clear()
 
