@@ -118,7 +118,7 @@ def _wrong(words: list[str]) -> str:
             if name not in command.commands:
                 return name
         command = command.commands[rest.pop(0).split("|")[0]]
-    if getattr(command, "name", "") == "agent":
+    if getattr(command, "name", "") in ("agent", "run"):
         return ""  # argparse, so that a node needs no typer
     known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"--help"}
     return next((w for w in rest if re.match(r"--?[a-z]", w) and w.partition("=")[0] not in known), "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from holdfast.model.elastic import parse_comment
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
-from support.launching import AWARE, SHOW
+from support.launching import AWARE, SHOW, shown_in
 from support.practice import end_jobs, eventually, said
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(240)]
@@ -26,23 +25,12 @@ ROOM = {"HOLDFAST_QUORUM": "http://127.0.0.1:9", "HOLDFAST_QUORUM_TOKEN": "t", "
 """Named in the environment, as on a cluster without the daemon."""
 
 
-@pytest.fixture(scope="module")
-def cluster(short_folder: Path) -> Iterator[Practice]:
-    practice = Practice.create(short_folder / "elastic", nodes=4, gpus=1, cpus=4, elastic=True)
-    try:
-        practice.up()
-        yield practice
-    finally:
-        practice.remove()
-
-
 @pytest.fixture
-def slurm(cluster: Practice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Practice]:
-    for name, value in {**cluster.command_env(), **ROOM}.items():
+def slurm(elastic_cluster: Practice, monkeypatch: pytest.MonkeyPatch) -> Iterator[Practice]:
+    for name, value in {**elastic_cluster.command_env(), **ROOM}.items():
         monkeypatch.setenv(name, value)
-    yield cluster
-    end_jobs(cluster)
-    eventually(lambda: not cluster.command("squeue", "-h", "-a").strip(), within_s=40, why=lambda: said(cluster))
+    yield elastic_cluster
+    end_jobs(elastic_cluster)
 
 
 def script(slurm: Practice, body: str, name: str = "job.sbatch") -> Path:
@@ -143,34 +131,12 @@ def test_a_refused_second_array_takes_the_first_back(slurm: Practice) -> None:
     assert states(slurm, array) == {0: "CANCELLED", 1: "CANCELLED"}
 
 
-def test_the_template_submits_the_same_two_arrays(slurm: Practice) -> None:
-    shutil.copy(TEMPLATE, slurm.folder / "jobs" / "elastic.sbatch")
-    text = (slurm.folder / "jobs" / "elastic.sbatch").read_text()
-    kept = "".join(line for line in text.splitlines(keepends=True) if "--gpus-per-node" not in line)
-    (slurm.folder / "jobs" / "elastic.sbatch").write_text(
-        kept.replace("--output=", f"--output={slurm.folder}/jobs/").replace("%x-", "")
-    )
-    settings = ("env", "MIN=1", "MAX=2", "SPARES=1", f"HOLDFAST={HOLDFAST}")
-    answer = slurm.command(*settings, "sh", str(slurm.folder / "jobs" / "elastic.sbatch"), sys.executable, "-c", SHOW)
-    base, flexible = answer.split()
-    eventually(
-        lambda: all(output(slurm, array, i) for array, i in ((base, 0), (flexible, 1), (flexible, 2))), within_s=40
-    )
-    wait_for(slurm, dict.fromkeys(range(3), "COMPLETED"), base, flexible)
-    assert [s["comment"] for _, s in sorted(elements(slurm, base, flexible).items())] == [
-        "holdfast elastic=1:2 spares=1",
-        *[f"holdfast elastic=1:2 spares=1 of={base}"] * 2,
-    ]
-    told = json.loads(output(slurm, flexible, 1))
-    assert (told["HOLDFAST_GROUP"], told["RANK"], told["WORLD_SIZE"]) == ("1", "0", "1")
-    assert told["HOLDFAST_INCARNATION"] == f"{elements(slurm, flexible)[1]['job']}.0"
-
-
-def test_a_group_of_two_nodes_is_one_group(slurm: Practice) -> None:
+def test_a_group_of_two_nodes_is_one_group(slurm: Practice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOWN", str(tmp_path))
     body = f"srun --ntasks-per-node=1 {HOLDFAST} run --nproc 2 {sys.executable} -c '{SHOW}'\nexec srun -n4 {HOLDFAST} run true"
     base = submit(slurm, "--elastic", "1:1", "-N2", "--exclusive", str(script(slurm, body)))["base"]
     wait_for(slurm, {0: "FAILED"}, base)
-    ranks = [json.loads(line) for line in output(slurm, base, 0).splitlines() if line.startswith("{")]
+    ranks = shown_in(tmp_path)
     assert sorted(env["RANK"] for env in ranks) == ["0", "1", "2", "3"]
     assert {env["WORLD_SIZE"] for env in ranks} == {"4"}
     assert len({(env["MASTER_ADDR"], env["MASTER_PORT"], env["HOLDFAST_INCARNATION"]) for env in ranks}) == 1

@@ -24,9 +24,11 @@ ELEMENT = {"SLURM_JOB_ID": "73", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUN
 
 SHOW = (
     'import json, os; told = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "HOLDFAST_", "TORCHFT_", "SLURM_NODEID");'
-    " print(json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}), flush=True)"
+    " text = json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}); print(text, flush=True);"
+    ' here = os.environ.get("SHOWN"); here and open(here + "/" + str(os.getpid()) + ".json", "w").write(text)'
 )
-"""One short line, so that those of several ranks do not mix. No single quotes: it goes through shells."""
+"""Prints what a rank was told; also into a file of its own where SHOWN names a folder, since srun mixes lines of several
+nodes. No single quotes: it goes through shells."""
 AWARE = """
 import os, pathlib, signal, sys, time
 came = []
@@ -113,6 +115,12 @@ def launched(folder: Path, *argv: str, **env: str) -> Iterator[Launch]:
         yield launch
     finally:
         launch.close()
+
+
+def shown_in(folder: Path) -> list[dict[str, str]]:
+    """What ranks have shown there, by group and rank."""
+    texts = [text for file in folder.glob("*.json") if (text := file.read_text()).endswith("}")]
+    return sorted(map(json.loads, texts), key=lambda env: (env.get("HOLDFAST_GROUP", ""), int(env["RANK"])))
 
 
 def python(code: str, *argv: str) -> list[str]:
