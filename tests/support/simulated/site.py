@@ -35,7 +35,7 @@ from support.simulated.store import MemoryStore
 
 POLICY = replace(Policy(), mode=Mode.ACT)
 """The shipped defaults, in ``act`` mode."""
-ROUNDS = 20
+ROUNDS = 60
 """Most rounds of turn and actor in one second; more means that the two chase each other."""
 
 
