@@ -20,8 +20,9 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 from torchft._torchft import LighthouseClient
 from torchft.manager import REPLICA_ID_KEY, Manager
-from torchft.process_group import ProcessGroupGloo, ProcessGroupNCCL
+from torchft.process_group import ProcessGroupNCCL
 
+from holdfast_train.breaking import BreakableGloo, Guard
 from holdfast_train.catchup import find_peers
 from holdfast_train.errors import Refused, TrainError
 from holdfast_train.events import REQUEUE
@@ -74,7 +75,7 @@ class Membership:
         store_address, store_port = where.rsplit(" ", 1)
         self.transport = PeerTransport(settings.token, settings.address)
         cuda = dist.is_nccl_available() and torch.cuda.is_available()
-        self._peers = (ProcessGroupNCCL if cuda else ProcessGroupGloo)(timeout=collective)
+        self._peers = (ProcessGroupNCCL if cuda else BreakableGloo)(timeout=collective)
         try:
             self.manager = Manager(
                 pg=self._peers,
@@ -99,6 +100,7 @@ class Membership:
         # Read back: the Manager's own name for itself has a number of its own behind it.
         self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
+        self._guard = Guard(self._members_left, self._break_off) if settings.ours else None
         self._left = False
 
     def peers(self) -> list[str]:
@@ -137,15 +139,41 @@ class Membership:
         self.manager.report_error(TrainError("the step was given up"))
         self.commit()
 
+    def summing(self) -> None:
+        """The groups' sums begin; they end with the commit. Who is gone by the quorum's word is not waited for in them."""
+        if self._guard is not None:
+            self._guard.begin(int(self.manager.num_participants()))
+
     def commit(self) -> bool:
         """Whether the step went well in every rank of this group; only then may its model change."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # this thread's stream: the vote is cast in another thread
-        return bool(self._patiently(self.manager.should_commit))
+        try:
+            return bool(self._patiently(self.manager.should_commit))
+        finally:
+            if self._guard is not None:
+                self._guard.end()
 
     def resume(self, step: int) -> None:
         """So many steps are committed: our state is that of a start before this one, or of a checkpoint."""
         self.manager.load_state_dict({"step": step, "batches_committed": 0})
+
+    def _members_left(self) -> int | None:
+        """Of the present quorum, how many the room does not know to be gone. Asked from the guard's thread."""
+        timeout = timedelta(seconds=_LOOK_S)
+        try:
+            seen = LighthouseClient(self._settings.quorum, connect_timeout=timeout).quorum(
+                f"{self._name}:guard!observe", timeout=timeout
+            )
+        except (RuntimeError, TimeoutError, ValueError):
+            return None
+        return len(seen.participants) if int(seen.quorum_id) == self.quorum_id else 0
+
+    def _break_off(self) -> None:
+        if isinstance(self._peers, BreakableGloo):
+            self._peers.break_off()
+        else:
+            self._peers.abort()
 
     def abandon(self) -> None:
         """Leaves in the middle of a step: the peers' collectives with us fail now, and not at their time-out."""
@@ -158,6 +186,8 @@ class Membership:
         if self._left:
             return
         self._left = True
+        if self._guard is not None:
+            self._guard.stop()
         self.manager.shutdown(wait=False)
         self._waiter.shutdown(wait=False)
         if not self._settings.ours:

@@ -232,6 +232,7 @@ class Session:
 
     def _finish(self) -> bool:
         """Whether the step was committed, and by it the model changed."""
+        self._membership.summing()
         self._buckets.reduce(lambda flat: self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM))
         factor = 1.0 if self._lr is None else self._lr(self.samples_seen)
         self._changing = True

@@ -1,0 +1,132 @@
+"""A group that falls silent in the middle of a step, as after a power loss: the others go on when the controller says so."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchft.coordination", reason="the extra 'train' is not installed")
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.kit.rooms import Rooms  # noqa: E402
+
+from holdfast.practice.elastic import steps  # noqa: E402
+from holdfast_train.breaking import Guard  # noqa: E402
+
+WORKER = ROOT / "training" / "examples" / "watched.py"
+COLLECTIVE_TIMEOUT_S = 60
+M = 12
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> Iterator[Rooms]:
+    made = Rooms(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def start(rooms: Rooms, opened: dict[str, str], group: int) -> subprocess.Popen[bytes]:
+    env = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_"))},
+        "HOLDFAST_QUORUM": opened["url"],
+        "HOLDFAST_QUORUM_TOKEN": opened["token"],
+        "HOLDFAST_GROUP": str(group),
+        "HOLDFAST_INCARNATION": f"{group + 10}.0",
+        "HOLDFAST_MIN_GROUPS": "2",
+        "HOLDFAST_MAX_GROUPS": "3",
+        "HOLDFAST_COLLECTIVE_TIMEOUT_S": str(COLLECTIVE_TIMEOUT_S),
+        "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
+        "RUST_LOG": "error",
+    }
+    argv = [sys.executable, "-W", "ignore", str(WORKER), str(rooms.folder / "tokens"), str(rooms.folder)]
+    with (rooms.folder / f"{group}.err").open("w") as errors:
+        return subprocess.Popen(argv, env=env, stderr=errors)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_silent_group_holds_nobody_up_once_it_is_evicted(rooms: Rooms) -> None:
+    chance = random.Random(5)
+    (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
+    opened = rooms.ask(do="open", room="job-1", rules={"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": 60})
+    groups = [start(rooms, opened, group) for group in range(3)]
+    try:
+        until(lambda: any(a.present == 3 and a.step > 5 for a in steps.read(rooms.folder)))
+        groups[2].send_signal(
+            signal.SIGSTOP
+        )  # its sockets stay open, its heartbeats stop: nobody can tell it from a slow one
+        time.sleep(2)
+        before = max(a.step for a in steps.read(rooms.folder))
+        evicted_s = time.time()
+        rooms.ask(do="evict", room="job-1", member="2~12.0", reason="node n3: no power")
+        until(lambda: any(a.step > before + 3 and a.present == 2 for a in steps.read(rooms.folder)))
+        attempts = steps.read(rooms.folder)
+        first = min(a.at_s for a in attempts if a.at_s > evicted_s)
+        assert first - evicted_s < COLLECTIVE_TIMEOUT_S / 4
+        assert steps.problems(attempts, M) == []
+    finally:
+        for process in groups:
+            process.kill()
+            process.wait()
+
+
+def until(what: object, limit_s: float = 90) -> None:
+    end_s = time.monotonic() + limit_s
+    while not what():  # type: ignore[operator]
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+class Broken:
+    """What a guard broke off."""
+
+    def __init__(self, left: int | None) -> None:
+        self.times, self.left = threading.Semaphore(0), left
+        self.guard = Guard(lambda: self.left, self.times.release)
+
+
+@pytest.mark.parametrize("left", [None, 3, 4])
+def test_nobody_is_gone_or_nobody_says_so(left: int | None) -> None:
+    broken = Broken(left)
+    broken.guard.begin(3)
+    assert not broken.times.acquire(timeout=0.7)
+    broken.guard.end()
+    broken.guard.stop()
+
+
+def test_it_is_broken_off_once_and_the_next_one_is_watched_again() -> None:
+    broken = Broken(2)
+    for _ in range(2):
+        broken.guard.begin(3)
+        assert broken.times.acquire(timeout=10)
+        broken.guard.end()
+    assert not broken.times.acquire(timeout=0.5)
+    broken.guard.stop()
+
+
+def test_a_collective_that_takes_its_usual_time_is_nobodys_business() -> None:
+    asked = threading.Semaphore(0)
+
+    def left() -> int:
+        asked.release()
+        return 1
+
+    guard = Guard(left, lambda: None)
+    for _ in range(20):
+        guard.begin(3)
+        guard.end()
+    assert not asked.acquire(timeout=0.5)
+    guard.stop()
