@@ -121,6 +121,10 @@ class Scheduler(Protocol):
         """Replace the ExcNodeList of a pending job; of one component alone where it is a heterogeneous job's."""
         ...
 
+    def set_num_nodes(self, job_id: int, nodes: int) -> None:
+        """Let a pending job start on exactly so many nodes, with as many tasks on each as before. Raises Rejected where Slurm does."""
+        ...
+
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         """Put a job into a reservation, or take it out of any with None."""
         ...

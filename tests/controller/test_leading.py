@@ -13,6 +13,7 @@ from support.simulated import Site
 
 CHANGES = {
     *("drain", "undrain", "set_down", "requeue", "release", "hold", "set_excluded_nodes", "set_job_reservation"),
+    *("set_num_nodes", "set_array_throttle", "delay_start"),
     *(
         "tell_owner",
         "create_reservation",

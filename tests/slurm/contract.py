@@ -391,6 +391,25 @@ class SchedulerContract:
         assert slurm.job(job_id).admin_comment == "it's n3, a=b"
         assert slurm.job(job_id).comment == ""
 
+    def test_a_requeued_job_starts_on_as_many_nodes_as_it_is_told(self, slurm: Scheduler, practice: Practice) -> None:
+        """Slurm itself would take any number within the range, and with tasks per node never start on another one."""
+        said = practice.folder / "jobs" / "sizes"
+        said.unlink(missing_ok=True)
+        script = f"echo $SLURM_NNODES $SLURM_NTASKS >> {said}\nsleep 300"
+        job = self.running(slurm, practice, "-N2-4", "--exclusive", "--ntasks-per-node=2", script=script)
+        assert job.num_nodes == 4
+        for restart, nodes in enumerate((2, 4, 3), 1):
+            slurm.requeue(job.key.job_id)
+            self.until_pending(slurm, job.key.job_id)
+            slurm.set_num_nodes(job.key.job_id, nodes)
+            self.released(slurm, job.key.job_id)
+            eventually(lambda: slurm.job(job.key.job_id).state == "RUNNING")
+            now = slurm.job(job.key.job_id)
+            assert (len(now.nodes), now.restarts) == (nodes, restart)
+        eventually(lambda: said.read_text().splitlines()[-1] == "3 6")
+        with pytest.raises(Rejected):
+            slurm.set_num_nodes(job.key.job_id, 2)
+
     # Reservations
 
     def test_reservation_life(self, slurm: Scheduler) -> None:

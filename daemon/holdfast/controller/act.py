@@ -256,6 +256,8 @@ def _release(action: Release, outside: Outside) -> Outcome:
         raise Unavailable("the run that was stopped is not over yet")
     for part in job.components:
         _exclude(part, _exclusions(action, job, part), outside)
+    if action.nodes is not None and job.state == "PENDING":
+        outside.scheduler.set_num_nodes(action.job.job_id, action.nodes)
     patience = Retrying(
         stop=stop_after_delay(RELEASE_PATIENCE_S),
         wait=wait_fixed(0.1),

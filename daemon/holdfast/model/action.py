@@ -79,6 +79,8 @@ class Release:
     """All of its exclusions: the user's own and the suspects."""
     suspects: tuple[str, ...] = ()
     """Nodes that every component of a heterogeneous job has to stay off, whatever the user excluded for each."""
+    nodes: int | None = None
+    """So many nodes it starts on; None: its size is left as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What was tried, version by version, stands in ``docs/slurm-notes.md``."""
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ _CRED_EXPIRE_S = 120
 """slurm.conf(5), AuthInfo: cred_expire's default."""
 _HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
 _SPARE_FLAGS = "IGNORE_JOBS"
+_TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _SQUEUE = ("squeue", "-h", "-a", "-r", "-t", "all")
 """With ``-r`` a requeued element of an array has a line of its own; without, it stands in the one of those that have not started."""
 
@@ -164,6 +166,13 @@ class SlurmCommands:
         # An update of a leader's id holds for all components of its heterogeneous job (tried on 22.05).
         name = f"{job_id}+0" if self.job(job_id).het_leader == job_id else self._name(job_id)
         self._scontrol("update", f"JobId={name}", f"ExcNodeList={parse.fold(nodes)}")
+
+    def set_num_nodes(self, job_id: int, nodes: int) -> None:
+        # Of --ntasks-per-node Slurm keeps the last run's NumTasks: with another number of nodes it never starts (tried on 22.05).
+        # What a user's own text may say here changes that user's own job alone.
+        per_node = _TASKS_PER_NODE.search(self._scontrol("show", "job", str(job_id), "-o"))
+        tasks = nodes * int(per_node[1]) if per_node is not None else 0
+        self._update_job(job_id, f"NumNodes={nodes}-{nodes}", *([f"NumTasks={tasks}"] if tasks else []))
 
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         self._update_job(job_id, f"ReservationName={reservation or ''}")

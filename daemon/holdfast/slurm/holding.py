@@ -138,6 +138,9 @@ class HeldByReservation:
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
         self._inner.set_excluded_nodes(job_id, nodes)
 
+    def set_num_nodes(self, job_id: int, nodes: int) -> None:
+        self._inner.set_num_nodes(job_id, nodes)
+
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         self._inner.set_job_reservation(job_id, reservation)
 

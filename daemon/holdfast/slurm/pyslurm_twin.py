@@ -163,6 +163,9 @@ class SlurmPyslurm:
         else:
             self._commands.set_excluded_nodes(job_id, nodes)
 
+    def set_num_nodes(self, job_id: int, nodes: int) -> None:
+        self._commands.set_num_nodes(job_id, nodes)
+
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         if reservation:
             self._ask("update_job", job_id=job_id, reservations=[reservation])

@@ -540,6 +540,12 @@ class SimSlurm:
             raise Rejected(f"job {job_id} is {job.state}, not PENDING")
         job.excluded = nodes
 
+    def set_num_nodes(self, job_id: int, nodes: int) -> None:
+        job = self._mine("set_num_nodes", job_id)
+        if job.state != "PENDING":
+            raise Rejected(f"job {job_id} is {job.state}, not PENDING")
+        job.num_nodes = nodes
+
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         for part in self.parts(self._mine("set_job_reservation", job_id)):
             part.reservation = reservation or ""

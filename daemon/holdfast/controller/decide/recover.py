@@ -11,6 +11,7 @@ from dataclasses import replace
 from holdfast.controller import facts, fencing, hangs, notices
 from holdfast.controller.decide import budget, hurt, saving
 from holdfast.controller.decide.part import Part
+from holdfast.controller.decide.sizing import size_for
 from holdfast.controller.decide.spares import choose_spare
 from holdfast.controller.whole import stragglers
 from holdfast.model.action import (
@@ -328,13 +329,14 @@ class _Plan:
             off |= facts.kept_for_others(self.world, hold, job)
         exclude = tuple(sorted(set(recovery.excluded_before) | off))
         # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
-        version = zlib.crc32(",".join(exclude).encode())
+        size = size_for(self.world, self.view, job, hold, exclude)
+        version = zlib.crc32(f"{','.join(exclude)}{f' on {size}' if size else ''}".encode())
         step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}.{version:08x}"
         if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
             return
-        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)))
+        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)), size)
         names = ",".join(exclude) if len(exclude) <= _FEW else f"{len(exclude)} nodes"
-        reason = f"start job {recovery.job} now, off {names or 'no node'}"
+        reason = f"start job {recovery.job} now, off {names or 'no node'}{f', on {size} nodes' if size else ''}"
         self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=40))
 
     def _gather(self, recovery: Recovery) -> None:
