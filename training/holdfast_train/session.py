@@ -24,6 +24,7 @@ from holdfast_train.errors import TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
+from holdfast_train.quick import end_quickly
 from holdfast_train.ranks import Ranks
 from holdfast_train.replica import Replica, Stateful
 from holdfast_train.restart import Era, Kept, current
@@ -259,6 +260,7 @@ class Session:
         event = self._watch.event()
         log.info("event=leaving step=%d reason=%s", self.step, event.reason if event else "signal")
         self._tell("leaving")
+        end_quickly(REQUEUE)
         raise SystemExit(REQUEUE)
 
     def _tell(self, phase: str) -> None:
