@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from types import TracebackType
-
-log = logging.getLogger(__name__)
 
 
 class TrainError(Exception):
@@ -43,8 +40,7 @@ class RankLost(TrainError):
 
 
 def tell(error: TrainError) -> None:
-    """The one line, where people look for it."""
-    log.error("event=training_ended reason=%r", str(error))
+    """The one line, where people look for it; not a log's, which may be told to be silent or say it twice."""
     sys.stderr.write(f"holdfast_train: {error}\n")
     sys.stderr.flush()
 

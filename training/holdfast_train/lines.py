@@ -1,4 +1,6 @@
-"""The connections of gloo process groups, so that a collective that is blocked can be ended: torch itself cannot (2.13)."""
+"""The TCP connections of a process group or a gRPC client, so that a call that is blocked on them can be ended.
+
+Neither torch 2.13 (gloo's collectives) nor torchft 0.2.0 (its Manager's questions to the quorum) has a way to do so."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ class Lines:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Around the making of a process group. Gloo connects all of its ranks there and then."""
+        """Around the making of what connects there and then: gloo does so with all of its ranks."""
         before = _sockets()
         yield
         self._held.update({fd: inode for fd, inode in _sockets().items() if before.get(fd) != inode})
@@ -29,7 +31,8 @@ class Lines:
                 continue
             with suppress(OSError), socket.socket(fileno=os.dup(fd)) as line:
                 line.getpeername()  # a listener has none, and gloo aborts the process when that ends
-                line.shutdown(socket.SHUT_RDWR)
+                if line.family in (socket.AF_INET, socket.AF_INET6):  # and not what a library wakes its threads with
+                    line.shutdown(socket.SHUT_RDWR)
         self._held.clear()
 
 

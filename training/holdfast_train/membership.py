@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import os
 import re
 import socket
-import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +23,7 @@ from holdfast_train.breaking import BreakableGloo, Guard
 from holdfast_train.catchup import find_peers
 from holdfast_train.errors import Refused, TrainError
 from holdfast_train.events import REQUEUE
+from holdfast_train.lines import Lines
 from holdfast_train.proof import replica_name
 from holdfast_train.ranks import Ranks
 from holdfast_train.settings import Settings
@@ -36,7 +34,6 @@ log = logging.getLogger(__name__)
 _LEAVE_S = 1.0
 _LOOK_S = 2.0
 """A wait for the quorum that is longer than this is looked into: torchft's Manager keeps a refusal to itself."""
-_END_S = 3.0
 _REFUSED = re.compile(r'status: (?:PermissionDenied|Unauthenticated), message: "((?:[^"\\]|\\.)*)"')
 _T = TypeVar("_T")
 
@@ -76,30 +73,33 @@ class Membership:
         self.transport = PeerTransport(settings.token, settings.address)
         cuda = dist.is_nccl_available() and torch.cuda.is_available()
         self._peers = (ProcessGroupNCCL if cuda else BreakableGloo)(timeout=collective)
+        self._lines = Lines()
         try:
-            self.manager = Manager(
-                pg=self._peers,
-                load_state_dict=load,
-                state_dict=save,
-                min_replica_size=settings.sizes.least,
-                use_async_quorum=False,  # who was healed takes part in the same step, with the same share as everybody
-                timeout=collective,
-                quorum_timeout=timedelta(seconds=settings.quorum_timeout_s),
-                quorum_retries=settings.quorum_retries,
-                rank=ranks.rank,
-                world_size=ranks.count,
-                store_addr=store_address,
-                store_port=int(store_port),
-                lighthouse_addr=settings.quorum,
-                replica_id=self._name if settings.ours else f"group_{settings.group}",
-                hostname=settings.address,
-                checkpoint_transport=self.transport,
-            )
+            with self._lines.noted():
+                self.manager = Manager(
+                    pg=self._peers,
+                    load_state_dict=load,
+                    state_dict=save,
+                    min_replica_size=settings.sizes.least,
+                    use_async_quorum=False,  # who was healed takes part in the same step, with the same share as everybody
+                    timeout=collective,
+                    quorum_timeout=timedelta(seconds=settings.quorum_timeout_s),
+                    quorum_retries=settings.quorum_retries,
+                    rank=ranks.rank,
+                    world_size=ranks.count,
+                    store_addr=store_address,
+                    store_port=int(store_port),
+                    lighthouse_addr=settings.quorum,
+                    replica_id=self._name if settings.ours else f"group_{settings.group}",
+                    hostname=settings.address,
+                    checkpoint_transport=self.transport,
+                )
         except (RuntimeError, TimeoutError) as error:
             raise TrainError(f"the quorum at {settings.quorum} does not answer: {_first_line(error)}") from error
         # Read back: the Manager's own name for itself has a number of its own behind it.
         self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
+        self._waiting: concurrent.futures.Future[Any] | None = None
         self._guard = Guard(self._members_left, self._break_off) if settings.ours else None
         self._left = False
 
@@ -190,6 +190,8 @@ class Membership:
             self._guard.stop()
         self.manager.shutdown(wait=False)
         self._waiter.shutdown(wait=False)
+        if self._waiting is not None and not self._waiting.done():
+            self._lines.cut()  # torchft's Manager would ask on for minutes, and keep the process from ending
         if not self._settings.ours:
             return
         try:
@@ -207,7 +209,8 @@ class Membership:
                 torch.accelerator.set_device_index(device)  # a thread begins with the first one
             return what()
 
-        waiting, look_s = self._waiter.submit(there), time.monotonic() + _LOOK_S
+        self._waiting = waiting = self._waiter.submit(there)
+        look_s = time.monotonic() + _LOOK_S
         while True:
             done, _pending = concurrent.futures.wait([waiting], timeout=0.2)
             if done:
@@ -216,7 +219,6 @@ class Membership:
             if time.monotonic() >= look_s:
                 look_s = time.monotonic() + _LOOK_S
                 if refusal := self._refusal(self._wire_id):
-                    end_with(refusal.status)  # torchft's thread goes on asking for minutes
                     raise refusal
 
     def _refusal(self, name: str) -> Refused | None:
@@ -238,19 +240,6 @@ def refused_by(answer: str) -> Refused | None:
     if match is None:
         return None
     return Refused(match[1][:300], REQUEUE if "cannot come back: evicted" in match[1] else 1)
-
-
-def end_with(status: int) -> None:
-    """Ends the process soon after its main thread, though a thread of torchft's still waits for an answer."""
-
-    def end() -> None:
-        threading.main_thread().join()
-        time.sleep(_END_S)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-    threading.Thread(target=end, name="end", daemon=True).start()
 
 
 def _listening_store(address: str) -> TCPStore:
