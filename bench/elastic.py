@@ -1,0 +1,194 @@
+"""A replica group's node is lost under an elastic job on a practice cluster: how long the others stand still, how long until full strength.
+
+``bench/elastic.py [--runs 3] [--cases NAME,…]``. The whole way: kernel log or silence, agent, controller, quorum room, launcher, torchft over
+gloo, a real Slurm. Three groups of one CPU rank, a small transformer, steps of some 0.2 s, and a warm spare. The verdict is the moment at
+which the room was told; a stall is the longest time between two steps of a survivor. Beside it, in the same run: torchft's own lighthouse,
+torchrun's elastic mode (with the setting without which torch 2.13 does not come back at all), and a checkpoint with a requeue by
+Holdfast."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.kit import figures, procs
+from bench.kit.slurmview import Watcher
+from bench.kit.stage import Stage
+from bench.kit.stage import site as rigid_site
+from bench.kit.torchrun import kill_an_agent
+from bench.quorum import kill_only
+from bench.quorum import run as among_managers
+from bench.recovery import RESUMED, truth, xid_79
+
+from holdfast.controller.logs import set_up
+from holdfast.controller.quorum_link import QuorumLink
+from holdfast.model.errors import Unavailable
+from holdfast.practice.elastic import steps
+from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
+from holdfast.practice.inject import Injector
+from holdfast.practice.site import Site
+
+GROUPS, SPARES = 3, 1
+STALL_GOAL_S, FULL_GOAL_S = 1.0, 10.0
+_RECOVER_WITHIN_S = 120.0
+_SETTLED_S = 4.0
+
+Rows = dict[str, list[float]]
+
+
+@contextmanager
+def elastic_site() -> Iterator[tuple[Site, ElasticRun]]:
+    """An elastic job at full strength with its warm spare in place, on a cluster of its own; nothing of it is left."""
+    set_up("text", "error")
+    procs.end_cleanly()
+    folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
+    folder.chmod(0o755)
+    made = Site.create(folder, nodes=GROUPS + SPARES + 2, spares=0, heartbeat_s=2.0, elastic=True, name="bench")
+    try:
+        made.up()
+        run = ElasticRun(made, f"2:{GROUPS}", spares=SPARES)
+        since_s = time.time()
+        run.submit()
+        run.trains_with(GROUPS, since_s)
+        yield made, run
+    finally:
+        made.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def xid(site: Site, node: str) -> None:
+    Injector(site.practice).xid(node, 79, 3)
+
+
+def power_loss(site: Site, node: str) -> None:
+    Injector(site.practice).power_loss(node)
+
+
+def hang(site: Site, node: str) -> None:
+    """The rank stops in the middle of whatever it does, and its node knows nothing of it."""
+    for pid in _ranks_on(site, node):
+        os.kill(pid, signal.SIGSTOP)
+
+
+def _ranks_on(site: Site, node: str) -> list[int]:
+    marks = (f"SLURMD_NODENAME={node}".encode(), f"SLURM_CONF={site.practice.slurm_conf}".encode())
+    found = []
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            environ = (proc / "environ").read_bytes().split(b"\0")
+            command = (proc / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if all(mark in environ for mark in marks) and b"watched.py" in command and b"holdfast\0run" not in command:
+            found.append(int(proc.name))
+    return found
+
+
+CASES: dict[str, tuple[str, Callable[[Site, str], None]]] = {
+    "xid": ("Xid 79", xid),
+    "hang": ("a rank hangs", hang),
+    "power": ("power loss", power_loss),
+}
+
+
+def strike(site: Site, run: ElasticRun, title: str, fault: Callable[[Site, str], None], rows: Rows) -> None:
+    """One fault under the job; adds its figures. Raises Unavailable when the job does not come back."""
+    run.wait("the warm spare", lambda: bool(run.outside()) and len(run.inside()) == GROUPS, _RECOVER_WITHIN_S)
+    time.sleep(_SETTLED_S)
+    group, spare = max(run.inside()), min(run.outside())
+    survivors = set(run.inside()) - {group}
+    element = run.job_of(group)
+    if element is None or not element.nodes:
+        raise Unavailable(f"group {group} has no node")
+    began_s = time.time()
+    fault(site, element.nodes[0])
+    run.wait("the spare's first step", lambda: _first(run, spare, began_s) is not None, _RECOVER_WITHIN_S)
+    full_s = _first(run, spare, began_s) or began_s
+    verdict_s = _verdict_s(site, group, began_s)
+    run.wait("some steps", lambda: run.attempts()[-1].at_s > full_s + 1.0, _RECOVER_WITHIN_S)
+    attempts = run.attempts()
+    rows[f"{title}: fault -> verdict"].append(verdict_s - began_s)
+    rows[f"{title}: verdict -> survivors' next step"].append(_next_step_s(attempts, survivors, verdict_s))
+    rows[f"{title}: longest stall of a survivor"].append(
+        steps.stall_s(attempts, began_s, survivors, full_s - began_s + 1)
+    )
+    rows[f"{title}: verdict -> full strength"].append(full_s - verdict_s)
+    wrong = steps.problems(attempts, MICRO_BATCHES)
+    print(f"  {title}: {' '.join(f'{values[-1]:.2f}' for key, values in rows.items() if key.startswith(title))} s"
+          f" ({'every micro-batch once, models equal' if not wrong else wrong[0]}, load {figures.load()})", flush=True)  # fmt: skip
+    if wrong:
+        raise SystemExit(1)
+
+
+def _first(run: ElasticRun, group: int, since_s: float) -> float | None:
+    return min((a.at_s for a in run.attempts() if a.at_s > since_s and a.group == group), default=None)
+
+
+def _verdict_s(site: Site, group: int, since_s: float) -> float:
+    """When the room was told, by its own record."""
+    records = QuorumLink(site.folder / "run" / "quorum.sock").records(0, 10_000)
+    told = [r.at.timestamp() for r in records if r.kind == "evicted" and r.who.startswith(f"{group}~")]
+    found = [at_s for at_s in told if at_s >= since_s]
+    if not found:
+        raise Unavailable(f"group {group} was never evicted")
+    return min(found)
+
+
+def _next_step_s(attempts: Sequence[steps.Attempt], survivors: set[int], verdict_s: float) -> float:
+    return max(min(a.at_s for a in attempts if a.group == g and a.at_s > verdict_s) - verdict_s for g in survivors)
+
+
+def rigid(rows: Rows, runs: int) -> None:
+    """The same fault under a job of three nodes that is not elastic: Holdfast requeues it onto a spare, it resumes from its checkpoint."""
+    with rigid_site(heartbeat_s=2.0) as made, Watcher(made.practice) as watcher:
+        stage = Stage(made, watcher, queue=0)
+        for number in range(runs):
+            struck = stage.strike(
+                lambda injector, node, gpu=number: xid_79(gpu, injector, node), heal_within_s=_RECOVER_WITHIN_S
+            )
+            rows["checkpoint + requeue by Holdfast, Xid 79: -> training goes on"].append(truth(struck)[RESUMED])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--cases", default=",".join((*CASES, "rigid", "lighthouse", "torchrun")))
+    options = parser.parse_args()
+    wanted = options.cases.split(",")
+    figures.heading(f"Elastic job, {GROUPS} groups and a warm spare: a group is lost")
+    rows: Rows = defaultdict(list)
+    for name in (name for name in wanted if name in CASES):
+        with elastic_site() as (site, run):
+            for _ in range(options.runs):
+                strike(site, run, *CASES[name], rows)
+    if "rigid" in wanted:
+        rigid(rows, options.runs)
+    os.environ["RUST_LOG"] = "error"
+    if "lighthouse" in wanted:
+        stalls = [max(among_managers(kill_only, stock=True)) for _ in range(options.runs)]
+        rows["torchft's own lighthouse, a group killed: longest stall"] += stalls
+    if "torchrun" in wanted:
+        rows["torchrun elastic, a worker's node killed: -> next step"].append(kill_an_agent())
+    goals = {row: STALL_GOAL_S for row in rows if "survivors' next step" in row}
+    figures.durations("s", rows, goals | {row: FULL_GOAL_S for row in rows if "full strength" in row})
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.SubprocessError as error:
+        sys.exit(str(error))
