@@ -1,6 +1,6 @@
 """A replica group's node is lost under an elastic job on a practice cluster: how long the others stand still, how long until full strength.
 
-``bench/elastic.py [--runs 3] [--cases NAME,…]``. The whole way: kernel log or silence, agent, controller, quorum room, launcher, torchft over
+``bench/elastic.py [--runs 3] [--cases NAME,…]``. The whole way: kernel log, agent, controller, quorum room, launcher, torchft over
 gloo, a real Slurm. Three groups of one CPU rank, a small transformer, steps of some 0.2 s, and a warm spare. The verdict is the moment at
 which the room was told; a stall is the longest time between two steps of a survivor. Beside it, in the same run: torchft's own lighthouse,
 torchrun's elastic mode (with the setting without which torch 2.13 does not come back at all), and a checkpoint with a requeue by
@@ -156,9 +156,7 @@ def rigid(rows: Rows, runs: int) -> None:
     with rigid_site(heartbeat_s=2.0) as made, Watcher(made.practice) as watcher:
         stage = Stage(made, watcher, queue=0)
         for number in range(runs):
-            struck = stage.strike(
-                lambda injector, node, gpu=number: xid_79(gpu, injector, node), heal_within_s=_RECOVER_WITHIN_S
-            )
+            struck = stage.strike(partial(xid_79, number), heal_within_s=_RECOVER_WITHIN_S)
             rows["checkpoint + requeue by Holdfast, Xid 79: -> training goes on"].append(truth(struck)[RESUMED])
 
 
