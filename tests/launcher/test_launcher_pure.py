@@ -151,6 +151,10 @@ def test_what_the_end_of_a_rank_calls_for(code: int, leaving: bool, leavers: boo
 )
 def test_the_exit_status_of_a_group(codes: list[int], leaving: bool, status: int) -> None:
     assert group_code(dict(enumerate(codes)), leaving) == status
+    failed = [code for code in codes if code not in (0, 85, 93)]
+    assert group_code(dict(enumerate(codes)), leaving, whole=False) == (
+        failed[0] if failed and 93 not in codes else status
+    )
     assert may_restart(status, leaving) == (not leaving and status in (7, 143))
 
 

@@ -143,3 +143,11 @@ def test_a_group_of_two_nodes_is_one_group(slurm: Practice, tmp_path: Path, monk
     assert {env["RANK"]: env["SLURM_NODEID"] for env in ranks} == {"0": "0", "1": "0", "2": "1", "3": "1"}
     assert ranks[0]["MASTER_ADDR"] in slurm.nodes
     assert "srun started 4 launchers on 2 nodes: start one on each" in output(slurm, base, 0)
+
+
+def test_a_crash_on_one_of_two_nodes_is_no_leave(slurm: Practice) -> None:
+    shell = 'if test "$RANK" -eq 0; then exit 3; else sleep 60; fi'
+    body = f"exec srun --kill-on-bad-exit=1 --ntasks-per-node=1 {HOLDFAST} run sh -c '{shell}'"
+    base = submit(slurm, "--elastic", "1:1", "-N2", "--exclusive", str(script(slurm, body)))["base"]
+    wait_for(slurm, {0: "FAILED"}, base)  # 85 would bring it back, to crash again
+    assert "Restarts=0" in slurm.command("scontrol", "show", "job", f"{base}_0")

@@ -19,8 +19,9 @@ from holdfast.launcher.ranks import Ranks
 
 _ECHO_S = 1.0
 """Slurm's signal may reach us twice, directly and through srun: a second SIGTERM counts only after this."""
-_SOON_S, _LEAVERS_S = 0.05, 0.5
-"""Between looks at what is left: while it is being ended, and while it finishes a step."""
+_SOON_S, _SELDOM_S = 0.05, 0.5
+"""Between looks at what is left: while it is being ended; while it finishes a step, or does not die of SIGKILL."""
+_STUBBORN_S = 5.0
 _IDLE_S = 30.0
 _STUCK_EVERY_S = 30.0
 _AGENT_AGAIN_S = 10.0
@@ -125,7 +126,7 @@ class Attendant:
 
     def _rank_ended(self, ranks: Ranks, rank: int) -> None:
         code = ranks.codes[rank]
-        if outcome.by_slurms_signal(code):
+        if outcome.by_slurms_signal(code) and self.told.ending is None:
             self._hear_soon(ranks)
         leavers = self.told.leaving and ranks.leavers()
         turn = outcome.turn(code, self.told.leaving, leavers)
@@ -164,11 +165,11 @@ class Attendant:
 
     def _pause_s(self, ranks: Ranks, terminated: bool) -> float:
         """Children's ends and news wake us up; only what is due by the clock, and orphans that are no children yet, do not."""
-        if terminated:
-            return _SOON_S
-        if not ranks.running:
-            return _LEAVERS_S
         ending = self.told.ending
+        if terminated and ending is not None and self.clock() < ending.kill_at_s + _STUBBORN_S:
+            return _SOON_S
+        if terminated or not ranks.running:
+            return _SELDOM_S
         return _IDLE_S if ending is None else max(0.0, min(_IDLE_S, ending.term_at_s - self.clock()))
 
 

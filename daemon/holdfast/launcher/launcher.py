@@ -149,7 +149,7 @@ class Launcher:
             attendant.attend(ranks)
             raise
         attendant.attend(ranks)
-        return outcome.group_code(ranks.codes, attendant.told.leaving)
+        return outcome.group_code(ranks.codes, attendant.told.leaving, whole=self.place.nodes == 1)
 
     def _start(self, room: Room | None, attempt: int, events: Path | None) -> Start:
         place = self.place

@@ -66,15 +66,17 @@ def by_slurms_signal(code: int) -> bool:
     return code in (status_of(signal.SIGTERM), status_of(signal.SIGUSR1))
 
 
-def group_code(codes: Mapping[int, int], leaving: bool) -> int:
+def group_code(codes: Mapping[int, int], leaving: bool, whole: bool = True) -> int:
     """Exit status of the group. ``codes``: local rank → exit status, in the order in which they ended.
 
     The first rank that failed speaks for all: those that were ended because of it only have our signals to tell. A group
-    that was asked to leave and had to be ended was to come back all the same."""
+    that was asked to leave and had to be ended was to come back all the same. Not so where this is a part of it on one
+    of several nodes (``whole`` false): srun asks the others with SIGTERM, too, when one part has failed, and
+    reports the highest status of all, so that a crash would look like a leave and be repeated for ever."""
     if NO_REQUEUE_EXIT in codes.values():
         return NO_REQUEUE_EXIT
     failed = next((code for code in codes.values() if code not in (0, REQUEUE_EXIT)), 0)
-    if failed and not leaving:
+    if failed and not (leaving and whole):
         return failed
     return REQUEUE_EXIT if failed or REQUEUE_EXIT in codes.values() else 0
 
