@@ -20,7 +20,7 @@ from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
 from holdfast_train.codec import pack
 from holdfast_train.durable import DurableCheckpoints, Training
-from holdfast_train.errors import TrainError, TransferFailed, tell
+from holdfast_train.errors import Refused, TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
@@ -89,7 +89,8 @@ class Session:
         checkpoints: DurableCheckpoints | None = None,
         settings: Settings | None = None,
     ) -> None:
-        """Raises Unusable for settings, sizes and batches that do not go together, Refused by the room, RankLost."""
+        """Raises Unusable for settings, sizes and batches that do not go together, RankLost. A room that refuses this group ends
+        the process: with 85 where it was evicted, so that Slurm starts it elsewhere."""
         self._era = current()
         self._settings = settings or settings_from_env(os.environ)
         if self._era is not None:
@@ -111,7 +112,11 @@ class Session:
         self._durable = checkpoints
         if checkpoints is not None:
             self._state.update(checkpoints.open(self._training()))
-        self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted)
+        try:
+            self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted)
+        except Refused as error:
+            self._end(error)
+            raise
         others = {name: part for name, part in self._state.items() if name not in ("model", "optimizer")}
         replica = Replica(model, optimizer, self._buckets, others)
         self._sharing = Sharing(replica, self._membership.transport, self._settings.token, self._check)
@@ -133,9 +138,14 @@ class Session:
             self._durable.finish(self.step)
         elif self._durable is not None and isinstance(value, SystemExit) and value.code == REQUEUE:
             self._durable.leave(self.step)
-        if isinstance(value, TrainError) and self._era is None:
-            tell(value)
-            raise SystemExit(value.status) from value
+        if isinstance(value, TrainError):
+            self._end(value)
+
+    def _end(self, error: TrainError) -> None:
+        """With one line and the error's own status; a start that may be followed by another leaves that to who decides it."""
+        if self._era is None:
+            tell(error)
+            raise SystemExit(error.status) from error
 
     @property
     def step(self) -> int:
