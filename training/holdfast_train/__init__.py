@@ -15,11 +15,13 @@ from holdfast_train.sizes import Sizes, parse_sizes
 
 if TYPE_CHECKING:
     from holdfast_train.data import TokenFile
+    from holdfast_train.durable import DurableCheckpoints
     from holdfast_train.restart import restartable
     from holdfast_train.session import Attempt, Session
 
 __all__ = [
     "Attempt",
+    "DurableCheckpoints",
     "GlobalBatch",
     "Order",
     "RankLost",
@@ -55,6 +57,11 @@ def __getattr__(name: str) -> Any:
         from holdfast_train.restart import restartable  # noqa: PLC0415
 
         return restartable
+    if name == "DurableCheckpoints":
+        check()
+        from holdfast_train.durable import DurableCheckpoints  # noqa: PLC0415
+
+        return DurableCheckpoints
     if name == "TokenFile":
         check()
         from holdfast_train.data import TokenFile  # noqa: PLC0415

@@ -21,7 +21,8 @@ from holdfast_train.ranks import Ranks
 from holdfast_train.resuming import Reader, candidates, take_over
 from holdfast_train.saving import Saves, age_s, newest
 from holdfast_train.settings import Settings
-from holdfast_train.stored import About, Damaged, own_group
+from holdfast_train.shards import plain
+from holdfast_train.stored import About, Damaged
 from holdfast_train.world import World, new_name, room_name
 
 log = logging.getLogger(__name__)
@@ -92,8 +93,7 @@ class DurableCheckpoints:
         self._training, self._ranks = training, training.ranks
         self._member = f"{settings.group}~{settings.incarnation}"
         self._world = World(room_name(settings.token) if settings.ours else new_name(), of_room=settings.ours)
-        group = self._group = own_group(self._ranks.count)
-        self._saves = Saves(self.directory, self._member, self._run, self._ranks.rank, group, self._keep)
+        self._saves = Saves(self.directory, self._member, self._run, self._ranks.rank, self._keep)
         self._standing: Standing | None = None
         self._begun = self._closed = False
         self._last_s: float | None = None
@@ -212,7 +212,7 @@ class DurableCheckpoints:
         if not self._ranks.all(reader is not None) or reader is None:
             return False
         try:
-            state = reader.read(self._group)
+            state = reader.read()
         except Damaged as error:
             log.error("event=checkpoint_passed_over path=%s reason=%r", path, str(error))
         if not self._ranks.all(state is not None) or state is None:
@@ -271,7 +271,7 @@ class DurableCheckpoints:
 
     def _save(self, step: int, *, over: bool = False) -> None:
         self._training.tell("checkpoint")
-        state = {name: part.state_dict() for name, part in self._training.parts.items()}
+        state = plain({name: part.state_dict() for name, part in self._training.parts.items()})
         self._saves.start(self._world.term(over=over), state, replace(self._training.about, step=step))
 
     def _show_life(self, *, ended: bool = False) -> None:

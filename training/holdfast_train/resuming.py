@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from holdfast_checkpoint import survey_all, verify
-from holdfast_checkpoint.model import CheckpointError
 from holdfast_train.errors import TrainError
+from holdfast_train.shards import model_state, optimizer_state, plain
 from holdfast_train.statetree import Misfit, Node, shapes, split
 from holdfast_train.stored import About, Damaged, check_files, read_about, read_state
 
@@ -48,32 +46,15 @@ class Reader:
         self.about.check(ours, self._path.name)
         self._fit()
 
-    def read(self, group: Any) -> dict[str, Any]:
-        """All ranks of the group together. Raises Damaged, TrainError."""
-        state, tensors = split(self._state(), self._rank, self.about.ranks)
-        del state
-        parameters = [p for group_ in self._parts["optimizer"].param_groups for p in group_["params"]]
-
-        def like(name: str) -> torch.Tensor | None:
-            part, _, rest = name.partition("/state/")
-            number = rest.partition("/")[0]
-            if part == "optimizer" and number.isdecimal() and int(number) < len(parameters):
-                return parameters[int(number)].detach()  # type: ignore[no-any-return]
-            return tensors.get(name)
-
-        try:
-            read: dict[str, Any] = read_state(self._path, self._tree, like, group)
-        except Misfit as error:
-            raise self._misfit(str(error)) from error
+    def read(self) -> dict[str, Any]:
+        """Raises Damaged."""
+        read: dict[str, Any] = read_state(self._path, self._rank, self._tree)
         return read
-
-    def _state(self) -> dict[str, Any]:
-        return {name: part.state_dict() for name, part in self._parts.items()}
 
     def _fit(self) -> None:
         """Raises TrainError before anything is read that could not be taken over whole."""
         try:
-            mine, _ = split(self._state(), self._rank, self.about.ranks)
+            mine, _ = split(plain({name: part.state_dict() for name, part in self._parts.items()}))
             names = sorted(_keys(self._tree))
             if names != sorted(self._parts):
                 raise self._misfit(f"it has the parts {names}, and this job has {sorted(self._parts)}")
@@ -95,9 +76,14 @@ class Reader:
 
 
 def take_over(parts: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-    """Into the model, the optimizer and what else there is."""
+    """Into the model, the optimizer and what else there is, each rank its own parts."""
+    whole = {
+        **state,
+        "model": model_state(parts["model"].state_dict(), state["model"]),
+        "optimizer": optimizer_state(parts["optimizer"], state["optimizer"]),
+    }
     for name, part in parts.items():
-        part.load_state_dict(state[name])
+        part.load_state_dict(whole[name])
 
 
 def _keys(tree: Node) -> list[str]:
@@ -112,6 +98,3 @@ def _groups(tree: Node) -> list[int]:
 
 def _shape(shape: tuple[int, ...] | None) -> str:
     return "missing" if shape is None else "×".join(str(n) for n in shape) or "a single number"
-
-
-__all__ = ["CheckpointError", "Damaged", "Reader", "candidates", "take_over"]

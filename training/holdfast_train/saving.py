@@ -43,9 +43,8 @@ _ASSUMED_COST_S = 1.0
 class Saves:
     """What fails is one line in the log and leaves nothing behind: the training goes on, and a later save tries again."""
 
-    def __init__(self, directory: str, member: str, run: RunId, rank: int, group: Any, keep: int | None) -> None:
+    def __init__(self, directory: str, member: str, run: RunId, rank: int, keep: int | None) -> None:
         self._directory, self._member, self._run, self._rank, self._keep = directory, member, run, rank, keep
-        self._group = group
         self._costs_s: deque[float] = deque(maxlen=_MEASURED)
         self._background = Background()
         self.saved_step = 0
@@ -72,8 +71,8 @@ class Saves:
         began_s = time.monotonic()
         folder = Path(self._directory, folder_name(about.step, term.run))
         try:
-            staged = Staged(folder, state, about, self._rank, self._group)
-        except (RuntimeError, OSError) as error:
+            staged = Staged(folder, state, about, self._rank)
+        except (RuntimeError, OSError, AssertionError) as error:  # the last: torch's, for a process group without gloo
             self._failed(about.step, folder, error)
             return
         self._costs_s.append(time.monotonic() - began_s)

@@ -1,30 +1,30 @@
-"""One checkpoint of an elastic job on the disk: tensors as DCP writes them, below ``data/``, and what else there is, as JSON of each rank.
+"""One checkpoint of an elastic job on the disk: each rank's tensors as DCP writes them, and what else there is, as JSON.
 
-``step-0000500-jROOM-r57.0.0/``: ``data/.metadata`` and ``data/__RANK_0.distcp``, ``rank-00000/state.json``, and ``MANIFEST.json``, which
-the registry (:mod:`holdfast_checkpoint`) goes by. Digests are compared before anything is read: DCP's own index is a pickle."""
+``step-0000500-jROOM-r57.0.0/rank-00000/``: ``.metadata``, ``__0_0.distcp`` and ``state.json``; beside the ranks' folders ``MANIFEST.json``,
+which the registry (:mod:`holdfast_checkpoint`) goes by. Each rank saves and reads its own parts without a word to the others:
+DCP's ranks exchange pickles, and one that dies would hold up the save of all. Digests are compared before anything is read,
+for DCP's index is a pickle, too."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.manifest import MANIFEST, Manifest, digest_fd, parse_manifest, rank_folder
+from holdfast_checkpoint.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_train.errors import TrainError
-from holdfast_train.statetree import Misfit, Node, Tensors, blank, join, split
+from holdfast_train.statetree import Misfit, Node, blank, join, split
 
-_DATA = "data"
 _STATE = "state.json"
 
 
@@ -59,15 +59,14 @@ class About:
 
 
 class Staged:
-    """A copy of the state at one step, on its way to the disk."""
+    """A copy of one rank's state at one step, on its way to the disk."""
 
-    def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int, group: Any) -> None:
+    def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int) -> None:
         """Copies; the state may change once this returns. Raises TypeError for what cannot be saved."""
-        tree, tensors = split(dict(state), rank, about.ranks)
+        tree, tensors = split(dict(state))
         self._said = json.dumps({"v": 1, **asdict(about), "state": tree}, separators=(",", ":")).encode()
-        self._folder, self._rank = folder, rank
-        writer = FileSystemWriter(folder / _DATA)
-        self._writing: Any = async_save(tensors, storage_writer=writer, process_group=group, no_dist=group is None)
+        self._own = folder / rank_folder(rank)
+        self._writing: Any = async_save(tensors, storage_writer=FileSystemWriter(self._own), no_dist=True)
 
     def finish(self) -> list[str]:
         """Waits until this rank's files are written; their names below the folder. Raises OSError, TrainError."""
@@ -75,34 +74,24 @@ class Staged:
             self._writing.result()
         except CheckpointException as error:
             raise TrainError(_cause(error)) from error
-        own = self._folder / rank_folder(self._rank)
-        own.mkdir(parents=True, exist_ok=True)
-        (own / _STATE).write_bytes(self._said)
-        return _names(self._folder, self._rank)
+        (self._own / _STATE).write_bytes(self._said)
+        return [f"{self._own.name}/{name}" for name in os.listdir(self._own)]
 
 
-def _names(folder: Path, rank: int) -> list[str]:
-    """Files that this rank wrote; rank 0 also wrote DCP's index."""
-    data = [n for n in os.listdir(folder / _DATA) if n.startswith(f"__{rank}_") or (n == ".metadata" and rank == 0)]
-    return [f"{rank_folder(rank)}/{_STATE}", *(f"{_DATA}/{name}" for name in data)]
-
-
-def check_files(folder: Path, rank: int) -> Manifest:
-    """Compares this rank's files, and what all ranks read, with the manifest, every byte. Raises Damaged."""
+def check_files(folder: Path, rank: int) -> None:
+    """Compares this rank's files with the manifest, every byte. Raises Damaged."""
     try:
         manifest = parse_manifest(load_json((folder / MANIFEST).read_bytes(), MANIFEST))
-        mine = (f"{rank_folder(rank)}/", f"{_DATA}/__{rank}_", f"{_DATA}/.metadata")
         for name, entry in manifest.files.items():
-            if name.startswith(mine):
+            if name.startswith(f"{rank_folder(rank)}/"):
                 fd = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     if digest_fd(fd) != entry:
                         raise Damaged(f"the content of {name} is not what the manifest says")
                 finally:
                     os.close(fd)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Bad) as error:
         raise Damaged(str(error)[:200]) from error
-    return manifest
 
 
 def read_about(folder: Path, rank: int) -> tuple[About, Node]:
@@ -121,33 +110,21 @@ def read_about(folder: Path, rank: int) -> tuple[About, Node]:
     raise Damaged(f"no {_STATE}: not a checkpoint of an elastic job")
 
 
-def read_state(folder: Path, tree: Node, like: Callable[[str], torch.Tensor | None], group: Any) -> Any:
-    """The state, in memory of its own. All ranks of a group together. Raises Damaged, Misfit."""
-    tensors: Tensors = blank(tree, like)
+def read_state(folder: Path, rank: int, tree: Node) -> Any:
+    """This rank's state, in memory of its own. Raises Damaged."""
     try:
-        reader = FileSystemReader(folder / _DATA)
-        load(tensors, storage_reader=reader, process_group=group, no_dist=group is None)
+        tensors = blank(tree)
+        load(tensors, storage_reader=FileSystemReader(folder / rank_folder(rank)), no_dist=True)
         return join(tree, tensors)
-    except (CheckpointException, OSError, RuntimeError, KeyError) as error:
+    except (CheckpointException, OSError, RuntimeError, KeyError, Misfit) as error:
         raise Damaged(_cause(error)) from error
 
 
-def own_group(ranks: int) -> Any:
-    """A process group for saves alone, which go on beside the training; None for a single rank."""
-    return dist.new_group(backend="gloo") if ranks > 1 else None
-
-
 def _cause(error: BaseException) -> str:
-    """The first line of what DCP wrapped: which rank, and why."""
+    """The first line of what DCP wrapped."""
     failures = getattr(error, "failures", None)
-    if failures:
-        rank, (inner, _trace) = next(iter(failures.items()))
-        return f"rank {rank}: {_line(inner)}"
-    return _line(error)
+    return _line(next(iter(failures.values()))[0]) if failures else _line(error)
 
 
 def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:300]
-
-
-__all__ = ["About", "Damaged", "Misfit", "Staged", "check_files", "own_group", "read_about", "read_state"]
