@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,7 +23,9 @@ from elastic import Model  # type: ignore[import-not-found]
 def build() -> tuple[Any, torch.optim.Optimizer, GlobalBatch]:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = Model().double()  # so that Adam does not blow up the rounding of gradients that are zero by nature
+    model = Model()
+    if not os.environ.get("FLOAT32"):
+        model = model.double()  # so that Adam does not blow up the rounding of gradients that are zero by nature
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), GlobalBatch(24, 2)
 
 
@@ -38,6 +42,9 @@ def digest(model: torch.nn.Module) -> str:
 
 def main(tokens: str, folder: str, name: str, until: int, pause_s: float) -> None:
     began_s = time.monotonic()
+    if os.environ.get("FLOAT32"):
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("holdfast_train").setLevel(logging.INFO)
     model, optimizer, batch = build()
     data = TokenFile(tokens, length=16)
     order = Order(data.count, batch)

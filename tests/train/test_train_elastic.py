@@ -187,6 +187,33 @@ def test_a_room_of_holdfast_s_is_told_of_a_leave_and_refuses_a_forged_token(job:
     assert all("heartbeat" not in str(event) for event in left)
 
 
+@pytest.mark.timeout(500)
+def test_who_comes_back_catches_up_beside_the_training_to_the_same_bits(job: Job) -> None:
+    rooms = Rooms(job.folder)
+    rooms.start()
+    try:
+        opened = rooms.ask(do="open", room="job-7", rules={"min_groups": 2})
+        env = {"HOLDFAST_QUORUM": opened["url"], "HOLDFAST_QUORUM_TOKEN": opened["token"], "FLOAT32": "1"}
+        for group in range(3):
+            job.start(group, f"g{group}", **env)
+        job.wait(job.at("g0", 5), 150)
+        (job.folder / "slowly").touch()
+        job.running[1].send_signal(signal.SIGKILL)
+        rooms.ask(do="evict", room="job-7", member="1", reason="node n2: gpu.xid 79")
+        job.start(1, "g1b", **env)
+        job.wait(lambda: bool(job.lines("g1b", "attempt")), 150)
+        (job.folder / "slowly").unlink()
+        assert [job.running[i].wait(100) for i in (0, 2, 3)] == [0, 0, 0], (job.folder / "g1b.err").read_text()[-2000:]
+    finally:
+        rooms.stop()
+    told = (job.folder / "g1b.err").read_text()
+    assert "event=caught_up" in told
+    assert "event=catch_up_lost" not in told
+    check_steps(job, ["g0", "g1", "g1b", "g2"])
+    finals = [torch.load(job.folder / f"{n}.pt", weights_only=True) for n in ("g0", "g1b", "g2")]
+    assert all(far_apart(finals[0], other) == 0 for other in finals[1:])
+
+
 def test_a_forged_token_is_one_line_and_harms_nobody(job: Job) -> None:
     job.until = 25
     job.start(0, "g0")
