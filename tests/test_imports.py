@@ -45,6 +45,7 @@ PURE_CONTROLLER = frozenset(
         "fencing",
         "follow",
         "guard",
+        "hangs",
         "identity",
         "ladder",
         "lifecycle",
@@ -59,7 +60,9 @@ PURE_CONTROLLER = frozenset(
         "replacement",
         "rungs",
         "silence",
+        "stacks",
         "stillborn",
+        "stragglers",
         "suspects",
     }
     | {"timings", "validation", "whole"}

@@ -178,6 +178,7 @@ def test_prometheus_text(served: Any) -> None:
     served.world = a_world()
     text = served.call("GET", "/metrics").text
     assert 'holdfast_open_incidents{state="awaiting_human"} 1.0' in text
+    assert 'holdfast_open_job_incidents{check="job.hung"} 0.0' in text
     assert "holdfast_heartbeats_total" in text
     assert 'holdfast_spares{state="not_ready"} 1.0' in text
     assert "holdfast_lemons 0.0" in text

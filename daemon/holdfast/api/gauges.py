@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.views import cluster_shape
+from holdfast.controller.suspects import ABOUT_JOBS
 from holdfast.model.incident import IncidentState
 
 
@@ -31,6 +32,9 @@ class Gauges(Collector):
         states = Counter(i.state.value for n in shown.nodes for i in n.incidents)
         by_state = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
         yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", by_state)
+        checks = Counter(i.check for n in shown.nodes for i in n.incidents)
+        about = {check: checks[check] for check in sorted(ABOUT_JOBS)}
+        yield _labelled("holdfast_open_job_incidents", "Open incidents about jobs that accuse no node.", "check", about)
         brakes = {b.kind: 1 for b in shown.brakes}
         yield _labelled(
             "holdfast_brake_tripped", "1 while a brake holds.", "kind", {"drains": 0, "job_stops": 0, **brakes}
