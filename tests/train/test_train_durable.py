@@ -311,6 +311,17 @@ def test_the_last_of_those_who_leave_saves_and_nobody_on_an_ordinary_leave(tmp_p
     assert lease.alive_elsewhere(str(tmp_path), frozenset(), 1, lambda _: pytest.fail("it said that it ended")) is None
 
 
+def test_who_was_long_without_a_quorum_does_not_count_on_the_others_when_it_leaves(tmp_path: Path) -> None:
+    groups = [Group(tmp_path, n) for n in range(3)]
+    for rank, group in enumerate(groups):
+        assert group.begin(rank=rank, present=3)
+        group.step = 6
+        group.now_s += 6
+    for group in groups[:2]:  # both are in doubt; one is enough
+        group.durable.leave(6)
+    assert steps_of(tmp_path) == [6]
+
+
 def test_keep_removes_the_oldest_and_nothing_without_it(tmp_path: Path) -> None:
     for keep, kept in ((None, [3, 2, 1]), (2, [3, 2])):
         directory = tmp_path / str(keep)

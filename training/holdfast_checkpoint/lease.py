@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -95,7 +96,12 @@ def left(directory: str, term: Term, rank: int, present: int) -> bool:
 def show_life(directory: str, room: str, count: int, *, ended: bool = False) -> None:
     """A sign that the room's world is alive; a count that moves, since clocks of nodes differ. Raises OSError."""
     data = dump_json({"v": 1, "room": room, "count": count, "ended": ended})
-    durable.replace(os.path.join(directory, FOLDER, _SIGN), data)
+    folder = os.path.join(directory, FOLDER)
+    # A name of its own: who wrote until now may be at it at the same moment.
+    temporary = os.path.join(folder, f".{_SIGN}.{room}.{os.getpid()}.{threading.get_ident()}.tmp")
+    durable.write_new(temporary, data)
+    os.rename(temporary, os.path.join(folder, _SIGN))
+    durable.sync_folder(folder)
 
 
 def alive_elsewhere(

@@ -14,7 +14,7 @@ from holdfast_checkpoint import Unreadable, lease, statements
 from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_train.background import Pulse
-from holdfast_train.errors import TrainError, Unusable
+from holdfast_train.errors import RankLost, TrainError, Unusable
 from holdfast_train.interval import interval_s, mtbf_of_all_s
 from holdfast_train.membership import Standing
 from holdfast_train.ranks import Ranks
@@ -31,6 +31,8 @@ _UNREADABLE_S = 120.0
 """How long a directory that nothing can be said about holds up the start."""
 _WATCHED_SIGNS = 2.5
 _AGAIN_S = 0.2
+_DOUBT_S = 5.0
+"""Who was without a quorum for this long when it leaves does not count on the others to be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ class DurableCheckpoints:
         self._standing: Standing | None = None
         self._begun = self._closed = False
         self._last_s: float | None = None
+        self._stood_s = self._clock()
         self._unreadable_s: float | None = None
         if self._pulse is not None:
             self._pulse.stop()
@@ -110,7 +113,7 @@ class DurableCheckpoints:
         """At the start of each step, once the quorum stands. False: this step is to be begun again.
 
         Raises TrainError when the job cannot go on: no place to write, a checkpoint of another model, another job here."""
-        self._standing = standing
+        self._standing, self._stood_s = standing, self._clock()
         self._world.observe(standing.quorum_id, step)
         if self._saves.taken_over is not None:
             raise TrainError(f"{self._saves.taken_over}; give each job a directory of its own")
@@ -121,6 +124,7 @@ class DurableCheckpoints:
     def after_step(self, step: int) -> None:
         """After a committed step: saves when it is time, or does nothing."""
         self._tell_news()
+        self._stood_s = self._clock()
         if self._standing is None or self._standing.rank:
             self._last_s = None
             return
@@ -133,25 +137,29 @@ class DurableCheckpoints:
     def finish(self, step: int) -> None:
         """The training is done: its end is saved."""
         standing = self._end()
-        if standing is None:
-            return
-        if standing.rank == 0 and step and self._ranks.any(self._ranks.rank == 0 and self._saves.saved_step != step):
-            self._save(step)
-        self._saves.wait()
-        self._tell_news()
-        if standing.rank == 0:
-            self._show_life(ended=True)
+        if standing is not None and standing.rank == 0 and step:
+            self._save_and_wait(step, lambda: self._saves.saved_step != step, over=False)
 
     def leave(self, step: int) -> None:
         """After this group left the quorum: the last one to do so saves, for then nobody has the state."""
         standing = self._end()
-        if standing is None or not step or not self._ranks.any(self._ranks.rank == 0 and self._last(standing, step)):
+        if standing is not None and step:
+            self._save_and_wait(step, lambda: self._last(standing, step), over=True)
+
+    def _save_and_wait(self, step: int, needed: Callable[[], bool], *, over: bool) -> None:
+        """``needed`` is asked in rank 0 alone. A rank that is lost now is no reason to end otherwise than the others."""
+        try:
+            needs = self._ranks.any(self._ranks.rank == 0 and needed())
+        except RankLost as error:
+            log.error("event=last_state_not_saved step=%d reason=%r", step, str(error))
             return
-        log.info("event=last_group_leaves step=%d", step)
-        self._save(step, over=True)
+        if needs:
+            log.info("event=saving_the_last_state step=%d", step)
+            self._save(step, over=over)
         self._saves.wait()
         self._tell_news()
-        self._show_life(ended=True)
+        if needs or not over:
+            self._show_life(ended=True)
 
     # The start
 
@@ -297,13 +305,14 @@ class DurableCheckpoints:
         return None if closed or not self._begun else self._standing
 
     def _last(self, standing: Standing, step: int) -> bool:
-        """Whether all who were in the last quorum have left it, and what they had is not on the disk."""
+        """Whether all who were in the last quorum have left it, or may be gone, and what they had is not on the disk."""
+        in_doubt = self._clock() - self._stood_s > _DOUBT_S
         try:
-            last = lease.left(self.directory, self._world.term(), standing.rank, standing.present)
+            last = lease.left(self.directory, self._world.term(), standing.rank, standing.present) or in_doubt
             found = newest(self.directory) if last else None
         except (CheckpointError, OSError) as error:
             log.error("event=not_known_who_left reason=%r", str(error))
-            return standing.present == 1
+            return standing.present == 1 or in_doubt
         return last and (found is None or (found.step or 0) < step)
 
 
