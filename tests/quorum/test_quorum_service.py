@@ -253,6 +253,10 @@ def test_a_restart_keeps_port_token_members_and_fences(tmp_path: Path) -> None:
         assert (await s.do(do="status"))["rooms"][0]["spares"] == ["9"]
         await s.do(do="close", room="r")
         assert (await s.do(do="status"))["rooms"] == []
+        anew = await s.do(do="open", room="r")
+        assert anew["token"] != kept["token"], "a later job of this name is not the former one's"
+        assert (await refusal(s.ask(anew["url"], named(kept, "0"))))[0] == "UNAUTHENTICATED"
+        await s.do(do="close", room="r")
         assert (await s.do(do="events", room="r"))["events"]
 
     with_site(tmp_path, before)

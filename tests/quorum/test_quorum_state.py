@@ -38,7 +38,7 @@ def kept(name: str, quorum_id: int = 7) -> Kept:
     member = Member(Identity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}')
     gone = {"1~a": Gone(Why.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Why.LEFT, "")}
     snapshot = Snapshot(Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}))
-    return Kept(name, 4711, ("10.0.0.1",), snapshot)
+    return Kept(name, 4711, ("10.0.0.1",), snapshot, "0a1b")
 
 
 def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:

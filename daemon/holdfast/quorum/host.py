@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from holdfast.model.errors import OutsideError, Unavailable
@@ -83,12 +84,12 @@ class Host:
 
     def set_rules(self, rules: Rules, addresses: tuple[str, ...]) -> None:
         self.room.rules = rules
-        self.kept = Kept(self.kept.name, self.kept.port, addresses, self.kept.snapshot)
+        self.kept = replace(self.kept, addresses=addresses)
         self.room.changed = True
 
     def set_port(self, port: int) -> None:
         if port != self.kept.port:
-            self.kept = Kept(self.kept.name, port, self.kept.addresses, self.kept.snapshot)
+            self.kept = replace(self.kept, port=port)
             self.room.changed = True
 
     def close(self, why: str) -> None:
@@ -129,7 +130,7 @@ class Host:
         if not happened and not changed:
             self.unwritten = ""
             return
-        kept = Kept(self.kept.name, self.kept.port, self.kept.addresses, self.room.snapshot())
+        kept = replace(self.kept, snapshot=self.room.snapshot())
         self.room.changed = False
         try:
             if changed:

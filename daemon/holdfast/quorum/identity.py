@@ -56,9 +56,10 @@ class Identity:
         return selector in (self.group, self.fence, self.alone, str(self)) and bool(selector)
 
 
-def room_token(key: bytes, room: str) -> str:
-    """A room's token, from the service's key: nothing secret has to be kept with the room."""
-    return hmac.new(key, f"quorum room {room}".encode(), sha256).hexdigest()
+def room_token(key: bytes, room: str, opening: str = "") -> str:
+    """A room's token, from the service's key: nothing secret has to be kept with the room. ``opening``: a word of its own for each
+    time that a room of this name is opened, so that who knew an earlier one's token does not know this one's."""
+    return hmac.new(key, f"quorum room {room} {opening}".encode(), sha256).hexdigest()
 
 
 def proof(token: str, group: str, start: str) -> str:

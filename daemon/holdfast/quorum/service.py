@@ -183,12 +183,13 @@ class Service:
         except ValueError as error:
             raise Rejected(f"addresses: {error}") from error
         if name not in self._rooms:
-            await self._serve(Host(Kept(name, 0, addresses, Snapshot(rules)), self.state, restored=False))
+            kept = Kept(name, 0, addresses, Snapshot(rules), secrets.token_hex(8))
+            await self._serve(Host(kept, self.state, restored=False))
         host = self.host(name)
         if (rules, addresses) != (host.room.rules, host.kept.addresses):
             host.set_rules(rules, addresses)
         await host.change(lambda _room: ())
-        return {"url": self.url(name), "token": room_token(self._key, name), "needs_token": not addresses}
+        return {"url": self.url(name), "token": self._token(host), "needs_token": not addresses}
 
     async def close(self, name: str) -> None:
         """Raises NotFound, Unavailable. Its record stays."""
@@ -218,9 +219,12 @@ class Service:
         advertise = f"[{self._advertise}]" if ":" in self._advertise else self._advertise
         return f"http://{advertise}:{self.host(name).kept.port}"
 
+    def _token(self, host: Host) -> str:
+        return room_token(self._key, host.kept.name, host.kept.opening)
+
     async def _serve(self, host: Host) -> None:
         name = host.kept.name
-        door = _Door(host, room_token(self._key, name))
+        door = _Door(host, self._token(host))
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((door.handlers(),))
         bind = f"[{self._bind}]" if ":" in self._bind else self._bind

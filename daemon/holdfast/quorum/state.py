@@ -52,6 +52,8 @@ class Kept:
     addresses: tuple[str, ...]
     """Empty: members prove that they know the room's token; else only these may come in, and need no proof."""
     snapshot: Snapshot
+    opening: str = ""
+    """Part of what its token is made from: another one each time that a room of this name is opened. No secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ def encode(kept: Kept) -> dict[str, Any]:
     s = kept.snapshot
     return {
         "port": kept.port,
+        "opening": kept.opening,
         "addresses": list(kept.addresses),
         "rules": asdict(s.rules),
         "last": None if s.last is None else {"id": s.last.id, "members": [asdict(m) for m in s.last.members]},
@@ -155,7 +158,7 @@ def decode(name: str, document: dict[str, Any]) -> Kept:
         {who: Gone(Why(why), reason) for who, (why, reason) in document["gone"].items()},
         frozenset(document["spares"]),
     )
-    return Kept(name, document["port"], tuple(document["addresses"]), snapshot)
+    return Kept(name, document["port"], tuple(document["addresses"]), snapshot, document["opening"])
 
 
 def _member(document: dict[str, Any]) -> Member:
