@@ -138,12 +138,12 @@ def _first(run: ElasticRun, group: int, since_s: float) -> float | None:
 
 
 def _verdict_s(site: Site, group: int, since_s: float) -> float:
-    """When the room was told, by its own record."""
+    """When the room was told, or knew by the group's silence; by its own record."""
     records = QuorumLink(site.folder / "run" / "quorum.sock").records(0, 10_000)
-    told = [r.at.timestamp() for r in records if r.kind == "evicted" and r.who.startswith(f"{group}~")]
+    told = [r.at.timestamp() for r in records if r.kind in ("evicted", "lost") and r.who.startswith(f"{group}~")]
     found = [at_s for at_s in told if at_s >= since_s]
     if not found:
-        raise Unavailable(f"group {group} was never evicted")
+        raise Unavailable(f"nobody noticed that group {group} was lost")
     return min(found)
 
 

@@ -113,9 +113,10 @@ class Room:
         return self._refusal(who)
 
     def observed(self) -> Quorum:
-        """The last quorum, without those who are gone since; without members when there was none."""
+        """The last quorum, without those who are gone or silent since; without members when there was none."""
         last = self.last or Quorum(0, ())
-        return Quorum(last.id, tuple(m for m in last.members if self._gone(m.identity) is None))
+        out = self._silent | {m.identity for m in last.members if self._gone(m.identity) is not None}
+        return Quorum(last.id, tuple(m for m in last.members if m.identity not in out))
 
     def known(self) -> frozenset[Identity]:
         """Who may still hold up a quorum."""
