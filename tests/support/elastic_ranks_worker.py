@@ -109,7 +109,7 @@ class Worker:
 
     def checkpoints(self) -> DurableCheckpoints | None:
         where, every_s = os.environ.get("CHECKPOINTS"), float(os.environ.get("EVERY_S", "60"))
-        return DurableCheckpoints(where, least_s=every_s, most_s=every_s, sign_s=1) if where else None
+        return DurableCheckpoints(where, least_s=every_s, most_s=every_s, sign_s=3) if where else None
 
     def train(self) -> None:
         self.say(kind="began", pid=os.getpid())

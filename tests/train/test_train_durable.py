@@ -55,7 +55,7 @@ class Group:
         torch.manual_seed(number)
         env = {"HOLDFAST_AGENT_SOCKET": "/nonexistent", **options.pop("env", {})}
         ours = options.pop("ours", True)
-        token = options.pop("token", "a token")
+        token, sign_s = options.pop("token", "a token"), options.pop("sign_s", 0.2)
         self.model = torch.nn.Sequential(torch.nn.Linear(3, width), torch.nn.Linear(width, 2))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-2)
         self.part, self.step = Part(), 0
@@ -63,7 +63,7 @@ class Group:
             "http://127.0.0.1:1", ours, token, number, f"{number}.0", parse_sizes("1:4"), "127.0.0.1"
         )
         self.now_s = 1000.0
-        self.durable = DurableCheckpoints(directory, sign_s=0.2, env=env, clock=lambda: self.now_s, **options)
+        self.durable = DurableCheckpoints(directory, sign_s=sign_s, env=env, clock=lambda: self.now_s, **options)
         parts = {"model": self.model, "optimizer": self.optimizer, "part": self.part}
         about = About(0, 0, samples, 2, 1)
         self.durable.open(Training(self.settings, Ranks(self.settings), parts, about, self._start_at, lambda _: None))
@@ -336,7 +336,7 @@ def test_keep_removes_the_oldest_and_nothing_without_it(tmp_path: Path) -> None:
 def test_a_second_job_in_the_directory_is_refused_while_the_first_one_lives(tmp_path: Path) -> None:
     first = Group(tmp_path)
     first.train(2)
-    second = Group(tmp_path, token="another")
+    second = Group(tmp_path, token="another", sign_s=8)
     with pytest.raises(TrainError, match=r"another elastic job \(q\w+\) is alive"):
         second.begin()
     first.train(1)
@@ -351,7 +351,7 @@ def test_a_first_job_that_slept_learns_that_another_has_the_directory(tmp_path: 
     first.train(1, passing_s=11)
     first.saved()
     first.durable._pulse.stop()  # type: ignore[union-attr]
-    time.sleep(0.3)
+    first.durable._pulse._thread.join()  # type: ignore[union-attr]
     second = Group(tmp_path, token="another")
     assert not second.begin()
     first.train(1, passing_s=11)
