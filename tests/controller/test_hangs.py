@@ -7,15 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.config.controller import read
 from holdfast.controller.facts import HUNG
 from holdfast.controller.suspects import UNEXPLAINED
 from holdfast.model.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb
+from holdfast.model.errors import ConfigError
 from holdfast.model.incident import Incident, IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity
@@ -418,10 +421,12 @@ def test_a_job_that_hangs_again_and_again_is_held() -> None:
 # Elastic jobs
 
 
-def groups(site: Site, count: int = 3) -> list[SimJob]:
+def groups(site: Site, count: int = 3, least: int | None = None) -> list[SimJob]:
     made = []
     for index in range(count):
-        words = {"comment": f"holdfast elastic={count}:{count}", "array_job_id": 100, "array_task_id": index}
+        base = index < (least or count)
+        comment = f"holdfast elastic={least or count}:{count}" + ("" if base else " of=100")
+        words = {"comment": comment, "array_job_id": 100 if base else 200, "array_task_id": index}
         made.append(started(site, 1, **words))
     return made
 
@@ -467,6 +472,35 @@ def test_groups_of_which_none_stands_out_get_time_and_then_start_again() -> None
     assert [job.restarts for job in jobs] == [0, 0, 0]
     site.run(60)
     assert [job.restarts for job in jobs] == [1, 1, 1]
+
+
+def test_the_survivor_of_two_waits_for_the_one_that_was_lost() -> None:
+    site = Site(8)
+    jobs = groups(site, 2)
+    all_step(site, jobs, 0, 40)
+    site.slurm.finish(jobs[1], "CANCELLED")
+    site.run(400, step_s=2)
+    assert (hung(site), jobs[0].restarts) == ([], 0), "below the least size nobody steps"
+
+
+def test_groups_that_wait_for_a_lost_one_are_given_time() -> None:
+    site = Site(8)
+    jobs = groups(site, 3, least=2)
+    all_step(site, jobs, 0, 40)
+    site.run(30)
+    site.slurm.finish(jobs[2], "CANCELLED")
+    site.run(45)
+    assert hung(site) == []
+    all_step(site, jobs[:2], 40, 30)
+    assert (hung(site), [job.restarts for job in jobs[:2]]) == ([], [0, 0])
+
+
+@pytest.mark.parametrize(("key", "value"), [("act", "reboot"), ("floor_s", -1), ("flor_s", 5)])
+def test_a_setting_that_makes_no_sense_is_refused_in_one_line(key: str, value: object) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read({"hangs": {key: value}}, Path("c.toml"))
+    assert "hangs" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 # Whatever happens

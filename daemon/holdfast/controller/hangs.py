@@ -136,9 +136,14 @@ def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
 
 
 def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -> bool:
-    """A group, together with others, after one of them was lost: their collectives have not given it up yet."""
+    """A group of too few, or one after another was lost, while none has made a step since: their collectives have not given it up yet."""
     elastic = _elastic(view, job)
-    return elastic is not None and _settling(world, elastic) and bool(_stuck_with(world, elastic, job, found))
+    if elastic is None:
+        return False
+    others = [group.job for group in elastic.running if group.job.key.job_id != job.key.job_id]
+    steps = [r.step_at for other in others for r in words_of(world, other) if r.step_at is not None]
+    gone_on = any(at > found.since + timedelta(seconds=PAST_S) for at in steps)
+    return elastic.size == 0 or (not gone_on and _settling(world, elastic))
 
 
 def _elastic(view: ClusterView, job: Job) -> ElasticJob | None:
@@ -247,11 +252,11 @@ def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | Non
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:
     """Of an elastic job the group that holds the others up, if it can be told; all of them if nobody can be told for long."""
     elastic = _elastic(view, job)
-    stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
-    if elastic is None or not stuck:
-        return True
-    if _settling(world, elastic):
+    if _waits_for_a_loss(world, view, job, found):
         return False
+    stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
+    if not stuck:
+        return True
     waited = world.now - incident.opened_at
     read = {i.job: ranks for i in hung_incidents(world) if (ranks := _ranks(world, i)) is not None}
     policy = world.policy.hangs
@@ -280,5 +285,13 @@ def _settling(world: World, elastic: ElasticJob) -> bool:
     since = world.now - timedelta(seconds=world.policy.hangs.settle_s)
     ids = {group.job.key.job_id for group in elastic.groups}
     stopped = any(r.job.job_id in ids and r.created_at > since for r in world.book.recoveries.values())
-    times = [at for g in elastic.groups for at in (g.job.start_time, g.job.end_time if g.over else None)]
+    times = [
+        at
+        for g in elastic.groups
+        for at in (
+            g.job.start_time,
+            g.job.end_time if g.over else None,
+            g.job.key.submit_time if g.job.restarts else None,
+        )
+    ]  # a requeue sets SubmitTime anew
     return stopped or any(at is not None and since < at <= world.now for at in times)
