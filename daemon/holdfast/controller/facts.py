@@ -9,6 +9,7 @@ from typing import Any
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
+from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.ids import held_reason, incident_of_reason
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.report import AgentView
@@ -140,11 +141,27 @@ def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
     """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job.
 
     A task of a heterogeneous job speaks as the component that it belongs to; the component that saved last speaks for all."""
-    runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
-    nodes = {*job.nodes, *(n for r in runs for n in r.nodes_before)}
+    nodes = _held_ever(world, job)
     said = (world.book.checkpoint_of(part.key.job_id, job.uid, nodes) for part in job.components)
     mine = [record for record in said if record is not None]
     return max(mine, key=lambda r: -1 if r.saved_step is None else r.saved_step, default=None)
+
+
+def restorable_step(world: World, job: Job) -> int | None:
+    """The step that the job's next run can go on from, by its own word: that of its newest checkpoint; of a group of an elastic job the
+    last one that it told of, which its peers hold. None: it has said nothing."""
+    mine = checkpoint_of(world, job)
+    known = [mine.saved_step] if mine is not None else []
+    if ELASTIC_WORD in job.comment:
+        told = world.book.progress_of(job.key.job_id, job.uid, _held_ever(world, job))
+        known += [record.progress_step for record in told]
+    return max((step for step in known if step is not None), default=None)
+
+
+def _held_ever(world: World, job: Job) -> set[str]:
+    """Its nodes now and in the runs that were recovered."""
+    runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
+    return {*job.nodes, *(n for r in runs for n in r.nodes_before)}
 
 
 def reserved_by_its_user(job: Job) -> bool:

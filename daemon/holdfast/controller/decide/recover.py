@@ -106,7 +106,6 @@ class _Plan:
         return any(i.dead and facts.acting(i) and i.node in job.nodes for i in others)
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
-        mine = facts.checkpoint_of(self.world, job)
         own = hurt.own_exclusions(self.world, job)
         return Recovery(
             job=job.key,
@@ -121,7 +120,7 @@ class _Plan:
             partition=job.partition,
             gpus=sum(len(m) for m in job.gpu_minors.values()),
             created_at=self.world.now,
-            checkpoint_step=mine.saved_step if mine else None,
+            checkpoint_step=facts.restorable_step(self.world, job),
         )
 
     def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
