@@ -85,7 +85,7 @@ class Group:
             self.durable.after_step(self.step)
 
     def saved(self) -> None:
-        self.durable._saves.wait()
+        self.durable.wait()
 
     def weights(self) -> Any:
         return torch.cat([p.detach().reshape(-1) for p in self.model.parameters()])
@@ -181,6 +181,19 @@ def test_a_checkpoint_is_the_registry_s_and_comes_back_to_the_last_bit(tmp_path:
     for group in (old, new):
         group.train(3, quorum_id=8)
     assert torch.equal(new.weights(), old.weights())  # the optimizer's state came, too
+
+
+def test_what_is_trained_while_a_state_is_written_is_not_in_it(tmp_path: Path) -> None:
+    old = Group(tmp_path, least_s=10, most_s=10)
+    for _ in range(2):  # the second time into memory that was used before
+        old.train(1, passing_s=11)
+        weights, step = old.weights(), old.step
+        old.train(5)
+        old.saved()
+    new = Group(tmp_path, 1)
+    assert not new.begin(quorum_id=7)
+    assert new.step == step
+    assert torch.equal(new.weights(), weights)
 
 
 def test_others_wait_until_the_first_group_has_read_it(tmp_path: Path) -> None:

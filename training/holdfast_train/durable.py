@@ -134,6 +134,15 @@ class DurableCheckpoints:
             self._last_s = self._clock()
             self._save(step)
 
+    @property
+    def saving(self) -> bool:
+        """Whether a save is under way."""
+        return self._saves.busy
+
+    def wait(self) -> None:
+        """Until the save that is under way has ended, well or not."""
+        self._saves.wait()
+
     def finish(self, step: int) -> None:
         """The training is done: its end is saved."""
         standing = self._end()

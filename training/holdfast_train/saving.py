@@ -29,7 +29,7 @@ from holdfast_checkpoint.lease import Term
 from holdfast_checkpoint.manifest import MANIFEST, Manifest, folder_name
 from holdfast_train.background import Background
 from holdfast_train.errors import TrainError
-from holdfast_train.stored import About, Staged
+from holdfast_train.stored import About, Buffers, Staged
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Saves:
     def __init__(self, directory: str, member: str, run: RunId, rank: int, keep: int | None) -> None:
         self._directory, self._member, self._run, self._rank, self._keep = directory, member, run, rank, keep
         self._costs_s: deque[float] = deque(maxlen=_MEASURED)
-        self._background = Background()
+        self._background, self._buffers = Background(), Buffers()
         self.saved_step = 0
         """Of the newest checkpoint that this process published."""
         self.took_s = 0.0
@@ -71,7 +71,7 @@ class Saves:
         began_s = time.monotonic()
         folder = Path(self._directory, folder_name(about.step, term.run))
         try:
-            staged = Staged(folder, state, about, self._rank)
+            staged = Staged(folder, state, about, self._rank, self._buffers)
         except (RuntimeError, OSError, AssertionError) as error:  # the last: torch's, for a process group without gloo
             self._failed(about.step, folder, error)
             return
@@ -88,9 +88,9 @@ class Saves:
 
     def _write(self, term: Term, folder: Path, staged: Staged, about: About, began_s: float) -> None:
         try:
+            names = staged.finish()  # first: nothing is tidied away while it is still written
             if self._rank == 0:
                 lease.take(self._directory, term, self._member)
-            names = staged.finish()
             files = commit.hand_in(folder, names, about.step, term.run, self._rank)
             durable.sync_folder(self._directory)
             if self._rank:

@@ -14,8 +14,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.staging import AsyncStager
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -23,7 +25,7 @@ from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import MANIFEST, digest_fd, parse_manifest, rank_folder
 from holdfast_train.errors import TrainError
-from holdfast_train.statetree import Misfit, Node, blank, join, split
+from holdfast_train.statetree import Misfit, Node, Tensors, blank, join, split
 
 _STATE = "state.json"
 
@@ -58,15 +60,42 @@ class About:
                 )
 
 
+class Buffers(AsyncStager):
+    """Memory that states are copied to, one after the other: DCP's stager. Fresh memory for each would double the time that
+    the loop waits (the kernel hands it out page by page), and at the time of a save there must be room for it anyway."""
+
+    _synchronize_after_execute = False
+
+    def __init__(self) -> None:
+        self._kept: Tensors = {}
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies of all tensors, in memory that the next call uses again."""
+        before, self._kept = self._kept, {}
+        for name, tensor in state_dict.items():
+            kept = before.get(name)
+            if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
+                kept = torch.empty(tensor.shape, dtype=tensor.dtype)
+            self._kept[name] = kept.copy_(tensor)
+        return self._kept
+
+    def synchronize_staging(self) -> None:
+        """Nothing is left to wait for."""
+
+    def close(self) -> None:
+        """For DCP's sake: it does not own this."""
+
+
 class Staged:
     """A copy of one rank's state at one step, on its way to the disk."""
 
-    def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int) -> None:
-        """Copies; the state may change once this returns. Raises TypeError for what cannot be saved."""
+    def __init__(self, folder: Path, state: Mapping[str, Any], about: About, rank: int, buffers: Buffers) -> None:
+        """Copies, once the save before has ended; the state may change once this returns. Raises TypeError for what cannot be saved."""
         tree, tensors = split(dict(state))
         self._said = json.dumps({"v": 1, **asdict(about), "state": tree}, separators=(",", ":")).encode()
         self._own = folder / rank_folder(rank)
-        self._writing: Any = async_save(tensors, storage_writer=FileSystemWriter(self._own), no_dist=True)
+        writer = FileSystemWriter(self._own, per_thread_copy_ahead=0)  # nothing to copy ahead: it is copied
+        self._writing: Any = async_save(tensors, storage_writer=writer, async_stager=buffers, no_dist=True)
 
     def finish(self) -> list[str]:
         """Waits until this rank's files are written; their names below the folder. Raises OSError, TrainError."""
