@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.quorum.identity import Forged, Identity, identify, replica_name, room_token, split_leave, split_observe
+from holdfast.quorum.identity import (
+    Farewell,
+    Forged,
+    Identity,
+    identify,
+    replica_name,
+    room_token,
+    split_farewell,
+    split_observe,
+)
 
 TOKEN = room_token(b"k" * 32, "job-1")
 OTHER = room_token(b"k" * 32, "job-2")
@@ -51,8 +60,9 @@ def test_where_addresses_decide_stock_names_are_taken_as_they_are(wire_id: str, 
 
 
 def test_a_leave_is_a_heartbeat_with_a_word_behind_it() -> None:
-    assert split_leave("0~a~p:u!leave") == ("0~a~p:u", True)
-    assert split_leave("0~a~p:u") == ("0~a~p:u", False)
+    assert split_farewell("0~a~p:u!leave") == ("0~a~p:u", Farewell.LEAVE)
+    assert split_farewell("0~a~p:u!done") == ("0~a~p:u", Farewell.DONE)
+    assert split_farewell("0~a~p:u") == ("0~a~p:u", None)
 
 
 def test_a_look_is_a_quorum_request_with_a_word_behind_the_name() -> None:

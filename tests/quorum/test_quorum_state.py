@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
-from holdfast.quorum.state import Kept, State
+from holdfast.quorum.state import Kept, State, decode, encode
 from holdfast.store import open_store
 from support.postgres import PostgresServer, postgres_server
 
@@ -37,7 +37,9 @@ def state(url: str) -> Iterator[State]:
 def kept(name: str, quorum_id: int = 7) -> Kept:
     member = Member(Identity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}')
     gone = {"1~a": Gone(Why.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Why.LEFT, "")}
-    snapshot = Snapshot(Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}))
+    snapshot = Snapshot(
+        Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}), done=quorum_id == 9
+    )
     return Kept(name, 4711, ("10.0.0.1",), snapshot, "0a1b")
 
 
@@ -52,6 +54,13 @@ def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
     assert again.load() == (empty,)
     assert [(r.room, r.at, r.event.kind) for r in again.happened()] == [("b", NOW, "closed")]
     again.close()
+
+
+def test_a_room_of_an_earlier_version_is_not_done() -> None:
+    document = encode(kept("a", 9))
+    assert decode("a", document).snapshot.done
+    del document["done"]
+    assert not decode("a", document).snapshot.done
 
 
 def test_the_record_is_read_on_from_an_id_and_pruned(state: State) -> None:

@@ -70,6 +70,8 @@ class EventKind(StrEnum):
     """A later start of the same group took its place."""
     QUORUM_FORMED = "quorum.formed"
     """A quorum with other members than the last one: these groups go on; ``full``: as many as before a loss."""
+    QUORUM_DONE = "quorum.done"
+    """A group said that the training is done: nobody comes into its room any more."""
     QUORUM_CLOSED = "quorum.closed"
     """A room was closed, as that of a job which Slurm no longer shows."""
     PAUSED = "paused"

@@ -141,6 +141,7 @@ class Control:
             "known": sorted(map(str, room.known())),
             "asking": sorted(map(str, room.asking())),
             "spares": sorted(room.spares),
+            "done": room.done,
             "gone": {who: str(gone) for who, gone in room.gone.items()},
             "reason": room.reason(time.monotonic()),
             "refused": self._service.refused(name),

@@ -10,12 +10,13 @@ from __future__ import annotations
 import hmac
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import sha256
 
 LONGEST = 256
 _PROOF_DIGITS = 32
 """128 bits: enough that nobody guesses it, short enough for a log line."""
-_LEAVE, _OBSERVE = "!leave", "!observe"
+_OBSERVE = "!observe"
 _AGAIN = re.compile(r"(\d+\.\d+|[^.]*[^.\d][^.]*)\.\d+", re.ASCII)
 """A start that Slurm did not see: its own start, ``JOB.RESTARTS`` or any word, and a number behind it."""
 
@@ -95,6 +96,18 @@ def split_observe(wire_id: str) -> tuple[str, bool]:
     return (wire_id.removesuffix(_OBSERVE), True) if wire_id.endswith(_OBSERVE) else (wire_id, False)
 
 
-def split_leave(wire_id: str) -> tuple[str, bool]:
-    """A heartbeat under ``ID!leave`` is the graceful leave that torchft's protocol lacks."""
-    return (wire_id.removesuffix(_LEAVE), True) if wire_id.endswith(_LEAVE) else (wire_id, False)
+class Farewell(StrEnum):
+    """What a heartbeat under ``ID!WORD`` says; torchft's protocol has no words for it."""
+
+    LEAVE = "leave"
+    """Gracefully, after a finished step."""
+    DONE = "done"
+    """For good: all steps of the training are done."""
+
+
+def split_farewell(wire_id: str) -> tuple[str, Farewell | None]:
+    """The name that a heartbeat is for, and its last word."""
+    for word in Farewell:
+        if wire_id.endswith(f"!{word}"):
+            return wire_id.removesuffix(f"!{word}"), word
+    return wire_id, None

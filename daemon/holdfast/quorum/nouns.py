@@ -77,7 +77,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class RoomEvent:
-    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum, closed."""
+    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum, done, closed."""
 
     kind: str
     who: str = ""
@@ -96,3 +96,5 @@ class Snapshot:
     next_id: int = 1
     gone: dict[str, Gone] = field(default_factory=dict)
     spares: frozenset[str] = frozenset()
+    done: bool = False
+    """A member of the last quorum said that the training is done: nobody comes in any more."""

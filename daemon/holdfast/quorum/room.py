@@ -5,7 +5,8 @@ Invariants, checked by a state machine in the tests:
 * a quorum id stands for one list of members, and ids only grow;
 * a quorum holds at least ``min_groups`` members, and is formed only while more than half of the last one ask, those aside who
   are known to be gone;
-* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum."""
+* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum;
+* once the training is done there is no further quorum."""
 
 from __future__ import annotations
 
@@ -14,6 +15,9 @@ from dataclasses import dataclass, field
 
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot, Why
+
+DONE = "the training is done"
+"""What everybody is told then; a group that hears it ends with exit status 0."""
 
 
 @dataclass(slots=True)
@@ -33,6 +37,8 @@ class Room:
     """By full name or by start: who never comes back, and why."""
     spares: set[str] = field(default_factory=set)
     """Groups that wait outside until they are promoted."""
+    done: bool = False
+    """The training is done: nobody comes in any more, until the room is closed."""
     changed: bool = False
     """Something that must outlive the process changed; whoever wrote it down sets it back."""
     events: list[RoomEvent] = field(default_factory=list)
@@ -88,6 +94,19 @@ class Room:
             self._dismiss(who, str(who), Why.LEFT, "")
         return found
 
+    def finish(self, who: Identity) -> tuple[Identity, ...]:
+        """A member of the last quorum, which may have left it, says that all steps are done; with that it leaves. For good. From
+        anybody else it means nothing: a start that was shut out, or never took part, knows nothing about the end."""
+        last, gone = self.last or Quorum(0, ()), self._gone(who)
+        if who not in {m.identity for m in last.members} or (gone and gone.why is not Why.LEFT):
+            return ()
+        if not self.done:
+            self.done = self.changed = True
+            self.events.append(RoomEvent("done", who=str(who), quorum_id=last.id, step=last.step))
+        if gone is None:
+            self._dismiss(who, str(who), Why.LEFT, "")
+        return (who,)
+
     def hold(self, group: str, *, spare: bool) -> tuple[Identity, ...]:
         """Make a group a spare, which waits outside and counts nowhere, or promote it. Returns those of it who are known."""
         if spare != (group in self.spares):
@@ -138,13 +157,13 @@ class Room:
 
     def snapshot(self) -> Snapshot:
         """What must outlive the process."""
-        return Snapshot(self.rules, self.last, self.next_id, dict(self.gone), frozenset(self.spares))
+        return Snapshot(self.rules, self.last, self.next_id, dict(self.gone), frozenset(self.spares), self.done)
 
     @classmethod
     def restored(cls, kept: Snapshot, now_s: float, grace_s: float) -> Room:
         """As it was. Nobody could be heard while the service was away: everyone of the last quorum counts as alive for
         ``grace_s`` longer than a heartbeat."""
-        room = cls(kept.rules, kept.last, kept.next_id, dict(kept.gone), set(kept.spares))
+        room = cls(kept.rules, kept.last, kept.next_id, dict(kept.gone), set(kept.spares), kept.done)
         for member in kept.last.members if kept.last else ():
             if room._refusal(member.identity) is None:
                 room._heard_s[member.identity] = now_s + grace_s
@@ -153,6 +172,8 @@ class Room:
     # How it is decided
 
     def _choose(self, now_s: float) -> tuple[list[Member] | None, str]:
+        if self.done:
+            return None, DONE
         alive = {who for who in self._heard_s if who not in self._silent and who.group not in self.spares}
         asks = {who: ask for who, ask in self._asks.items() if who in alive}
         bound = self._bound()
@@ -205,6 +226,8 @@ class Room:
     # Who is there
 
     def _refusal(self, who: Identity) -> str | None:
+        if self.done:
+            return DONE
         gone = self._gone(who)
         if gone is not None:
             return f"{who} was told to go and cannot come back: {gone}"

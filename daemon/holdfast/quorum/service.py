@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
 from holdfast.quorum.host import Formed, Host
-from holdfast.quorum.identity import Forged, Identity, identify, room_token, split_leave, split_observe
+from holdfast.quorum.identity import Farewell, Forged, Identity, identify, room_token, split_farewell, split_observe
 from holdfast.quorum.nouns import Away, Member, Refused, Rules, Snapshot
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
@@ -89,16 +89,18 @@ class _Door:
     async def _heartbeat(self, raw: bytes, context: Any) -> None:
         """Who may not come in is not told so here: its Manager would connect anew ten times a second. Its next step tells it."""
         try:
-            wire_id, leaving = split_leave(messages.read_heartbeat(raw))
+            wire_id, farewell = split_farewell(messages.read_heartbeat(raw))
             who = self._known.get(wire_id) or self._identify(wire_id, context)
         except (DecodeError, Forged):
             self.refused += 1
             return
-        if not leaving:
+        if farewell is None:
             self._host.heartbeat(who)
             return
         try:
-            await self._host.change(lambda room: room.leave(str(who)))
+            await self._host.change(
+                lambda room: room.finish(who) if farewell is Farewell.DONE else room.leave(str(who))
+            )
         except Unavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 

@@ -145,6 +145,7 @@ def encode(kept: Kept) -> dict[str, Any]:
         "next_id": s.next_id,
         "gone": {name: [gone.why.value, gone.reason] for name, gone in s.gone.items()},
         "spares": sorted(s.spares),
+        "done": s.done,
     }
 
 
@@ -157,6 +158,7 @@ def decode(name: str, document: dict[str, Any]) -> Kept:
         document["next_id"],
         {who: Gone(Why(why), reason) for who, (why, reason) in document["gone"].items()},
         frozenset(document["spares"]),
+        document.get("done", False),  # a room from before there was such a thing is not
     )
     return Kept(name, document["port"], tuple(document["addresses"]), snapshot, document["opening"])
 

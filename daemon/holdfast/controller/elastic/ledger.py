@@ -20,6 +20,7 @@ _KINDS: Mapping[str, EventKind] = {
     "evicted": EventKind.QUORUM_EVICTED,
     "left": EventKind.QUORUM_LEFT,
     "replaced": EventKind.QUORUM_REPLACED,
+    "done": EventKind.QUORUM_DONE,
     "quorum": EventKind.QUORUM_FORMED,
     "closed": EventKind.QUORUM_CLOSED,
 }
@@ -30,6 +31,7 @@ _WORDS: Mapping[EventKind, str] = {
     EventKind.QUORUM_EVICTED: "was shut out",
     EventKind.QUORUM_LEFT: "left",
     EventKind.QUORUM_REPLACED: "was replaced",
+    EventKind.QUORUM_DONE: "has done the last step, the training is done",
 }
 
 
