@@ -145,6 +145,8 @@ class Session:
         """With one line and the error's own status; a start that may be followed by another leaves that to who decides it."""
         if self._era is None:
             tell(error)
+            if error.status == REQUEUE:
+                end_quickly(REQUEUE)  # evicted: its new start waits for the end of this one
             raise SystemExit(error.status) from error
 
     @property
