@@ -1,6 +1,7 @@
 """`elastic.py` with a record of every attempt at a step, by which demo, tests and benches judge that nothing is missing or doubled.
 
-One JSON line an attempt in ``FOLDER/GROUP.jsonl``: when it began, which step, quorum and micro-batches, and a digest of all parameters."""
+One JSON line an attempt in ``FOLDER/GROUP.jsonl``: when it began, which step, quorum and micro-batches, and a digest of all parameters.
+While there is a file ``FOLDER/hang-GROUP`` that group comes to no end with a micro-batch: a fault that only its own stack shows."""
 
 from __future__ import annotations
 
@@ -27,6 +28,13 @@ def digest(model: torch.nn.Module) -> str:
     return summed.hexdigest()
 
 
+def rest(seconds: float, hang: Path) -> None:
+    """After a micro-batch, in place of a larger model."""
+    time.sleep(seconds)
+    while hang.exists():
+        time.sleep(0.1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tokens")
@@ -44,6 +52,7 @@ def main() -> None:
     batch = GlobalBatch(samples=24, micro_samples=2)
     order = Order(data.count, batch)
     who = {"group": int(os.environ.get("HOLDFAST_GROUP", "0")), "start": os.environ.get("HOLDFAST_INCARNATION", "")}
+    hang = options.folder / f"hang-{who['group']}"
     with (options.folder / f"{who['group']}.jsonl").open("a", buffering=1) as log:
 
         def note(**what: object) -> None:
@@ -56,7 +65,7 @@ def main() -> None:
                     x, y = data.batch(order.ids(attempt.step, i))
                     loss = functional.cross_entropy(model(x).flatten(0, 1), y.flatten())
                     loss.backward()
-                    time.sleep(options.micro_s)
+                    rest(options.micro_s, hang)
             note(step=session.step, quorum=0, share=[], present=0)
 
 
