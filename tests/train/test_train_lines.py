@@ -33,7 +33,9 @@ def rooms(tmp_path: Path) -> Iterator[Rooms]:
     made.stop()
 
 
-def started(folder: Path, *, script: Path = EXAMPLE, path: str = _PATH, **env: str) -> subprocess.Popen[str]:
+def started(
+    folder: Path, env: dict[str, str] | None = None, *, script: Path = EXAMPLE, path: str = _PATH
+) -> subprocess.Popen[str]:
     (folder / "tokens").write_bytes(array("H", [n % 64 for n in range(4000)]).tobytes())
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_", "TORCH"))}
     told = {
@@ -44,7 +46,9 @@ def started(folder: Path, *, script: Path = EXAMPLE, path: str = _PATH, **env: s
         "RUST_LOG": "error",
     }
     argv = [sys.executable, "-W", "ignore", str(script), str(folder / "tokens"), "--steps", "100000"]
-    return subprocess.Popen(argv, env={**kept, **told, "PYTHONPATH": path, **env}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        argv, env={**kept, **told, "PYTHONPATH": path, **(env or {})}, stderr=subprocess.PIPE, text=True
+    )
 
 
 def one_line(process: subprocess.Popen[str], status: int, within_s: float = 60) -> str:
@@ -77,7 +81,7 @@ def test_a_batch_that_does_not_divide(tmp_path: Path) -> None:
     ],
 )
 def test_a_size_that_is_not_legal(env: dict[str, str], why: str, tmp_path: Path) -> None:
-    assert why in one_line(started(tmp_path, **env), 1)
+    assert why in one_line(started(tmp_path, env), 1)
 
 
 def test_a_torchft_of_another_version(tmp_path: Path) -> None:
@@ -98,7 +102,7 @@ def test_a_missing_torch() -> None:
 
 def test_a_forged_token_is_told_by_the_room_and_at_once(rooms: Rooms, tmp_path: Path) -> None:
     opened = rooms.ask(do="open", room="job-7", rules={"min_groups": 1})
-    line = one_line(started(tmp_path, HOLDFAST_QUORUM=opened["url"], HOLDFAST_INCARNATION="9.0"), 1)
+    line = one_line(started(tmp_path, {"HOLDFAST_QUORUM": opened["url"], "HOLDFAST_INCARNATION": "9.0"}), 1)
     assert (
         "room job-7: the token of group 0 is not this job's: HOLDFAST_QUORUM_TOKEN is wrong or of another job" in line
     )
@@ -111,7 +115,7 @@ def test_a_group_that_is_evicted_says_why_and_asks_to_be_requeued(rooms: Rooms, 
         "HOLDFAST_QUORUM_TOKEN": opened["token"],
         "HOLDFAST_INCARNATION": "9.0",
     }
-    process = started(tmp_path, **env)
+    process = started(tmp_path, env)
     try:
         until_s = time.monotonic() + 60
         while rooms.ask(do="status", room="job-7")["rooms"][0]["step"] < 3:
@@ -125,4 +129,4 @@ def test_a_group_that_is_evicted_says_why_and_asks_to_be_requeued(rooms: Rooms, 
     finally:
         process.kill()
         process.communicate()
-    assert "cannot come back: evicted (gpu.xid 79)" in one_line(started(tmp_path, **env), 85)
+    assert "cannot come back: evicted (gpu.xid 79)" in one_line(started(tmp_path, env), 85)

@@ -175,13 +175,14 @@ class Membership:
         else:
             self._peers.abort()
 
-    def abandon(self) -> None:
-        """Leaves in the middle of a step: the peers' collectives with us fail now, and not at their time-out."""
-        self.leave()
+    def abandon(self, *, alone: bool) -> None:
+        """Leaves in the middle of a step: the peers' collectives with us fail now, and not at their time-out. Who trains alone
+        does not tell the room: its state is the job's, and others must not begin anew before it is back."""
+        self.leave(told=not alone)
         self._peers.abort(errored=False)
         self._peers.shutdown()
 
-    def leave(self) -> None:
+    def leave(self, *, told: bool = True) -> None:
         """Tells a room of ours, so that nobody waits for our heartbeat to be missed. Never raises for a quorum that is away."""
         if self._left:
             return
@@ -192,7 +193,7 @@ class Membership:
         self._waiter.shutdown(wait=False)
         if self._waiting is not None and not self._waiting.done():
             self._lines.cut()  # torchft's Manager would ask on for minutes, and keep the process from ending
-        if not self._settings.ours:
+        if not (told and self._settings.ours):
             return
         try:
             client = LighthouseClient(self._settings.quorum, connect_timeout=timedelta(seconds=_LEAVE_S))

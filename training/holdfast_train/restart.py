@@ -43,7 +43,8 @@ class Kept:
 class Restartable(Protocol):
     """What a session does for its restart."""
 
-    present: int
+    holders: int
+    """Groups that have its last committed step."""
 
     def keep(self) -> Kept | None:
         """None: it failed in the middle of a change of its model."""
@@ -89,6 +90,11 @@ def current() -> Era | None:
     return _ERA.get()
 
 
+def goes_on_after(error: BaseException | None) -> bool:
+    """Whether a group may restart after it: not after an error of ours, an exit or an interrupt."""
+    return isinstance(error, RankLost) or (isinstance(error, Exception) and not isinstance(error, TrainError))
+
+
 def restartable(train: Callable[[], _T], restarts: int = 3) -> _T:
     """Runs ``train``, which builds its model and its Session, and again after an exception in any rank of the group::
 
@@ -123,7 +129,7 @@ class _Runs:
                 self._open(era)
                 return train()
             except Exception as error:
-                if isinstance(error, TrainError) and not isinstance(error, RankLost):
+                if not goes_on_after(error):
                     raise
                 log.warning("event=rank_failed start=%s error=%r", era.incarnation, _line(error))
                 began_s, era = time.monotonic(), self._next(era, error)
@@ -158,7 +164,7 @@ class _Runs:
         if number > self._restarts:
             raise error
         kept = session.keep() if session is not None else None
-        alone = session is None or session.present < 2
+        alone = session is None or session.holders < 2
         era.session = None
         del session
         traceback.clear_frames(error.__traceback__)

@@ -27,7 +27,7 @@ from holdfast_train.progress import Progress
 from holdfast_train.quick import end_quickly
 from holdfast_train.ranks import Ranks
 from holdfast_train.replica import Replica, Stateful
-from holdfast_train.restart import Era, Kept, current
+from holdfast_train.restart import Era, Kept, current, goes_on_after
 from holdfast_train.rng import seed_of
 from holdfast_train.settings import Settings, settings_from_env
 from holdfast_train.shards import check_sendable, local, model_state, optimizer_state, plain
@@ -104,6 +104,8 @@ class Session:
         self._step_s, self._own_s = 0.0, 0.0
         self.present = 0
         """Groups in the last step."""
+        self.holders = 0
+        """Groups that came out of the last committed step with the state that we have, ourselves among them."""
         self._changing = False
         era = self._era
         with era.lines.noted() if era else nullcontext():
@@ -133,6 +135,9 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._era is not None and goes_on_after(value):
+            self.abandon()
+            return
         self.close()
         if self._durable is not None and kind is None:
             self._durable.finish(self.step)
@@ -199,7 +204,7 @@ class Session:
 
     def abandon(self) -> None:
         """For a restart in place: leaves in the middle of a step."""
-        self._membership.abandon()
+        self._membership.abandon(alone=self.holders < 2)
         self._progress.close()
 
     def _take_up(self, era: Era) -> None:
@@ -212,6 +217,7 @@ class Session:
         """None: nothing can be computed now, and the step is to be begun again."""
         for parameter in self._model.parameters():
             parameter.grad = None
+        before = self.step
         standing = self._membership.gather()
         # All ranks of the group or none: the others would wait in the model's own collectives for one that begins again.
         if not self._ranks.all(standing is not None) or standing is None:
@@ -225,6 +231,8 @@ class Session:
             self._membership.resume(ours)
             return None
         self.present = standing.present
+        if self.step > before:
+            self.holders = standing.present  # it came from a peer
         if not self._settings.sizes.usable(standing.present):
             self._tell("waiting")
             self._membership.give_up()
@@ -258,7 +266,7 @@ class Session:
             for group, base in zip(self._optimizer.param_groups, self._base_lr, strict=True):
                 group["lr"] = base * factor
         self._sharing.step(flats, self.step, self._membership.quorum_id)
-        self._changing = False
+        self._changing, self.holders = False, self.present
         return True
 
     def _check(self) -> None:
