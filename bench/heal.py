@@ -1,8 +1,9 @@
-"""What a newcomer costs those who train: joining at once with the whole state, against catching up first.
+"""What a newcomer costs those who train: joining at once with the whole state, against catching up first; and a warm spare.
 
-``bench/heal.py [--runs 3] [--megabytes 200,1000] [--ways whole,one,all]``. Three groups of one CPU rank on gloo in a room of Holdfast's;
-one is killed and evicted, and comes back when the others go on. A stall is a survivor's longest time between two commits while
-the newcomer comes, less its usual one; the newcomer's time runs from the moment that its model is built. Needs the extras
+``bench/heal.py [--runs 3] [--megabytes 200,1000] [--ways whole,one,all,spare]``. Three groups of one CPU rank on gloo in a room of
+Holdfast's; one is killed and evicted, and comes back when the others go on. A stall is a survivor's longest time between two commits while
+the newcomer comes, less its usual one; the newcomer's time runs from the moment that its model is
+built, a spare's from the eviction. Needs the extras
 ``quorum`` and ``train``."""
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ WAYS = {
     "whole": "joins at once, whole state in that step",
     "one": "catches up from one peer",
     "all": "catches up from two peers",
+    "spare": "waits outside, and comes in for who is evicted",
 }
 
 
@@ -100,32 +102,54 @@ def run(megabytes: float, step_s: float, way: str) -> tuple[float, float, float]
             for group in range(3):
                 job.start(f"g{group}", group, way)
             job.wait(lambda: job.steps_with("g0", 3) >= 2)
-            job.running[2].kill()
-            job.rooms.ask(do="evict", room="bench", member="2", reason="bench")
-            job.wait(lambda: job.steps_with("g0", 2) >= 2)
-            job.start("again", 2, way)
-            job.wait(lambda: bool(job.lines("again", "ready")))
+            since_s = spare_in(job) if way == "spare" else comes_back(job, way)
             job.wait(lambda: len(job.lines("again")) >= 3)
-            return judged(job)
+            return judged(job, since_s)
         finally:
             job.stop()
 
 
-def judged(job: Job) -> tuple[float, float, float]:
+def comes_back(job: Job, way: str) -> float:
+    """One is killed, and starts again when the others go on. Returns when its model was built."""
+    lose(job)
+    job.wait(lambda: job.steps_with("g0", 2) >= 3)
+    job.start("again", 2, way)
+    job.wait(lambda: bool(job.lines("again", "ready")))
+    return float(job.lines("again", "ready")[0]["at_s"])
+
+
+def spare_in(job: Job) -> float:
+    """A fourth group waits outside a room for three, until one of these is killed and evicted. Returns when."""
+    job.start("again", 3, "all")
+    job.wait(lambda: any("~again" in who for who in job.rooms.ask(do="status", room="bench")["rooms"][0]["asking"]))
+    committed = len(job.lines("g0"))
+    job.wait(lambda: len(job.lines("g0")) >= committed + 3)
+    return lose(job)
+
+
+def lose(job: Job) -> float:
+    """Returns when it was evicted."""
+    job.running[2].kill()
+    now_s = time.time()
+    job.rooms.ask(do="evict", room="bench", member="2", reason="bench")
+    return now_s
+
+
+def judged(job: Job, ready_s: float) -> tuple[float, float, float]:
     digests: dict[int, set[str]] = {}
     for name in ("g0", "g1", "again"):
         for line in job.lines(name):
             digests.setdefault(line["step"], set()).add(line["digest"])
     if any(len(found) > 1 for found in digests.values()):
         raise SystemExit("groups had other weights after the same step")
-    ready_s, first = job.lines("again", "ready")[0]["at_s"], job.lines("again")[0]
+    first = job.lines("again")[0]
     gaps, usual = [], []
     for name in ("g0", "g1"):
         for before, after in itertools.pairwise(job.lines(name)):
             gap_s = after["at_s"] - before["at_s"]
-            if before["at_s"] >= ready_s - 0.1 and after["step"] <= first["step"] + 1:
+            if after["at_s"] > ready_s and after["step"] <= first["step"] + 1:
                 gaps.append(gap_s)
-            elif before["groups"] == after["groups"] == 2 and after["at_s"] < ready_s:
+            elif before["groups"] == after["groups"] and after["at_s"] < ready_s:
                 usual.append(gap_s)
     step_s = statistics.median(usual or gaps)
     return max(gaps) - step_s, step_s, first["at_s"] - ready_s
@@ -154,7 +178,7 @@ def main() -> int:
                     flush=True,
                 )
     figures.durations("Stall of the survivors beyond their usual step", stalls)
-    figures.durations("From a built model to the newcomer's first commit", joins)
+    figures.durations("From a built model, or the eviction, to the newcomer's first commit", joins)
     return 0
 
 

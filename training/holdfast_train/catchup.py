@@ -75,13 +75,14 @@ class CatchUp:
         if at is None or not 0 <= step - at.step <= MISSING_MAX:
             return None
         deadline_s = self._clock() + timeout_s
-        said = unpack(fetch(metadata, f"rest/{step}", self._key, timeout_s))
         sources = [metadata, *(url for url in self._sources if url != metadata)]
         deltas = []
-        for number in range(at.step, step):
-            delta = self._delta(sources, at, number, deadline_s - self._clock())
-            deltas.append(delta)
-            at = At(number + 1, delta["quorum"])
+        with ThreadPoolExecutor(1, thread_name_prefix="peer-rest") as pool:
+            rest = pool.submit(fetch, metadata, f"rest/{step}", self._key, timeout_s)
+            for number in range(at.step, step):
+                deltas.append(self._delta(sources, at, number, deadline_s - self._clock()))
+                at = At(number + 1, deltas[-1]["quorum"])
+            said = unpack(rest.result())
         if said["rest"]["quorum"] != at.quorum:
             raise TransferFailed(f"the peer came to step {step} another way than we did")
         return {"user": {"default": CaughtUp(deltas, said["rest"])}, "torchft": said["torchft"]}

@@ -46,6 +46,8 @@ class Standing:
     present: int
     quorum_id: int
     """Of the quorum that agreed on it; one id stands for one list of members."""
+    part: tuple[int, int] | None = None
+    """(i, n): the i-th of the n that compute. None: healed in this step, for which nobody should wait longer than it takes."""
 
 
 class Membership:
@@ -96,6 +98,8 @@ class Membership:
                 )
         except (RuntimeError, TimeoutError) as error:
             raise TrainError(f"the quorum at {settings.quorum} does not answer: {_first_line(error)}") from error
+        self._answers = _Answers(self.manager._client)
+        self.manager._client = self._answers
         # Read back: the Manager's own name for itself has a number of its own behind it.
         self._wire_id = self.manager._store.get(REPLICA_ID_KEY).decode()
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
@@ -132,7 +136,15 @@ class Membership:
         rank = self.manager.participating_rank()
         if self.manager.errored() is not None or rank is None:
             return None
-        return Standing(int(rank), int(self.manager.num_participants()), self.quorum_id)
+        present = int(self.manager.num_participants())
+        return Standing(int(rank), present, self.quorum_id, self._part(int(rank), present))
+
+    def _part(self, rank: int, present: int) -> tuple[int, int] | None:
+        """Those compute who had the state when they asked; all do in the first step, and where the others are too few."""
+        told = self._answers.last
+        if told is None or told.max_step == 0 or not self._settings.sizes.usable(told.max_world_size):
+            return rank, present
+        return None if told.max_replica_rank is None else (int(told.max_replica_rank), int(told.max_world_size))
 
     def give_up(self) -> None:
         """Ends a step without a result."""
@@ -233,6 +245,21 @@ class Membership:
         except (RuntimeError, TimeoutError, ValueError) as error:
             return refused_by(str(error))
         return None
+
+
+class _Answers:
+    """The Manager's client, and its last answer: torchft 0.2.0 keeps to itself who of a quorum had the state."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.last: Any = None
+
+    def _quorum(self, *asked: Any, **named: Any) -> Any:
+        self.last = self._client._quorum(*asked, **named)
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
 
 
 def refused_by(answer: str) -> Refused | None:

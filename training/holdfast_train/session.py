@@ -241,7 +241,7 @@ class Session:
         if self._durable is not None and not self._durable.ready(standing, self.step):
             self._membership.give_up()
             return None
-        share = self._batch.share(standing.rank, standing.present, self._settings.sizes)
+        share = self._batch.share(*standing.part, self._settings.sizes) if standing.part else range(0)
         return Attempt(self.step, self._seed, share, standing)
 
     def _training(self) -> Training:
