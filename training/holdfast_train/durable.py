@@ -143,11 +143,13 @@ class DurableCheckpoints:
         """Until the save that is under way has ended, well or not."""
         self._saves.wait()
 
-    def finish(self, step: int) -> None:
-        """The training is done: its end is saved."""
+    def finish(self, step: int) -> bool:
+        """The training is done: its end is saved, by the first group. Whether this process knows that it is on the disk."""
         standing = self._end()
-        if standing is not None and standing.rank == 0 and step:
-            self._save_and_wait(step, lambda: self._saves.saved_step != step, over=False)
+        if standing is None or standing.rank or not step:
+            return False
+        self._save_and_wait(step, lambda: self._saves.saved_step != step, over=False)
+        return self._saves.saved_step == step
 
     def leave(self, step: int) -> None:
         """After this group left the quorum: the last one to do so saves, for then nobody has the state."""

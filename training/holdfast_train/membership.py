@@ -32,6 +32,9 @@ from holdfast_train.transport import PeerTransport
 log = logging.getLogger(__name__)
 
 _LEAVE_S = 1.0
+_DONE_S = 10.0
+"""How long a quorum that is away is told of the end: the service may be on its way back."""
+_AGAIN_S = 0.5
 _LOOK_S = 2.0
 """A wait for the quorum that is longer than this is looked into: torchft's Manager keeps a refusal to itself."""
 _REFUSED = re.compile(r'status: (?:PermissionDenied|Unauthenticated), message: "((?:[^"\\]|\\.)*)"')
@@ -161,7 +164,7 @@ class Membership:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # this thread's stream: the vote is cast in another thread
         try:
-            return bool(self._patiently(self.manager.should_commit))
+            return bool(self._patiently(self.manager.should_commit, to_the_end=True))
         finally:
             if self._guard is not None:
                 self._guard.end()
@@ -194,8 +197,9 @@ class Membership:
         self._peers.abort(errored=False)
         self._peers.shutdown()
 
-    def leave(self, *, told: bool = True) -> None:
-        """Tells a room of ours, so that nobody waits for our heartbeat to be missed. Never raises for a quorum that is away."""
+    def leave(self, *, told: bool = True, done: bool = False) -> None:
+        """Tells a room of ours, so that nobody waits for our heartbeat to be missed. Never raises for a quorum that is away.
+        ``done``: and that the training is, so that nobody waits for a place in it."""
         if self._left:
             return
         self._left = True
@@ -207,14 +211,28 @@ class Membership:
             self._lines.cut()  # torchft's Manager would ask on for minutes, and keep the process from ending
         if not (told and self._settings.ours):
             return
-        try:
-            client = LighthouseClient(self._settings.quorum, connect_timeout=timedelta(seconds=_LEAVE_S))
-            client.heartbeat(f"{self._wire_id}!leave", timeout=timedelta(seconds=_LEAVE_S))
-        except (RuntimeError, TimeoutError) as error:
-            log.warning("event=leave_not_heard reason=%r", _first_line(error))
+        if done:
+            self._say("done", _DONE_S)
+        else:
+            self._say("leave", 0.0)
 
-    def _patiently(self, what: Callable[[], _T]) -> _T:
-        """In a thread, so that a wait of minutes can be looked into and ended. Raises what ``what`` raises, and Refused."""
+    def _say(self, word: str, within_s: float) -> None:
+        """The last word, as a heartbeat; tried again for so long."""
+        until_s, timeout = time.monotonic() + within_s, timedelta(seconds=_LEAVE_S)
+        while True:
+            try:
+                client = LighthouseClient(self._settings.quorum, connect_timeout=timeout)
+                client.heartbeat(f"{self._wire_id}!{word}", timeout=timeout)
+            except (RuntimeError, TimeoutError) as error:
+                if time.monotonic() < until_s:
+                    time.sleep(_AGAIN_S)
+                    continue
+                log.warning("event=%s_not_heard reason=%r", word, _first_line(error))
+            return
+
+    def _patiently(self, what: Callable[[], _T], *, to_the_end: bool = False) -> _T:
+        """In a thread, so that a wait of minutes can be looked into and ended. Raises what ``what`` raises, and Refused.
+        ``to_the_end``: a step is under way, and is finished although another group has said that the training is done."""
         device = torch.accelerator.current_device_index() if torch.accelerator.is_available() else None
 
         def there() -> _T:
@@ -231,7 +249,8 @@ class Membership:
             self._interrupted()
             if time.monotonic() >= look_s:
                 look_s = time.monotonic() + _LOOK_S
-                if refusal := self._refusal(self._wire_id):
+                refusal = self._refusal(self._wire_id)
+                if refusal is not None and not (to_the_end and refusal.status == 0):
                     raise refusal
 
     def _refusal(self, name: str) -> Refused | None:
@@ -263,10 +282,13 @@ class _Answers:
 
 
 def refused_by(answer: str) -> Refused | None:
-    """A refusal that a room's answer holds; None for any other failure. Pure. Who was evicted comes back by Slurm's requeue."""
+    """A refusal that a room's answer holds; None for any other failure. Pure. Who was evicted comes back by Slurm's requeue, and
+    where the training is done, this group is too."""
     match = _REFUSED.search(answer)
     if match is None:
         return None
+    if match[1].endswith(": the training is done"):
+        return Refused(match[1][:300], 0)
     return Refused(match[1][:300], REQUEUE if "cannot come back: evicted" in match[1] else 1)
 
 

@@ -75,7 +75,8 @@ class Session:
     Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
     further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once.
-    Leaves with exit status 85 after SIGUSR1 or SIGTERM."""
+    Leaves with exit status 85 after SIGUSR1 or SIGTERM. When :meth:`steps` has come to its end, the training is done for all
+    groups: who waits for a place, or comes later, ends with status 0."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class Session:
         """Groups in the last step."""
         self.holders = 0
         """Groups that came out of the last committed step with the state that we have, ourselves among them."""
-        self._changing = False
+        self._changing = self._reached = False
         era = self._era
         with era.lines.noted() if era else nullcontext():
             self._ranks = Ranks(self._settings)
@@ -138,6 +139,9 @@ class Session:
         if self._era is not None and goes_on_after(value):
             self.abandon()
             return
+        if kind is None and self._reached:
+            self._finish_training()
+            return
         self.close()
         if self._durable is not None and kind is None:
             self._durable.finish(self.step)
@@ -145,6 +149,13 @@ class Session:
             self._durable.leave(self.step)
         if isinstance(value, TrainError):
             self._end(value)
+
+    def _finish_training(self) -> None:
+        """All steps are done. Where the end is to be saved, only the group that has saved it says so: until then nobody begins
+        these steps anew, and if it dies the others still know nothing of an end."""
+        done = self._durable is None or self._durable.finish(self.step)
+        self._membership.leave(told=self._ranks.rank == 0, done=done)  # rank 0 has what the group has on the disk
+        self.close()
 
     def _end(self, error: TrainError) -> None:
         """With one line and the error's own status; a start that may be followed by another leaves that to who decides it."""
@@ -172,6 +183,7 @@ class Session:
         """Attempts until so many steps are committed. Raises TransferFailed when no peer's state can be had."""
         if self._settings.ranks == 1 and not self._sharing.followed:
             self._sharing.follow(self._membership.peers(), self.step, lambda: self._tell("heal"))
+        self._reached = False
         while self.step < until:
             self._check()
             began_s = time.monotonic()
@@ -190,6 +202,7 @@ class Session:
                 self._tell("step")
                 if self._durable is not None:
                     self._durable.after_step(self.step)
+        self._reached = True
 
     def close(self) -> None:
         """Leaves the quorum in good order."""

@@ -1,0 +1,111 @@
+"""The end of a training of real groups: a warm spare that waits, and who comes later, end as well."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchft.coordination", reason="the extra 'train' is not installed")
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.kit.rooms import Rooms  # noqa: E402
+
+from holdfast.practice.elastic import steps  # noqa: E402
+from holdfast_train.membership import refused_by  # noqa: E402
+
+WORKER = ROOT / "training" / "examples" / "watched.py"
+M, LAST = 12, 12
+DONE = "holdfast_train: Holdfast's quorum room job-1: the training is done"
+
+
+@pytest.fixture
+def rooms(tmp_path: Path) -> Iterator[Rooms]:
+    made = Rooms(tmp_path)
+    made.start()
+    yield made
+    made.stop()
+
+
+def start(rooms: Rooms, opened: dict[str, str], group: int) -> subprocess.Popen[bytes]:
+    """A group that trains until all steps are committed."""
+    env = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_"))},
+        "HOLDFAST_QUORUM": opened["url"],
+        "HOLDFAST_QUORUM_TOKEN": opened["token"],
+        "HOLDFAST_GROUP": str(group),
+        "HOLDFAST_INCARNATION": f"{group + 10}.0",
+        "HOLDFAST_MIN_GROUPS": "2",
+        "HOLDFAST_MAX_GROUPS": "3",
+        "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
+        "RUST_LOG": "error",
+    }
+    argv = [sys.executable, "-W", "ignore", str(WORKER), str(rooms.folder / "tokens"), str(rooms.folder)]
+    with (rooms.folder / f"{group}.err").open("w") as errors:
+        return subprocess.Popen([*argv, "--steps", str(LAST)], env=env, stderr=errors)
+
+
+def said(rooms: Rooms, group: int) -> list[str]:
+    """By the library; torchft's own complaints aside."""
+    lines = (rooms.folder / f"{group}.err").read_text().splitlines()
+    return [line for line in lines if line.startswith(("holdfast_train:", "Traceback"))]
+
+
+def until(what: Callable[[], bool], limit_s: float = 90) -> None:
+    end_s = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_when_the_last_step_is_done_everybody_ends_the_warm_spare_and_who_comes_later_too(rooms: Rooms) -> None:
+    chance = random.Random(6)
+    (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
+    rules = {"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": 60}
+    opened = rooms.ask(do="open", room="job-1", rules={**rules, "min_groups": 5, "max_groups": 5})
+    groups = [start(rooms, opened, group) for group in range(4)]
+    try:
+        until(lambda: len(rooms.ask(do="status")["rooms"][0]["asking"]) == 4)
+        rooms.ask(do="open", room="job-1", rules=rules)  # there is no place for the last one
+        until(lambda: rooms.ask(do="status")["rooms"][0]["done"])
+        assert [group.wait(30) for group in groups] == [0, 0, 0, 0]
+        assert [said(rooms, group) for group in range(4)] == [[], [], [], [DONE]]
+        rooms.kill()
+        rooms.start()
+        assert rooms.ask(do="open", room="job-1", rules=rules)["url"] == opened["url"]
+        groups.append(start(rooms, opened, 4))
+        assert groups[4].wait(90) == 0
+        assert said(rooms, 4) == [DONE]
+        attempts = steps.read(rooms.folder)
+        assert {a.group for a in attempts} == {0, 1, 2}
+        assert max(a.step for a in attempts) == LAST
+        assert steps.problems(attempts, M) == []
+    finally:
+        for process in groups:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("Holdfast's quorum room job-1: the training is done", 0),
+        ("Holdfast's quorum room job-1: 0~1.0:u was told to go and cannot come back: evicted (drain)", 85),
+        ("Holdfast's quorum room job-1: 0~1.0:u cannot come back: left (the training is done by others)", 1),
+    ],
+)
+def test_only_a_rooms_own_word_ends_a_group_well(line: str, status: int) -> None:
+    refused = refused_by(f'status: PermissionDenied, message: "{line}", details: []')
+    assert refused is not None
+    assert (str(refused), refused.status) == (line, status)
