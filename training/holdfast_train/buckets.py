@@ -19,6 +19,8 @@ class _Bucket:
     flat: torch.Tensor
     """Gradients, and behind them one number for each parameter: in how many groups it has a gradient."""
     parameters: list[torch.nn.Parameter]
+    there: list[float]
+    """For each parameter, whether this group has a gradient in this step: 1 or 0."""
 
     def present(self, flat: torch.Tensor) -> torch.Tensor:
         """In ``flat``, as laid out here: in how many groups each parameter has a gradient."""
@@ -36,7 +38,10 @@ class _Bucket:
 class Buckets:
     """The order of parameters decides what lies where: the same in every group that built the same model."""
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], *, exact: bool = False) -> None:
+        """``exact``: sums are kept in float64, micro-batch by micro-batch, so that they come out the same however many groups share
+        them: rounding to the parameter's own type then hides the order in which they were added."""
+        self._exact = exact
         self._buckets: list[_Bucket] = []
         kinds: dict[tuple[torch.dtype, torch.device], list[torch.nn.Parameter]] = {}
         for parameter in parameters:
@@ -45,25 +50,50 @@ class Buckets:
         for (dtype, device), several in kinds.items():
             for group in _grouped(several):
                 size = sum(local(p).numel() for p in group) + len(group)
-                self._buckets.append(_Bucket(torch.zeros(size, dtype=dtype, device=device), group))
+                flat = torch.zeros(size, dtype=torch.float64 if exact else dtype, device=device)
+                self._buckets.append(_Bucket(flat, group, [0.0] * len(group)))
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """A step begins: nothing is summed yet."""
+        for bucket in self._buckets:
+            bucket.there = [0.0] * len(bucket.parameters)
+            if self._exact:
+                bucket.flat.zero_()
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """A micro-batch is done: where sums are exact, its gradients are taken from the parameters."""
+        if not self._exact:
+            return
+        for bucket in self._buckets:
+            for number, (parameter, place) in enumerate(bucket.parts(bucket.flat)):
+                if (gradient := local_gradient(parameter)) is not None:
+                    place.add_(gradient.reshape(-1))
+                    bucket.there[number] = 1.0
+                parameter.grad = None
 
     @torch.no_grad()
     def reduce(self, start: Callable[[torch.Tensor], Any]) -> None:
         """Sums all gradients over the groups; ``start`` begins an allreduce and returns its work. A missing gradient is 0."""
         works = []
         for bucket in self._buckets:
-            there = []
-            for parameter, place in bucket.parts(bucket.flat):
-                gradient = local_gradient(parameter)
-                if gradient is None:
-                    place.zero_()
-                else:
-                    place.copy_(gradient.reshape(-1))
-                there.append(0.0 if gradient is None else 1.0)
-            bucket.present(bucket.flat).copy_(torch.tensor(there))
+            if not self._exact:
+                self._fill(bucket)
+            bucket.present(bucket.flat).copy_(torch.tensor(bucket.there))
             works.append(start(bucket.flat))
         for work in works:
             work.wait()
+
+    @staticmethod
+    def _fill(bucket: _Bucket) -> None:
+        for number, (parameter, place) in enumerate(bucket.parts(bucket.flat)):
+            gradient = local_gradient(parameter)
+            bucket.there[number] = 0.0 if gradient is None else 1.0
+            if gradient is None:
+                place.zero_()
+            else:
+                place.copy_(gradient.reshape(-1))
 
     def give_back(self, divisor: int) -> None:
         """Both of what follows."""
@@ -80,7 +110,8 @@ class Buckets:
         leaves such a parameter and its state alone."""
         for bucket, flat in zip(self._buckets, flats, strict=True):
             for (parameter, place), groups in zip(bucket.parts(flat), bucket.present(flat).tolist(), strict=True):
-                parameter.grad = like(place.view_as(local(parameter)), parameter) if groups else None
+                mine = place.view_as(local(parameter)).to(parameter.dtype)
+                parameter.grad = like(mine, parameter) if groups else None
 
     def flats(self) -> list[torch.Tensor]:
         """The buffers themselves."""

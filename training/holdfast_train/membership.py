@@ -63,9 +63,12 @@ class Membership:
         save: Callable[[], dict[str, Any]],
         load: Callable[[dict[str, Any]], None],
         interrupted: Callable[[], None] | None = None,
+        waiting: Callable[[], None] | None = None,
     ) -> None:
-        """``interrupted``: called while the quorum is waited for; raises to end the wait. Raises Refused and TrainError."""
+        """``interrupted``: called while the quorum is waited for; raises to end the wait. ``waiting``: called when the others, or a
+        place, have been waited for for some seconds. Raises Refused and TrainError."""
         self._settings, self._interrupted = settings, interrupted or (lambda: None)
+        self._waits = waiting or (lambda: None)
         incarnation = ranks.told(settings.incarnation)
         self._name = replica_name(settings.token, str(settings.group), incarnation)
         if refusal := self._refusal(self._name + ":before"):
@@ -252,6 +255,8 @@ class Membership:
                 refusal = self._refusal(self._wire_id)
                 if refusal is not None and not (to_the_end and refusal.status == 0):
                     raise refusal
+                if self._answers.asking:
+                    self._waits()
 
     def _refusal(self, name: str) -> Refused | None:
         """What a room of ours says to this name when it only looks; None: no objection, or no answer."""
@@ -272,9 +277,15 @@ class _Answers:
     def __init__(self, client: Any) -> None:
         self._client = client
         self.last: Any = None
+        self.asking = False
+        """There is no quorum yet; afterwards a peer's state may still be taken."""
 
     def _quorum(self, *asked: Any, **named: Any) -> Any:
-        self.last = self._client._quorum(*asked, **named)
+        self.asking = True
+        try:
+            self.last = self._client._quorum(*asked, **named)
+        finally:
+            self.asking = False
         return self.last
 
     def __getattr__(self, name: str) -> Any:

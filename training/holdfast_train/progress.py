@@ -24,6 +24,11 @@ class Progress:
         self._told_s = float("-inf")
         self._phase = ""
 
+    @property
+    def phase(self) -> str:
+        """As it was told last; empty: nobody was told any."""
+        return self._phase
+
     def tell(self, step: int, phase: str, step_s: float, present: int, own_s: float = 0.0) -> bool:
         """False when it was too early, or nobody listens. A new phase is told at once. ``own_s``: of the last step, the time
         that this group computed, without its waits for the others."""

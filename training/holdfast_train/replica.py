@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,12 +48,16 @@ class Replica:
         optimizer: torch.optim.Optimizer,
         buckets: Buckets,
         extra: Mapping[str, Stateful],
+        before_step: Callable[[], object] | None = None,
     ) -> None:
+        """``before_step``: called with the gradients in place."""
         self._model, self._optimizer, self._buckets, self._extra = model, optimizer, buckets, extra
+        self._before_step = before_step or (lambda: None)
 
     def apply(self, flats: list[torch.Tensor]) -> None:
         """One step of the optimizer with these gradients: live, or again."""
         self._buckets.hand_out(flats)
+        self._before_step()
         self._optimizer.step()
 
     def let_go(self) -> None:

@@ -44,7 +44,7 @@ _ALONE_S = 0.2
 class Attempt:
     """One try at a step: this group's share of its micro-batches."""
 
-    def __init__(self, step: int, seed: int, share: range, standing: Standing) -> None:
+    def __init__(self, step: int, seed: int, share: range, standing: Standing, after_each: Callable[[], None]) -> None:
         self.step = step
         """From 0; the same until the step is committed."""
         self.share = share
@@ -53,7 +53,7 @@ class Attempt:
         self.quorum_id = standing.quorum_id
         """The quorum that they agreed in; a step that is tried again may be tried in another one."""
         self.done = 0
-        self._seed = seed
+        self._seed, self._after_each = seed, after_each
 
     @property
     def micro_batches(self) -> Iterator[int]:
@@ -61,6 +61,7 @@ class Attempt:
         for number in self.share:
             torch.manual_seed(seed_of(self._seed, self.step, number))
             yield number
+            self._after_each()
             self.done += 1
 
 
@@ -75,6 +76,9 @@ class Session:
     Gradients are summed over the groups and divided by the number of micro-batches, the optimizer steps when all groups
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
     further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once.
+    ``before_step``: called when the averaged gradients stand in the parameters, to clip them; it must do the same in every
+    group. ``exact``: sums in float64, with twice the bytes on the wire: the result does not depend on how many groups there
+    were, but for a last bit now and then.
     Leaves with exit status 85 after SIGUSR1 or SIGTERM. When :meth:`steps` has come to its end, the training is done for all
     groups: who waits for a place, or comes later, ends with status 0."""
 
@@ -88,6 +92,8 @@ class Session:
         lr: Callable[[int], float] | None = None,
         extra: Mapping[str, Stateful] | None = None,
         checkpoints: DurableCheckpoints | None = None,
+        before_step: Callable[[], object] | None = None,
+        exact: bool = False,
         settings: Settings | None = None,
     ) -> None:
         """Raises Unusable for settings, sizes and batches that do not go together, RankLost. A room that refuses this group ends
@@ -100,7 +106,7 @@ class Session:
         self._model, self._optimizer, self._batch, self._seed, self._lr = model, optimizer, batch, seed, lr
         self._base_lr = [float(group["lr"]) for group in optimizer.param_groups]
         self._state: dict[str, Stateful] = {"model": model, "optimizer": optimizer, **(extra or {})}
-        self._buckets = Buckets(model.parameters())
+        self._buckets = Buckets(model.parameters(), exact=exact)
         self._watch, self._progress = self._era.watch if self._era else Watch(), Progress()
         self._step_s, self._own_s = 0.0, 0.0
         self.present = 0
@@ -116,12 +122,14 @@ class Session:
         if checkpoints is not None:
             self._state.update(checkpoints.open(self._training()))
         try:
-            self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted)
+            self._membership = Membership(
+                self._settings, self._ranks, self._save, self._load, interrupted, lambda: self._tell("waiting")
+            )
         except Refused as error:
             self._end(error)
             raise
         others = {name: part for name, part in self._state.items() if name not in ("model", "optimizer")}
-        replica = Replica(model, optimizer, self._buckets, others)
+        replica = Replica(model, optimizer, self._buckets, others, before_step)
         self._sharing = Sharing(replica, self._membership.transport, self._settings.token, self._check)
         if era is not None:
             era.session = self
@@ -186,7 +194,6 @@ class Session:
         self._reached = False
         while self.step < until:
             self._check()
-            began_s = time.monotonic()
             attempt = self._begin()
             if attempt is None:
                 continue
@@ -198,7 +205,7 @@ class Session:
                 )
             self._own_s = time.monotonic() - own_s
             if self._finish():
-                self._step_s = time.monotonic() - began_s
+                self._step_s = time.monotonic() - own_s
                 self._tell("step")
                 if self._durable is not None:
                     self._durable.after_step(self.step)
@@ -230,6 +237,7 @@ class Session:
         """None: nothing can be computed now, and the step is to be begun again."""
         for parameter in self._model.parameters():
             parameter.grad = None
+        self._buckets.begin()
         before = self.step
         standing = self._membership.gather()
         # All ranks of the group or none: the others would wait in the model's own collectives for one that begins again.
@@ -254,8 +262,10 @@ class Session:
         if self._durable is not None and not self._durable.ready(standing, self.step):
             self._membership.give_up()
             return None
+        if self._progress.phase == "waiting":
+            self._tell("step" if self._step_s else "init")
         share = self._batch.share(*standing.part, self._settings.sizes) if standing.part else range(0)
-        return Attempt(self.step, self._seed, share, standing)
+        return Attempt(self.step, self._seed, share, standing, self._buckets.add)
 
     def _training(self) -> Training:
         def start_at(step: int) -> None:
