@@ -19,11 +19,16 @@ groups = st.sampled_from(GROUPS)
 
 
 class Life(RuleBasedStateMachine):
-    """Groups with a few starts and Managers each, a controller, a clock, and restarts of the service."""
+    """Groups with a few starts and Managers each, a controller, a clock, onlookers, an end, and restarts of the service."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.looks = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A room is opened."""
         self.limits = Rules(min_groups=1, max_groups=4, heartbeat_timeout_s=5, join_timeout_s=20)
         self.room = Room(self.limits)
         self.starts = dict.fromkeys(GROUPS, 0)
@@ -31,7 +36,10 @@ class Life(RuleBasedStateMachine):
         self.managers = dict.fromkeys(GROUPS, 0)
         self.steps = dict.fromkeys(GROUPS, 0)
         self.dead: set[Identity] = set()
+        self.left: set[Identity] = set()
         self.evicted: set[str] = set()
+        """Starts, and starts without the restarts inside them, that are shut out."""
+        self.done = False
         self.formed: dict[int, tuple[Identity, ...]] = {}
         self.newest = 0
         self.last: tuple[Identity, ...] = ()
@@ -46,11 +54,16 @@ class Life(RuleBasedStateMachine):
         try:
             self.room.ask(member, self.now_s)
         except Refused:
-            assert who in self.dead
+            assert self.done or who in self.dead
         else:
+            assert not self.done
             assert who not in self.dead
 
+    def shut_out(self, who: Identity) -> bool:
+        return who.fence in self.evicted or who.alone in self.evicted
+
     def look(self) -> None:
+        self.looks += 1
         asked = self.room.asking()
         before = [w for w in self.last if w not in self.dead]
         quorum = self.room.tick(self.now_s)
@@ -59,6 +72,7 @@ class Life(RuleBasedStateMachine):
 
     def judge(self, quorum: Quorum, asked: frozenset[Identity], before: list[Identity]) -> None:
         who = tuple(m.identity for m in quorum.members)
+        assert not self.done, "a quorum after the end"
         assert self.formed.setdefault(quorum.id, who) == who, "one id, two lists of members"
         assert quorum.id >= self.newest, "an id went back"
         assert not self.dead & set(who), "somebody came back"
@@ -96,9 +110,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=groups)
     def process_starts_again(self, group: str) -> None:
-        self.dead |= {w for w in self.known() if w.group == group}
-        self.starts[group] += 1
-        self.room.heartbeat(self.now(group), self.now_s)
+        self.comes_again(group, self.starts)
 
     @rule(group=groups)
     def manager_is_made_again(self, group: str) -> None:
@@ -109,22 +121,39 @@ class Life(RuleBasedStateMachine):
         self.comes_again(group, self.insides)
 
     def comes_again(self, group: str, count: dict[str, int]) -> None:
-        """The same process under another name: it ends the one before, and an eviction goes with it."""
-        if self.now(group).fence not in self.evicted:
-            self.dead |= {w for w in self.known() if w.group == group}
+        """A group under another name, which ends the one before, unless it is shut out itself: an eviction goes with its start."""
+        before = {w for w in self.known() if w.group == group}
         count[group] += 1
-        if self.now(group).fence in self.evicted:
+        if self.shut_out(self.now(group)):
             self.dead.add(self.now(group))
+        elif not self.done:
+            self.dead |= before
         self.room.heartbeat(self.now(group), self.now_s)
 
     @rule(group=groups, selector=st.sampled_from(["fence", "group", "name"]))
     def evict(self, group: str, selector: str) -> None:
         who = self.now(group)
-        if not self.room.evict({"fence": who.fence, "group": group, "name": str(who)}[selector], "gpu.xid 79"):
-            self.room.evict(who.fence, "gpu.xid 79")
-        self.evicted.add(who.fence)
-        self.dead |= {who} | {w for w in self.known() if w.fence == who.fence}
+        gone = set(self.room.evict({"fence": who.fence, "group": group, "name": str(who)}[selector], "gpu.xid 79"))
+        if who not in gone:
+            gone |= {who, *self.room.evict(who.fence, "gpu.xid 79")}
+        self.evicted |= {w.fence for w in gone}
+        self.dead |= gone | {w for w in self.known() if self.shut_out(w)}
+        self.left = {w for w in self.left if not self.shut_out(w)}
         self.look()
+
+    @rule(group=groups)
+    def evict_it_without_the_restarts_inside_it(self, group: str) -> None:
+        who = self.now(group)
+        self.dead |= {who, *self.room.evict(who.alone, "hang")}
+        self.evicted.add(who.alone)
+        self.left = {w for w in self.left if not self.shut_out(w)}
+        self.look()
+
+    @rule(group=groups)
+    def evict_a_start_before_it_is_met(self, group: str) -> None:
+        later = f"{group}~7{group}.{self.starts[group] + 1}"
+        assert self.room.evict(later, "drain") == ()
+        self.evicted.add(later)
 
     @rule(group=groups)
     def evicted_process_makes_another_manager(self, group: str) -> None:
@@ -140,8 +169,54 @@ class Life(RuleBasedStateMachine):
 
     @rule(group=groups)
     def leave(self, group: str) -> None:
-        self.dead |= set(self.room.leave(str(self.now(group))))
+        gone = set(self.room.leave(str(self.now(group))))
+        self.dead |= gone
+        self.left |= gone
         self.look()
+
+    @rule(group=groups)
+    def onlooker(self, group: str) -> None:
+        """Sees nobody who is gone, and changes nothing."""
+        before = (self.room.snapshot(), self.room.asking(), self.room.known(), len(self.room.events))
+        assert (self.room.refusal(self.now(group)) is None) == (not self.done and self.now(group) not in self.dead)
+        seen = {m.identity for m in self.room.observed().members}
+        assert seen <= set(self.last) - self.dead
+        assert before == (self.room.snapshot(), self.room.asking(), self.room.known(), len(self.room.events))
+
+    @rule(group=groups)
+    def falls_silent(self, group: str) -> None:
+        """For longer than a heartbeat and the grace after a restart, while the others are heard: no onlooker counts on it."""
+        for _ in range(4):
+            self.now_s += 4.0
+            for other in sorted(set(GROUPS) - {group}):
+                self.room.heartbeat(self.now(other), self.now_s)
+            self.look()
+        assert group not in {m.identity.group for m in self.room.observed().members}
+
+    @precondition(lambda self: self.looks > 15)
+    @rule(who=st.integers(0, len(GROUPS) - 1), member=st.booleans())
+    def says_that_it_is_done(self, who: int, member: bool) -> None:
+        """Counts from a member of the last quorum that is there or has left; one that has left may be shut out since. The
+        others are at the door of a next step."""
+        speaker = self.last[who % len(self.last)] if member and self.last else self.now(GROUPS[who])
+        for group in sorted({w.group for w in self.last} - {speaker.group}):
+            self.ask(group)
+        heard = self.room.finish(speaker) == (speaker,)
+        if speaker not in self.left:
+            assert heard == (speaker in self.last and speaker not in self.dead)
+        if heard:
+            assert speaker in self.last
+            assert self.room.done
+            self.done = True
+            self.dead.add(speaker)
+            self.left.add(speaker)
+        self.look()
+
+    @precondition(lambda self: self.done)
+    @rule()
+    def room_is_closed_and_opened_anew(self) -> None:
+        self.looks = 0
+        self.begin()
 
     @rule(group=groups, spare=st.booleans())
     def hold(self, group: str, spare: bool) -> None:
@@ -161,12 +236,15 @@ class Life(RuleBasedStateMachine):
         self.now_s = float(hash(self.now_s) % 1000)  # another monotonic clock
         self.room = Room.restored(kept.snapshot, self.now_s, 10.0)
 
+    @precondition(lambda self: not self.done)
     @precondition(lambda self: len([g for g in GROUPS if g not in self.room.spares]) >= self.limits.min_groups)
     @rule()
     def nothing_sticks(self) -> None:
         """Whatever happened: once every group has a new start and all ask, there is a quorum at once."""
         for group in GROUPS:
             self.process_starts_again(group)
+            while self.shut_out(self.now(group)):
+                self.process_starts_again(group)
         for group in GROUPS:
             self.ask(group)
         newest = self.newest
