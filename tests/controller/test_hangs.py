@@ -463,6 +463,22 @@ def test_of_groups_that_wait_for_each_other_the_odd_one_is_stopped() -> None:
     assert [job.restarts for job in jobs] == [0, 1, 0]
 
 
+def test_a_warm_spare_is_not_waited_for_and_the_node_of_the_odd_group_is_kept_off_it_and_probed() -> None:
+    site = Site(6)
+    jobs = groups(site)
+    spare = started(site, 1, comment="holdfast elastic=3:3 of=100", array_job_id=200, array_task_id=3)
+    all_step(site, jobs[:1], 0, 1)
+    tells(site, spare, 0, "init")
+    all_step(site, jobs, 1, 40)
+    stands(site, n2=STUCK)
+    site.run(75)
+    assert [job.restarts for job in (*jobs, spare)] == [0, 1, 0, 0]
+    assert [i.odd for i in hung(site)] == [(), ("n2",), ()]
+    assert jobs[1].state == "RUNNING"
+    assert jobs[1].nodes != ("n2",)
+    assert {n for pair in site.agents.probes.pairs for n in pair} >= {"n2"}
+
+
 def test_groups_of_which_none_stands_out_get_time_and_then_start_again() -> None:
     site = Site(8)
     jobs = groups(site)

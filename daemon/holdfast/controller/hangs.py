@@ -166,8 +166,8 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     last = sign_of(words_of(world, job))
     if last is not None and last > incident.fault_at:
         return suspects.close(world, incident, "the job tells of progress again")
-    found = read_stacks(world, incident)
-    if incident.odd is not None or found is None:
+    found = read_stacks(world, view, incident, job) if incident.odd is None else None
+    if found is None:
         return [], []
     told = f"stacks: {found.text}"
     named = f"; odd: {', '.join(r.name for r in found.odd)}" if found.odd else "; nobody stands out"
@@ -179,8 +179,10 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=(told + named)[:1000], detail=detail
     )
-    node = min(found.odd_nodes, default=incident.node)
-    return [replace(incident, node=node, odd=found.odd_nodes, note=(told + named)[:500])], [event]
+    mine = {node for part in job.components for node in part.nodes}
+    own = tuple(node for node in found.odd_nodes if node in mine)
+    node = min(own, default=incident.node)
+    return [replace(incident, node=node, odd=own, note=(told + named)[:500])], [event]
 
 
 def _completed(incident: Incident, job: Job | None) -> bool:
@@ -211,10 +213,25 @@ def stack_orders(world: World, incident: Incident) -> list[Intent]:
     ]
 
 
-def read_stacks(world: World, incident: Incident) -> stacks.Grouping | None:
-    """The ranks' stacks, grouped; None: they were not asked for, or some may still come."""
+def read_stacks(world: World, view: ClusterView, incident: Incident, job: Job) -> stacks.Grouping | None:
+    """The ranks' stacks, grouped, with those of other groups of its job that stand still; None: they were not asked for, or some may
+    still come."""
     ranks = _ranks(world, incident)
-    return None if ranks is None else stacks.group(ranks)
+    elastic, found = _elastic(view, job), quiet(world, job)
+    stuck = [] if elastic is None or found is None else _stuck_with(world, elastic, job, found)
+    read = {i.job: theirs for i in hung_incidents(world) if (theirs := _ranks(world, i)) is not None}
+    if ranks is None or any(
+        suspects.run_of(other) not in read and _may_be_read(world, incident, other) for other in stuck
+    ):
+        return None
+    return stacks.group([*ranks, *(rank for other in stuck for rank in read.get(suspects.run_of(other), ()))])
+
+
+def _may_be_read(world: World, incident: Incident, other: Job) -> bool:
+    """The other group hangs, too, or will so soon that its stacks are worth the wait."""
+    until, found = incident.opened_at + timedelta(seconds=2 * world.policy.hangs.stacks_s), quiet(world, other)
+    due = found is not None and found.counts_from + timedelta(seconds=found.patience_s) <= until
+    return due and world.now <= until
 
 
 def _ranks(world: World, incident: Incident) -> list[stacks.Rank] | None:
@@ -257,14 +274,12 @@ def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, fou
     stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
     if not stuck:
         return True
-    waited = world.now - incident.opened_at
-    read = {i.job: ranks for i in hung_incidents(world) if (ranks := _ranks(world, i)) is not None}
-    policy = world.policy.hangs
-    if any(suspects.run_of(other) not in read for other in stuck) and waited <= timedelta(seconds=2 * policy.stacks_s):
+    grouping = read_stacks(world, view, incident, job)
+    if grouping is None:
         return False
-    mine = [rank for run in (incident.job, *map(suspects.run_of, stuck)) for rank in read.get(run, ())]
-    odd = {rank.node for rank in stacks.group(mine).odd}
-    return bool(odd & set(job.nodes)) if odd else waited > timedelta(seconds=policy.settle_s)
+    odd = {rank.node for rank in grouping.odd}
+    waited = world.now - incident.opened_at
+    return bool(odd & set(job.nodes)) if odd else waited > timedelta(seconds=world.policy.hangs.settle_s)
 
 
 def _stuck_with(world: World, elastic: ElasticJob, job: Job, found: Quiet) -> list[Job]:
