@@ -192,7 +192,7 @@ def test_an_optimizer_that_clips_in_place_is_repeated_with_the_gradients_it_was_
         )
     a.step()
     with going_on(a):
-        assert follow(newcomer, a)  # the first round finds out
+        assert follow(newcomer, a)  # the step whose state is taken shows it
     a.offer()
     assert isinstance(newcomer.join(a), CaughtUp)
     assert newcomer.bits() == a.bits()

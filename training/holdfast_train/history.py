@@ -75,7 +75,7 @@ class History:
         if self._copier is not None:
             self._copier.join()
             self._copier = None
-        self._held = []
+        self._held, self._versions = [], []
         if self._wanted >= 0:
             self._held = [flat.clone() for flat in flats] if self._alters else flats
             self._versions = [flat._version for flat in self._held]
@@ -91,6 +91,8 @@ class History:
             self._step, self._step_s, self._at_s = step, now_s - self._at_s, now_s
             if self._wanted < 0:
                 return False
+            altered = [flat._version for flat in held] != self._versions
+            self._alters = self._alters or altered
             if jumped or not self._users or now_s > self._asked_s + LEASE_S:
                 self._drop("nobody asks any more" if not jumped else "a step came from a peer")
                 return False
@@ -98,7 +100,7 @@ class History:
                 if step == self._wanted:
                     self._copy(step)
                 elif step > self._wanted:
-                    return self._keep(step, before, options, held)
+                    return self._keep(step, before, options, [] if altered else held)
             except (TypeError, MemoryError, RuntimeError) as error:
                 self._drop(f"{type(error).__name__}: {str(error)[:200]}")
             return False
@@ -186,9 +188,8 @@ class History:
         self._copier.start()
 
     def _keep(self, step: int, before: int, options: list[dict[str, Any]], held: list[torch.Tensor]) -> bool:
-        if not held or [flat._version for flat in held] != self._versions:
-            self._alters = self._alters or bool(held)
-            self._drop("the optimizer changes gradients in place: from now on they are copied" if held else "too late")
+        if not held:
+            self._drop("its gradients were changed in place, or it was asked for too late")
             return False
         delta = lay_out({"before": before, "quorum": self._quorum, "options": options, "flats": held})
         self._deltas[step - 1] = delta
