@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -36,14 +37,14 @@ def rooms(tmp_path: Path) -> Iterator[Rooms]:
     made.stop()
 
 
-def start(rooms: Rooms, opened: dict[str, str], group: int) -> subprocess.Popen[bytes]:
+def start(rooms: Rooms, opened: dict[str, str], group: int, restarts: int = 0) -> subprocess.Popen[bytes]:
     """A group that trains until all steps are committed."""
     env = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_"))},
         "HOLDFAST_QUORUM": opened["url"],
         "HOLDFAST_QUORUM_TOKEN": opened["token"],
         "HOLDFAST_GROUP": str(group),
-        "HOLDFAST_INCARNATION": f"{group + 10}.0",
+        "HOLDFAST_INCARNATION": f"{group + 10}.{restarts}",
         "HOLDFAST_MIN_GROUPS": "2",
         "HOLDFAST_MAX_GROUPS": "3",
         "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
@@ -69,23 +70,27 @@ def until(what: Callable[[], bool], limit_s: float = 90) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_when_the_last_step_is_done_everybody_ends_the_warm_spare_and_who_comes_later_too(rooms: Rooms) -> None:
+def test_who_waits_leaves_when_it_is_told_and_ends_when_the_last_step_is_done_and_so_does_who_comes_later(
+    rooms: Rooms,
+) -> None:
     chance = random.Random(6)
     (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
     rules = {"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": 60}
-    opened = rooms.ask(do="open", room="job-1", rules={**rules, "min_groups": 5, "max_groups": 5})
-    groups = [start(rooms, opened, group) for group in range(4)]
+    opened = rooms.ask(do="open", room="job-1", rules={**rules, "min_groups": 6, "max_groups": 6})
+    groups = [start(rooms, opened, group) for group in range(5)]
     try:
-        until(lambda: len(rooms.ask(do="status")["rooms"][0]["asking"]) == 4)
+        until(lambda: len(rooms.ask(do="status")["rooms"][0]["asking"]) == 5)
+        groups[4].send_signal(signal.SIGUSR1)
+        assert groups[4].wait(30) == 85
         rooms.ask(do="open", room="job-1", rules=rules)  # there is no place for the last one
         until(lambda: rooms.ask(do="status")["rooms"][0]["done"])
-        assert [group.wait(30) for group in groups] == [0, 0, 0, 0]
+        assert [group.wait(30) for group in groups[:4]] == [0, 0, 0, 0]
         assert [said(rooms, group) for group in range(4)] == [[], [], [], [DONE]]
         rooms.kill()
         rooms.start()
         assert rooms.ask(do="open", room="job-1", rules=rules)["url"] == opened["url"]
-        groups.append(start(rooms, opened, 4))
-        assert groups[4].wait(90) == 0
+        groups.append(start(rooms, opened, 4, restarts=1))
+        assert groups[5].wait(90) == 0
         assert said(rooms, 4) == [DONE]
         attempts = steps.read(rooms.folder)
         assert {a.group for a in attempts} == {0, 1, 2}

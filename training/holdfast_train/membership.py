@@ -66,7 +66,7 @@ class Membership:
         waiting: Callable[[], None] | None = None,
     ) -> None:
         """``interrupted``: called while the quorum is waited for; raises to end the wait. ``waiting``: called when the others, or a
-        place, have been waited for for some seconds. Raises Refused and TrainError."""
+        place, have been waited for for some seconds; may raise to leave. Raises Refused and TrainError."""
         self._settings, self._interrupted = settings, interrupted or (lambda: None)
         self._waits = waiting or (lambda: None)
         incarnation = ranks.told(settings.incarnation)
@@ -136,6 +136,7 @@ class Membership:
             self._patiently(self.manager.start_quorum)
         except (RuntimeError, TimeoutError) as error:
             self._interrupted()
+            self._waits()
             raise self._refusal(self._wire_id) or TrainError(
                 f"the quorum at {self._settings.quorum} has no place for us: {_first_line(error)}"
             ) from error

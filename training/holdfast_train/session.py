@@ -122,9 +122,7 @@ class Session:
         if checkpoints is not None:
             self._state.update(checkpoints.open(self._training()))
         try:
-            self._membership = Membership(
-                self._settings, self._ranks, self._save, self._load, interrupted, lambda: self._tell("waiting")
-            )
+            self._membership = Membership(self._settings, self._ranks, self._save, self._load, interrupted, self._wait)
         except Refused as error:
             self._end(error)
             raise
@@ -297,6 +295,12 @@ class Session:
         if self._era is not None:
             self._era.check()
         if self._ranks.any(self._watch.detected()):
+            self._leave()
+
+    def _wait(self) -> None:
+        """The others, or a place, are waited for: no step has to be finished before this group leaves."""
+        self._tell("waiting")
+        if self._watch.detected():
             self._leave()
 
     def _leave(self) -> None:
