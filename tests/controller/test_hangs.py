@@ -442,12 +442,15 @@ def test_of_an_elastic_job_only_the_group_that_hangs_is_stopped() -> None:
     site = Site(4)
     jobs = groups(site)
     all_step(site, jobs, 0, 40)
+    stands(site, n2=STUCK)
     for _ in range(15):  # the others' collective has given up on it: they wait for their room
         for job in (jobs[0], jobs[2]):
             tells(site, job, 39, "waiting")
         site.run(2)
     site.run(45)
     assert [job.restarts for job in jobs] == [0, 1, 0]
+    assert [i.odd for i in hung(site)] == [("n2",)]
+    assert jobs[1].nodes == ("n4",), "off the node that it hung on, until that is probed"
 
 
 def test_of_groups_that_wait_for_each_other_the_odd_one_is_stopped() -> None:

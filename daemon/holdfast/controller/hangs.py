@@ -169,20 +169,26 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     found = read_stacks(world, view, incident, job) if incident.odd is None else None
     if found is None:
         return [], []
+    odd = found.odd or (found.ranks if _alone(world, view, job) else ())
+    mine = {node for part in job.components for node in part.nodes}
+    own = found.odd_nodes if found.odd else tuple(sorted({rank.node for rank in odd}))
     told = f"stacks: {found.text}"
-    named = f"; odd: {', '.join(r.name for r in found.odd)}" if found.odd else "; nobody stands out"
-    detail = {
-        "stacks": [g.text for g in found.groups],
-        "odd": [r.name for r in found.odd],
-        "nodes": list(found.odd_nodes),
-    }
+    named = f"; odd: {', '.join(r.name for r in odd)}" if odd else "; nobody stands out"
+    detail = {"stacks": [g.text for g in found.groups], "odd": [r.name for r in odd], "nodes": list(own)}
     event = Event(
         world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=(told + named)[:1000], detail=detail
     )
-    mine = {node for part in job.components for node in part.nodes}
-    own = tuple(node for node in found.odd_nodes if node in mine)
+    own = tuple(node for node in own if node in mine)
     node = min(own, default=incident.node)
     return [replace(incident, node=node, odd=own, note=(told + named)[:500])], [event]
+
+
+def _alone(world: World, view: ClusterView, job: Job) -> bool:
+    """A group of an elastic job that hangs while the others do not: they have done without it, or wait for it in their room."""
+    elastic, found = _elastic(view, job), quiet(world, job)
+    if elastic is None or found is None or len(elastic.running) < 2:
+        return False
+    return not _stuck_with(world, elastic, job, found)
 
 
 def _completed(incident: Incident, job: Job | None) -> bool:

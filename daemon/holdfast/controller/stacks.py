@@ -80,10 +80,15 @@ class Grouping:
     unread: tuple[Rank, ...] = ()
 
     @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """Those that were read."""
+        return tuple(rank for group in self.groups for rank in group.ranks)
+
+    @property
     def odd_nodes(self) -> tuple[str, ...]:
         """Nodes of odd ranks, unless that is where all ranks are: then no node stands out."""
         odd = {rank.node for rank in self.odd}
-        everywhere = {rank.node for group in self.groups for rank in group.ranks}
+        everywhere = {rank.node for rank in self.ranks}
         return tuple(sorted(odd)) if odd < everywhere else ()
 
     @property
