@@ -183,6 +183,7 @@ class Life(RuleBasedStateMachine):
         assert seen <= set(self.last) - self.dead
         assert before == (self.room.snapshot(), self.room.asking(), self.room.known(), len(self.room.events))
 
+    @precondition(lambda self: not self.done)
     @rule(group=groups)
     def falls_silent(self, group: str) -> None:
         """For longer than a heartbeat and the grace after a restart, while the others are heard: no onlooker counts on it."""

@@ -17,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Group, Rooms, diverging, wait_for_groups
 
+from holdfast.practice.elastic import steps
+from support.watched_job import M, WatchedJob, wait
+
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: holdfast[train]"),
@@ -34,6 +37,50 @@ def rooms(tmp_path: Path) -> Iterator[Rooms]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture
+def job(rooms: Rooms) -> Iterator[WatchedJob]:
+    chosen = int(os.environ.get("HOLDFAST_SOAK_SEED", "0")) or int.from_bytes(os.urandom(4))
+    print(f"seed {chosen}")  # noqa: T201
+    made = WatchedJob(rooms, random.Random(chosen))
+    made.begin()
+    yield made
+    made.stop()
+
+
+FAULTS = {
+    "kill": {-signal.SIGKILL},
+    "kill and evict": {-signal.SIGKILL},
+    "hang and evict": {85},
+    "hiccup": {85},
+    "evict": {85},
+    "leave": {85, -signal.SIGUSR1},
+    "start beside it": {1, 85},
+    "service": {85},
+    "service and kill": {-signal.SIGKILL},
+}
+"""Each with the statuses that a start which it hits may end with. Who was asked to leave before it listens ends by the signal."""
+
+
+@pytest.mark.timeout(7200)
+def test_random_faults_never_split_a_training_nor_lose_or_double_a_micro_batch(job: WatchedJob) -> None:
+    job.go_on(3)
+    for turn in range(1, ROUNDS + 1):
+        group, fault = job.dice.randrange(4), job.dice.choice(list(FAULTS))
+        print(f"{time.strftime('%H:%M:%S')} turn {turn}: {fault} {group}~{job.start_of(group)}", flush=True)  # noqa: T201
+        job.strike(group, fault)
+        job.go_on(2)
+        assert steps.problems(steps.read(job.rooms.folder), M) == []
+        time.sleep(job.dice.random())
+    job.go_on(3)
+    attempts = steps.read(job.rooms.folder)
+    print(f"{max(a.step for a in attempts)} steps, {len(attempts)} attempts, {dict(job.faults)}")  # noqa: T201
+    assert steps.problems(attempts, M) == []
+    wait(lambda: all(process.poll() is not None for _fault, process in job.ended), 120, lambda: str(job.ended))
+    assert [(f, p.returncode) for f, p in job.ended if p.returncode not in FAULTS[f]] == []
+    formed = [e["quorum_id"] for e in job.rooms.ask(do="events", limit=10_000)["events"] if e["kind"] == "quorum"]
+    assert formed == sorted(set(formed)), "a quorum id was given twice"
 
 
 @pytest.mark.timeout(1800)

@@ -1,0 +1,130 @@
+"""Groups of one elastic job in a real room, as processes that write down every attempt at a step; faults for them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.kit.rooms import Rooms  # noqa: E402
+
+from holdfast.practice.elastic import steps  # noqa: E402
+
+WORKER = ROOT / "training" / "examples" / "watched.py"
+M = 12
+HEARTBEAT_TIMEOUT_S = 5.0
+
+
+@dataclass
+class WatchedJob:
+    """Groups 0 to 3, of which three have a place. ``stop`` ends every process; the room is the caller's."""
+
+    rooms: Rooms
+    dice: random.Random
+    living: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    ended: list[tuple[str, subprocess.Popen[bytes]]] = field(default_factory=list)
+    """What was done to a start that shall not live on."""
+    faults: Counter[str] = field(default_factory=Counter)
+    _starts: Counter[int] = field(default_factory=Counter)
+    _opened: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        numbers = array("H", (self.dice.randrange(64) for _ in range(4000)))
+        (self.rooms.folder / "tokens").write_bytes(numbers.tobytes())
+        rules = {"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": HEARTBEAT_TIMEOUT_S}
+        self._opened = self.rooms.ask(do="open", room="job-1", rules=rules)
+        for group in range(4):
+            self.start(group)
+
+    def start(self, group: int) -> None:
+        """A start as Slurm would make one, whatever became of the one before."""
+        self._starts[group] += 1
+        env = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_", "TORCH"))},
+            "HOLDFAST_QUORUM": self._opened["url"],
+            "HOLDFAST_QUORUM_TOKEN": self._opened["token"],
+            "HOLDFAST_GROUP": str(group),
+            "HOLDFAST_INCARNATION": self.start_of(group),
+            "HOLDFAST_MIN_GROUPS": "2",
+            "HOLDFAST_MAX_GROUPS": "3",
+            "HOLDFAST_AGENT_SOCKET": str(self.rooms.folder / "no-agent"),
+            "RUST_LOG": "error",
+        }
+        folder = str(self.rooms.folder)
+        argv = [sys.executable, "-W", "ignore", str(WORKER), f"{folder}/tokens", folder, "--micro-s", "0.05"]
+        with (self.rooms.folder / f"{group}-{self.start_of(group)}.err").open("w") as errors:
+            self.living[group] = subprocess.Popen(argv, env=env, stderr=errors)
+
+    def start_of(self, group: int) -> str:
+        return f"{70 + group}.{self._starts[group] - 1}"
+
+    def evict(self, group: int) -> None:
+        self.rooms.ask(do="evict", room="job-1", member=f"{group}~{self.start_of(group)}", reason="drill")
+
+    def strike(self, group: int, fault: str) -> None:
+        """One fault; the group that is hit starts again at once, as far as it is to be gone."""
+        self.faults[fault] += 1
+        process = self.living[group]
+        if fault == "hiccup":
+            self.hang(process, self.dice.uniform(0.2, 2 * HEARTBEAT_TIMEOUT_S))
+            return
+        if fault.startswith("service"):
+            self.rooms.kill()
+            time.sleep(self.dice.uniform(0, 2))
+        if "kill" in fault:
+            process.kill()
+        elif fault == "leave":
+            process.send_signal(signal.SIGUSR1)
+        elif fault.startswith("hang"):
+            self.hang(process, self.dice.uniform(0.2, 2 * HEARTBEAT_TIMEOUT_S))
+        if fault.startswith("service"):
+            self.rooms.start()
+        if fault.endswith("evict"):
+            self.evict(group)
+        if fault != "service":
+            self.ended.append((fault, process))
+            self.start(group)
+
+    def hang(self, process: subprocess.Popen[bytes], for_s: float) -> None:
+        process.send_signal(signal.SIGSTOP)
+        threading.Timer(for_s, process.send_signal, [signal.SIGCONT]).start()
+
+    def go_on(self, groups: int, more: int = 3, limit_s: float = 300) -> None:
+        """Until so many groups have begun ``more`` steps from now on, one after the other: as many have the state."""
+        since_s = time.time()
+
+        def enough() -> bool:
+            begun: dict[str, set[int]] = defaultdict(set)
+            for a in steps.read(self.rooms.folder):
+                if a.at_s > since_s:
+                    begun[a.start].add(a.step)
+            return sum(len(seen) > more for seen in begun.values()) >= groups
+
+        wait(enough, limit_s, lambda: str(self.rooms.ask(do="status")["rooms"]))
+
+    def stop(self) -> None:
+        for process in [*self.living.values(), *(process for _fault, process in self.ended)]:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def wait(what: Callable[[], bool], limit_s: float, why: Callable[[], str] = str) -> None:
+    end_s = time.monotonic() + limit_s
+    while not what():
+        if time.monotonic() > end_s:
+            raise TimeoutError(why())
+        time.sleep(0.2)
