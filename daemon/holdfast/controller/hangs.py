@@ -279,7 +279,9 @@ def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, fou
         return False
     stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []
     if not stuck:
-        return True
+        # Alone, or the first of the others has just told that they go on without a lost one: the rest of them will in a moment.
+        changed = _changed_at(world, elastic) if elastic is not None else None
+        return changed is None or world.now - changed > timedelta(seconds=found.patience_s)
     grouping = read_stacks(world, view, incident, job)
     if grouping is None:
         return False
@@ -303,16 +305,15 @@ def _stuck_with(world: World, elastic: ElasticJob, job: Job, found: Quiet) -> li
 
 def _settling(world: World, elastic: ElasticJob) -> bool:
     """A group came, was lost or stopped a short while ago: the others may still wait for their collectives to give it up."""
-    since = world.now - timedelta(seconds=world.policy.hangs.settle_s)
+    at = _changed_at(world, elastic)
+    return at is not None and world.now - at < timedelta(seconds=world.policy.hangs.settle_s)
+
+
+def _changed_at(world: World, elastic: ElasticJob) -> datetime | None:
+    """When a group last came, was lost or was stopped."""
     ids = {group.job.key.job_id for group in elastic.groups}
-    stopped = any(r.job.job_id in ids and r.created_at > since for r in world.book.recoveries.values())
-    times = [
-        at
-        for g in elastic.groups
-        for at in (
-            g.job.start_time,
-            g.job.end_time if g.over else None,
-            g.job.key.submit_time if g.job.restarts else None,
-        )
-    ]  # a requeue sets SubmitTime anew
-    return stopped or any(at is not None and since < at <= world.now for at in times)
+    times = [r.created_at for r in world.book.recoveries.values() if r.job.job_id in ids]
+    for group in elastic.groups:
+        requeued = group.job.key.submit_time if group.job.restarts else None  # a requeue sets SubmitTime anew
+        times += [at for at in (group.job.start_time, group.job.end_time if group.over else None, requeued) if at]
+    return max((at for at in times if at <= world.now), default=None)
