@@ -51,6 +51,8 @@ class CatchUp:
         self._replica, self._key, self._check, self._clock = replica, key, check, clock
         self._sources: list[str] = []
         self._taken = 0
+        self._tried = -1
+        """The step whose state was asked for last: after a failure another one is, and maybe of other peers."""
         self.at: At | None = None
 
     def follow(self, sources: Sequence[str], step: int) -> bool:
@@ -98,8 +100,8 @@ class CatchUp:
         newest = max((pace.step for pace in paces.values()), default=0)
         if newest <= own:
             return False
-        kept = [pace.snapshot for pace in paces.values() if pace.snapshot >= 0]
-        step = max(kept, default=newest + 1)
+        kept = [pace.snapshot for pace in paces.values() if pace.snapshot not in (-1, self._tried)]
+        self._tried = step = max(kept, default=newest + 1)
         armed = self._all([*paces], f"snapshot/{step}/arm")
         self._sources = [url for url, pace in armed.items() if pace.snapshot == step]
         if not self._sources:
