@@ -67,7 +67,7 @@ FAULTS = {
 def test_random_faults_never_split_a_training_nor_lose_or_double_a_micro_batch(job: WatchedJob) -> None:
     job.go_on(3)
     for turn in range(1, ROUNDS + 1):
-        group, fault = job.dice.randrange(4), job.dice.choice(list(FAULTS))
+        group, fault = job.victim(), job.dice.choice(list(FAULTS))
         print(f"{time.strftime('%H:%M:%S')} turn {turn}: {fault} {group}~{job.start_of(group)}", flush=True)  # noqa: T201
         job.strike(group, fault)
         job.go_on(2)
