@@ -60,8 +60,9 @@ def _event(name: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[
 def test_the_short_timeline_hides_only_what_another_line_says() -> None:
     done = [_event(f"action.{word}", key="i/Drain/n1/1") for word in ("planned", "started", "done")]
     running = [_event(f"action.{word}", key="i/Launch/n1/1") for word in ("planned", "started")]
-    events = [_event("incident.opened"), *done, _event("incident.state"), *running, _event("incident.closed")]
-    assert main_events(events) == [events[0], done[0], done[2], *running, events[-1]]
+    stacks = _event("incident.state", stacks="rank 1 on n1: all_reduce")
+    events = [_event("incident.opened"), *done, _event("incident.state"), stacks, *running, _event("incident.closed")]
+    assert main_events(events) == [events[0], done[0], done[2], stacks, *running, events[-1]]
 
 
 def test_the_demo_folds_what_does_not_fit() -> None:

@@ -164,7 +164,8 @@ _IN_BETWEEN = ("incident.state", "recovery.phase")
 
 
 def main_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without states in between, and without the begin of actions that have ended: their plan says why, their end what came of it."""
+    """Without states in between, but for what the stacks of a job that hangs say, and without
+    the begin of actions that have ended: their plan says why, their end what came of it."""
     begun = [e["detail"].get("key") for e in events if e["kind"] == "action.started"]
     ended = {
         e["detail"].get("key")
@@ -174,7 +175,8 @@ def main_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         e
         for e in events
-        if e["kind"] not in _IN_BETWEEN and not (e["kind"] == "action.started" and e["detail"].get("key") in ended)
+        if (e["kind"] not in _IN_BETWEEN or e["detail"].get("stacks"))
+        and not (e["kind"] == "action.started" and e["detail"].get("key") in ended)
     ]
 
 
