@@ -24,6 +24,7 @@ from holdfast_train.catchup import find_peers
 from holdfast_train.errors import Refused, TrainError
 from holdfast_train.events import REQUEUE
 from holdfast_train.lines import Lines
+from holdfast_train.lookout import Lookout
 from holdfast_train.proof import replica_name
 from holdfast_train.ranks import Ranks
 from holdfast_train.settings import Settings
@@ -111,6 +112,7 @@ class Membership:
         self._waiter = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="quorum-wait")
         self._waiting: concurrent.futures.Future[Any] | None = None
         self._guard = Guard(self._members_left, self._break_off) if settings.ours else None
+        self._lookout = Lookout(lambda: self._refusal(self._wire_id))
         self._left = False
 
     def peers(self) -> list[str]:
@@ -207,6 +209,7 @@ class Membership:
         if self._left:
             return
         self._left = True
+        self._lookout.stop()
         if self._guard is not None:
             self._guard.stop()
         self.manager.shutdown(wait=False)
@@ -244,11 +247,13 @@ class Membership:
                 torch.accelerator.set_device_index(device)  # a thread begins with the first one
             return what()
 
+        self._lookout.asking()
         self._waiting = waiting = self._waiter.submit(there)
         look_s = time.monotonic() + _LOOK_S
         while True:
             done, _pending = concurrent.futures.wait([waiting], timeout=0.2)
             if done:
+                self._lookout.busy()
                 return waiting.result()
             self._interrupted()
             if time.monotonic() >= look_s:
