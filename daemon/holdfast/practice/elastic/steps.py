@@ -24,7 +24,7 @@ class Attempt:
     share: tuple[int, ...]
     """Micro-batches that this group was to do."""
     present: int
-    """Groups that took part."""
+    """Groups that took part; 0 behind the last step."""
     digest: str
     """Of all parameters before the step."""
 
@@ -41,11 +41,13 @@ def read(folder: Path) -> list[Attempt]:
 
 
 def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
-    """Those that led to the next step: the same start of the group went on with step + 1."""
+    """Those that led to the next step: the same start of the group went on with step + 1. Who was given that state by a peer, because
+    its own attempt failed, goes on there too: it computes nothing in the step that it is healed in."""
     by_start: dict[tuple[int, str], list[Attempt]] = defaultdict(list)
     for one in attempts:
         by_start[one.group, one.start].append(one)
-    return [a for mine in by_start.values() for a, b in pairwise(mine) if b.step == a.step + 1]
+    pairs = (pair for mine in by_start.values() for pair in pairwise(mine))
+    return [a for a, b in pairs if b.step == a.step + 1 and (b.share or not b.present)]
 
 
 def problems(attempts: Sequence[Attempt], micro_batches: int) -> list[str]:
