@@ -63,14 +63,14 @@ def test_shares_that_cannot_be_are_refused(wrong: dict[str, float]) -> None:
 def test_a_describe_may_be_behind_in_instances_states_and_tags(aws: EmulatorControl, cluster: str) -> None:
     ids = seed(aws.endpoint, cluster, ["n1", "n2"])
     ec2 = open_ec2(aws.endpoint)
-    time.sleep(3.0)  # a describe that is late by less shows them as they were, by more does not know them
-    aws.weather(3, stale_s=20.0)
+    time.sleep(6.0)  # a describe that is late by less shows them as they were, by more does not know them
+    aws.weather(3, stale_s=40.0)
     ec2.terminate_instances(InstanceIds=[ids["n1"]])
     ec2.create_tags(Resources=[ids["n2"]], Tags=[{"Key": "holdfast:role", "Value": "retired"}])
     template = {"LaunchTemplateName": TEMPLATE}
     new = ec2.run_instances(LaunchTemplate=template, MinCount=1, MaxCount=1)["Instances"][0].get("InstanceId")  # type: ignore[arg-type]
     seen: set[str] = set()
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while len(seen) < 6:
         assert time.monotonic() < deadline, seen
         shown = machines(aws.endpoint)

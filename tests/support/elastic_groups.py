@@ -67,7 +67,7 @@ class Groups:
         whole = file.read_text().splitlines(keepends=True) if file.exists() else []
         return [said for line in whole if line.endswith("\n") and (said := json.loads(line))["kind"] == kind]
 
-    def wait(self, what: Callable[[], bool], limit_s: float = 90) -> None:
+    def wait(self, what: Callable[[], bool], limit_s: float = 240) -> None:
         until_s = time.monotonic() + limit_s
         while not what():
             assert time.monotonic() < until_s, self.errors()
@@ -82,7 +82,7 @@ class Groups:
     def at(self, name: str, step: int) -> Callable[[], bool]:
         return lambda: any(line["step"] >= step for line in self.lines(name, "commit"))
 
-    def ends(self, names: list[str], status: int, limit_s: float = 90) -> None:
+    def ends(self, names: list[str], status: int, limit_s: float = 240) -> None:
         self.wait(lambda: all(self.running[n].poll() is not None for n in names), limit_s)
         assert [self.running[n].returncode for n in names] == [status] * len(names), self.errors()
 

@@ -56,8 +56,8 @@ def start(rooms: Rooms, opened: dict[str, str], group: int) -> subprocess.Popen[
         return subprocess.Popen(argv, env=env, stderr=errors)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.soak
+@pytest.mark.timeout(500)
 def test_a_silent_group_holds_nobody_up_once_it_is_evicted(rooms: Rooms) -> None:
     chance = random.Random(5)
     (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
@@ -83,7 +83,7 @@ def test_a_silent_group_holds_nobody_up_once_it_is_evicted(rooms: Rooms) -> None
             process.wait()
 
 
-def until(what: object, limit_s: float = 90) -> None:
+def until(what: object, limit_s: float = 240) -> None:
     end_s = time.monotonic() + limit_s
     while not what():  # type: ignore[operator]
         assert time.monotonic() < end_s

@@ -14,7 +14,7 @@ pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 from holdfast_checkpoint import latest, verify  # noqa: E402
 from support.elastic_groups import Groups, open_room  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ class Job:
         assert all(len(found) == 1 for found in digests.values())
 
 
+@pytest.mark.soak
 def test_a_job_that_is_lost_goes_on_from_the_disk_and_one_that_leaves_is_saved_by_the_last(
     opened: Callable[[str, int, int], Job],
 ) -> None:

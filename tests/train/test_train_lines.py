@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.kit.rooms import Rooms  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 EXAMPLE = ROOT / "training" / "examples" / "elastic.py"
 _PATH = f"{ROOT / 'training'}:{ROOT / 'daemon'}"
 

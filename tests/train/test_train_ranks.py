@@ -15,7 +15,7 @@ pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 from support import elastic_ranks_worker as worker  # noqa: E402
 from support.elastic_groups import Groups, open_room  # noqa: E402
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
 @pytest.fixture
