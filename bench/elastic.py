@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,6 +46,7 @@ _RECOVER_WITHIN_S = 120.0
 _SETTLED_S = 4.0
 
 Rows = dict[str, list[float]]
+Fault = Callable[[ElasticRun, int, str], None]
 
 
 @contextmanager
@@ -69,42 +69,27 @@ def elastic_site() -> Iterator[tuple[Site, ElasticRun]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def xid(site: Site, node: str) -> None:
-    Injector(site.practice).xid(node, 79, 3)
+def xid(run: ElasticRun, group: int, node: str) -> None:
+    Injector(run.site.practice).xid(node, 79, 3)
 
 
-def power_loss(site: Site, node: str) -> None:
-    Injector(site.practice).power_loss(node)
+def power_loss(run: ElasticRun, group: int, node: str) -> None:
+    Injector(run.site.practice).power_loss(node)
 
 
-def hang(site: Site, node: str) -> None:
-    """The rank stops in the middle of whatever it does, and its node knows nothing of it."""
-    for pid in _ranks_on(site, node):
-        os.kill(pid, signal.SIGSTOP)
+def hang(run: ElasticRun, group: int, node: str) -> None:
+    """The rank's loop stops; its heartbeats go on, and its node knows nothing of it."""
+    (run.folder / f"hang-{group}").touch()
 
 
-def _ranks_on(site: Site, node: str) -> list[int]:
-    marks = (f"SLURMD_NODENAME={node}".encode(), f"SLURM_CONF={site.practice.slurm_conf}".encode())
-    found = []
-    for proc in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = (proc / "environ").read_bytes().split(b"\0")
-            command = (proc / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if all(mark in environ for mark in marks) and b"watched.py" in command and b"holdfast\0run" not in command:
-            found.append(int(proc.name))
-    return found
-
-
-CASES: dict[str, tuple[str, Callable[[Site, str], None]]] = {
+CASES: dict[str, tuple[str, Fault]] = {
     "xid": ("Xid 79", xid),
     "hang": ("a rank hangs", hang),
     "power": ("power loss", power_loss),
 }
 
 
-def strike(site: Site, run: ElasticRun, title: str, fault: Callable[[Site, str], None], rows: Rows) -> None:
+def strike(site: Site, run: ElasticRun, title: str, fault: Fault, rows: Rows) -> None:
     """One fault under the job; adds its figures. Raises Unavailable when the job does not come back."""
     run.wait("the warm spare", lambda: bool(run.outside()) and len(run.inside()) == GROUPS, _RECOVER_WITHIN_S)
     time.sleep(_SETTLED_S)
@@ -114,9 +99,10 @@ def strike(site: Site, run: ElasticRun, title: str, fault: Callable[[Site, str],
     if element is None or not element.nodes:
         raise Unavailable(f"group {group} has no node")
     began_s = time.time()
-    fault(site, element.nodes[0])
+    fault(run, group, element.nodes[0])
     run.wait("the spare's first step", lambda: _first(run, spare, began_s) is not None, _RECOVER_WITHIN_S)
     full_s = _first(run, spare, began_s) or began_s
+    (run.folder / f"hang-{group}").unlink(missing_ok=True)
     verdict_s = _verdict_s(site, group, began_s)
     run.wait("some steps", lambda: run.attempts()[-1].at_s > full_s + 1.0, _RECOVER_WITHIN_S)
     attempts = run.attempts()
