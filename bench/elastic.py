@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -23,22 +21,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.kit import figures, procs
+from bench.kit import figures
 from bench.kit.slurmview import Watcher
-from bench.kit.stage import Stage
+from bench.kit.stage import Stage, running
 from bench.kit.stage import site as rigid_site
 from bench.kit.torchrun import kill_an_agent
 from bench.quorum import kill_only
 from bench.quorum import run as among_managers
 from bench.recovery import RESUMED, truth, xid_79
 
-from holdfast.controller.logs import set_up
-from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.errors import Unavailable
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
 from holdfast.practice.inject import Injector
-from holdfast.practice.site import Site
 
 GROUPS, SPARES = 3, 1
 STALL_GOAL_S, FULL_GOAL_S = 1.0, 10.0
@@ -50,23 +45,14 @@ Fault = Callable[[ElasticRun, int, str], None]
 
 
 @contextmanager
-def elastic_site() -> Iterator[tuple[Site, ElasticRun]]:
+def elastic_run() -> Iterator[ElasticRun]:
     """An elastic job at full strength with its warm spare in place, on a cluster of its own; nothing of it is left."""
-    set_up("text", "error")
-    procs.end_cleanly()
-    folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
-    folder.chmod(0o755)
-    made = Site.create(folder, nodes=GROUPS + SPARES + 2, spares=0, heartbeat_s=2.0, elastic=True, name="bench")
-    try:
-        made.up()
+    with running(nodes=GROUPS + SPARES + 2, spares=0, heartbeat_s=2.0, elastic=True) as made:
         run = ElasticRun(made, f"2:{GROUPS}", spares=SPARES)
         since_s = time.time()
         run.submit()
         run.trains_with(GROUPS, since_s)
-        yield made, run
-    finally:
-        made.down()
-        shutil.rmtree(folder, ignore_errors=True)
+        yield run
 
 
 def xid(run: ElasticRun, group: int, node: str) -> None:
@@ -89,7 +75,7 @@ CASES: dict[str, tuple[str, Fault]] = {
 }
 
 
-def strike(site: Site, run: ElasticRun, title: str, fault: Fault, rows: Rows) -> None:
+def strike(run: ElasticRun, title: str, fault: Fault, rows: Rows) -> None:
     """One fault under the job; adds its figures. Raises Unavailable when the job does not come back."""
     run.wait("the warm spare", lambda: bool(run.outside()) and len(run.inside()) == GROUPS, _RECOVER_WITHIN_S)
     time.sleep(_SETTLED_S)
@@ -100,10 +86,12 @@ def strike(site: Site, run: ElasticRun, title: str, fault: Fault, rows: Rows) ->
         raise Unavailable(f"group {group} has no node")
     began_s = time.time()
     fault(run, group, element.nodes[0])
-    run.wait("the spare's first step", lambda: _first(run, spare, began_s) is not None, _RECOVER_WITHIN_S)
-    full_s = _first(run, spare, began_s) or began_s
+    run.wait(
+        "the spare's first step", lambda: steps.first_s(run.attempts(), spare, began_s) is not None, _RECOVER_WITHIN_S
+    )
+    full_s = steps.first_s(run.attempts(), spare, began_s) or began_s
     (run.folder / f"hang-{group}").unlink(missing_ok=True)
-    verdict_s = _verdict_s(site, group, began_s)
+    verdict_s = _verdict_s(run, group, began_s)
     run.wait("some steps", lambda: run.attempts()[-1].at_s > full_s + 1.0, _RECOVER_WITHIN_S)
     attempts = run.attempts()
     rows[f"{title}: fault -> verdict"].append(verdict_s - began_s)
@@ -119,13 +107,9 @@ def strike(site: Site, run: ElasticRun, title: str, fault: Fault, rows: Rows) ->
         raise SystemExit(1)
 
 
-def _first(run: ElasticRun, group: int, since_s: float) -> float | None:
-    return min((a.at_s for a in run.attempts() if a.at_s > since_s and a.group == group), default=None)
-
-
-def _verdict_s(site: Site, group: int, since_s: float) -> float:
+def _verdict_s(run: ElasticRun, group: int, since_s: float) -> float:
     """When the room was told, or knew by the group's silence; by its own record."""
-    records = QuorumLink(site.folder / "run" / "quorum.sock").records(0, 10_000)
+    records = run.link.records(0, 10_000)
     told = [r.at.timestamp() for r in records if r.kind in ("evicted", "lost") and r.who.startswith(f"{group}~")]
     found = [at_s for at_s in told if at_s >= since_s]
     if not found:
@@ -155,9 +139,9 @@ def main() -> int:
     figures.heading(f"Elastic job, {GROUPS} groups and a warm spare: a group is lost")
     rows: Rows = defaultdict(list)
     for name in (name for name in wanted if name in CASES):
-        with elastic_site() as (site, run):
+        with elastic_run() as run:
             for _ in range(options.runs):
-                strike(site, run, *CASES[name], rows)
+                strike(run, *CASES[name], rows)
     if "rigid" in wanted:
         rigid(rows, options.runs)
     os.environ["RUST_LOG"] = "error"

@@ -34,12 +34,19 @@ GPU_MINORS = 8
 
 @contextmanager
 def site(*, heartbeat_s: float, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[Site]:
-    """A running site of three workers and a spare in a temporary folder; nothing of it is left afterwards."""
+    """A running site of three workers and a spare."""
+    with running(nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings) as made:
+        yield made
+
+
+@contextmanager
+def running(**options: Any) -> Iterator[Site]:
+    """A running site in a temporary folder, laid out with these options of ``Site.create``; nothing of it is left afterwards."""
     set_up("text", "error")
     end_cleanly()
     folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
     folder.chmod(0o755)
-    made = Site.create(folder, nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings, name="bench")
+    made = Site.create(folder, **options, name="bench")
     try:
         made.up()
         yield made

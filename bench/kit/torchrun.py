@@ -10,8 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from bench.kit.procs import tree
+
+from holdfast.practice.processes import signal_all
 
 _WORKER = """
 import json, os, sys, time
@@ -44,23 +49,19 @@ def kill_an_agent() -> float:
             _wait(lambda: all(_steps_s(folder, g, _AGENTS, 0.0) for g in range(_AGENTS)))
             time.sleep(_SETTLED_S)
             began_s = time.time()
-            _kill(agents[-1], folder)
+            _kill(agents[-1])
             _wait(lambda: all(_steps_s(folder, g, _AGENTS - 1, began_s) for g in range(_AGENTS - 1)))
             return max(min(_steps_s(folder, g, _AGENTS - 1, began_s)) for g in range(_AGENTS - 1)) - began_s
         finally:
             for agent in agents:
-                _kill(agent, folder)
+                _kill(agent)
 
 
 def _agent(folder: Path, port: int, group: int) -> subprocess.Popen[bytes]:
     argv = [
         sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "torch.distributed.run",
+        *["-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node=1"],
         f"--nnodes=2:{_AGENTS}",
-        "--nproc-per-node=1",
     ]
     argv += ["--max-restarts=10", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench"]
     # Without it the restarted workers of torch 2.13 never meet again.
@@ -71,18 +72,9 @@ def _agent(folder: Path, port: int, group: int) -> subprocess.Popen[bytes]:
         )
 
 
-def _kill(agent: subprocess.Popen[bytes], folder: Path) -> None:
+def _kill(agent: subprocess.Popen[bytes]) -> None:
     """The agent, and its worker, which has a session of its own."""
-    for proc in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((proc / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (proc / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if parent == agent.pid and str(folder).encode() in command:
-            os.kill(int(proc.name), signal.SIGKILL)
-    if agent.poll() is None:
-        agent.kill()
+    signal_all(tree(agent.pid) if agent.poll() is None else [], signal.SIGKILL)
     agent.wait()
 
 
@@ -96,7 +88,7 @@ def _steps_s(folder: Path, group: int, world: int, since_s: float) -> list[float
     return [line["at_s"] for line in _lines(folder, group) if line["world"] == world and line["at_s"] > since_s]
 
 
-def _wait(ready: Any) -> None:
+def _wait(ready: Callable[[], bool]) -> None:
     until_s = time.monotonic() + _BACK_WITHIN_S
     while not ready():
         if time.monotonic() > until_s:

@@ -6,27 +6,20 @@ words."""
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
-from holdfast.controller.logs import set_up
-from holdfast.model.errors import HoldfastError, NotFound, Unavailable
+from holdfast.model.errors import NotFound, Unavailable
 from holdfast.practice import jobs, story
 from holdfast.practice.backing import KINDS, HyperpodBacking
 from holdfast.practice.client import get
 from holdfast.practice.deliveries import arrange
 from holdfast.practice.inject import Injector
+from holdfast.practice.performing import Narrator, perform
 from holdfast.practice.show import ATTEMPTS, Ending, Hardware, Show, calls
 from holdfast.practice.site import Site
 
@@ -40,18 +33,15 @@ _STANDS_BEHIND = {
     "hyperpod": "the HyperPod emulator",
     "command": "a rack of machines with a script of its own",
 }
-_WIDTH = 120
-"""Columns where standard output is no terminal."""
 
 
 class Demo:
     """One run: set the stage, throw the fault, watch, check."""
 
-    def __init__(self, show: Show, site: Site, console: Console) -> None:
+    def __init__(self, show: Show, site: Site, narrator: Narrator) -> None:
         self._show = show
         self._site = site
-        self._console = console
-        self._began = time.monotonic()
+        self._narrator, self._console, self._say = narrator, narrator.console, narrator.say
         self._last_event = 0
         self._repaired = False
         self._fault_at = datetime.now(UTC)
@@ -71,11 +61,7 @@ class Demo:
         ending = Ending(self._show, self._site, job, bad, first_nodes, before, told["timeline"], self._output(job))
         facts = ending.facts()
         self._sum_up(told)
-        checked = Table.grid(padding=(0, 1))
-        for text, true in facts:
-            checked.add_row("  [green]✓[/]" if true else "  [bold red]✗[/]", text)
-        self._console.print(checked, highlight=False)
-        return all(true for _, true in facts)
+        return self._narrator.check_off(facts)
 
     def _stage(self) -> None:
         nodes, spares = self._site.practice.nodes, self._site.spare_names
@@ -180,14 +166,6 @@ class Demo:
             time.sleep(0.1)
         raise Unavailable(f"{what}: not within {within_s:.0f} s; the logs are in {self._site.folder}/log")
 
-    def _say(self, text: str) -> None:
-        """A line of the stage; what does not fit is folded below the text."""
-        row = Table.grid(padding=(0, 2))
-        row.add_column(style="dim", no_wrap=True)
-        row.add_column()
-        row.add_row(f"{time.monotonic() - self._began:6.2f} s", text)
-        self._console.print(row, highlight=False)
-
 
 def read_options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line. Ends the process with status 2 for options that do not go together."""
@@ -228,40 +206,25 @@ def main() -> int:
     show = Show(
         options.provider, options.spares, options.fail_replacements, options.same_hardware, options.hyperpod_repairs
     )  # fmt: skip
-    set_up("text", "error")
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
-    folder.chmod(0o755)
     settings: dict[str, dict[str, Any]] = {"repair": {"backoff_s": 1.0}}
     if show.watched:
         settings["provider"] = {"mode": "observe"}
-    site = Site.create(
-        folder, nodes=show.nodes, spares=show.spares, provider=show.provider, settings=settings, heartbeat_s=2.0, name="demo"
-    )  # fmt: skip
-    began = time.monotonic()
-    true = False
-    try:
-        true = Demo(show, site, console).run()
-    except HoldfastError as error:
-        console.print(f"[bold red]{escape(str(error))}[/]")
-    except KeyboardInterrupt:
-        console.print("stopped; taking the cluster down")
-    finally:
-        if not options.keep:
-            site.down()
-            if true:
-                shutil.rmtree(folder, ignore_errors=True)
+
+    def make_site(folder: Path) -> Site:
+        return Site.create(
+            folder, nodes=show.nodes, spares=show.spares, provider=show.provider, settings=settings, heartbeat_s=2.0, name="demo"
+        )  # fmt: skip
+
+    def play(site: Site, narrator: Narrator) -> bool:
+        return Demo(show, site, narrator).run()
+
     good = "Healed." if show.heals else "Three replacements failed: a human was called, once."
-    verdict = f"[bold green]{good}[/]" if true else f"[bold red]Not all of it is true[/]; see {folder}/log"
-    console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
-    if options.keep:
-        _how_to_go_on(folder, site.practice.nodes[2])
-    return 0 if true else 1
+    return perform(make_site, play, good=good, keep=_how_to_go_on if options.keep else None)
 
 
-def _how_to_go_on(folder: Path, node: str) -> None:
-    holdfast = Path(sys.executable).with_name("holdfast")
-    sys.stdout.write(
+def _how_to_go_on(site: Site) -> str:
+    holdfast, folder, node = Path(sys.executable).with_name("holdfast"), site.folder, site.practice.nodes[2]
+    return (
         f"The cluster runs on. To use it in this shell:\n"
         f'  eval "$({holdfast} practice env --dir {folder})"\n'
         f"  holdfast nodes; holdfast incidents; holdfast metrics; squeue\n"

@@ -15,6 +15,7 @@ from holdfast.model.policy import JobPolicy
 from holdfast.practice.backing import HyperpodBacking, RackBacking
 from holdfast.practice.deliveries import Delivery
 from holdfast.practice.nvml import state as nvml
+from holdfast.practice.performing import Fact
 from holdfast.practice.site import SPARES, Site
 from holdfast.practice.story import ATTEMPT_FAILED
 
@@ -73,9 +74,6 @@ class Hardware(NamedTuple):
     def of(cls, site: Site, node: str) -> Hardware:
         host = site.practice.machine(node).host
         return cls(host.instance_id, frozenset(gpu.uuid for gpu in nvml.read(host.nvml_state).gpus))
-
-
-Fact = tuple[str, bool]
 
 
 @dataclass

@@ -82,6 +82,11 @@ class Site:
         return self.folder / "etc" / "controller.toml"
 
     @property
+    def quorum_socket(self) -> Path:
+        """The quorum service's door for the controller."""
+        return self.folder / "run" / "quorum.sock"
+
+    @property
     def spare_names(self) -> tuple[str, ...]:
         return self.practice.nodes[len(self.practice.nodes) - self._number("spares") :]
 
@@ -176,7 +181,7 @@ class Site:
             "spares": {"reservation": SPARES},
             "run": {"dir": str(self.folder / "run"), "cold_start_s": 3.0},
             "quorum": {
-                "socket": str(self.folder / "run" / "quorum.sock"),
+                "socket": str(self.quorum_socket),
                 "key": str(self.folder / "etc" / "quorum.key"),
             },
         }

@@ -6,42 +6,33 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from holdfast.controller.logs import set_up
-from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.model.errors import ConfigError
 from holdfast.practice.client import get
 from holdfast.practice.elastic import steps
 from holdfast.practice.elastic.run import MICRO_BATCHES, ElasticRun
 from holdfast.practice.inject import Injector
+from holdfast.practice.performing import Fact, Narrator, perform
 from holdfast.practice.site import Site
 
 GPU = 3
 LEAST, MOST, SPARES = 2, 4, 1
 NODES = MOST + SPARES + 1
-_WIDTH = 120
 _IMPORTANT_S = 6.0
-
-Fact = tuple[str, bool]
 
 
 class Demo:
     """One run: train, shrink, grow, lose a node, heal; then check."""
 
-    def __init__(self, site: Site, console: Console) -> None:
+    def __init__(self, site: Site, narrator: Narrator) -> None:
         self._site = site
-        self._console = console
-        self._since_s = time.monotonic()
+        self._narrator, self._console, self._say = narrator, narrator.console, narrator.say
         self._run = ElasticRun(site, f"{LEAST}:{MOST}", spares=SPARES)
         self._facts: list[Fact] = []
         self._figures: list[tuple[str, str]] = []
@@ -61,11 +52,7 @@ class Demo:
         self._console.print()
         self._console.print(figures, highlight=False)
         self._console.print()
-        checked = Table.grid(padding=(0, 1))
-        for text, true in self._facts:
-            checked.add_row("  [green]✓[/]" if true else "  [bold red]✗[/]", text)
-        self._console.print(checked, highlight=False)
-        return all(true for _, true in self._facts)
+        return self._narrator.check_off(self._facts)
 
     def _stage(self) -> None:
         self._say(
@@ -130,8 +117,10 @@ class Demo:
         self._say(
             f"[bold red]GPU {GPU} of {node} falls off the bus (Xid 79)[/]: group {group} trains there; group {spare} is the warm spare"
         )
-        self._run.wait("the warm spare's first step", lambda: self._began(spare, since_s) is not None)
-        full = self._run.trains_with(MOST, self._began(spare, since_s) or since_s)
+        self._run.wait(
+            "the warm spare's first step", lambda: steps.first_s(self._run.attempts(), spare, since_s) is not None
+        )
+        full = self._run.trains_with(MOST, steps.first_s(self._run.attempts(), spare, since_s) or since_s)
         stall_s = steps.stall_s(self._run.attempts(), since_s, set(range(LEAST)) - {group}, within_s=10)
         self._say(f"evicted on the node's verdict; group {spare} was ready and took its place")
         self._status(full.at_s)
@@ -161,9 +150,6 @@ class Demo:
         saved = [path.name for path in self._run.folder.iterdir() if path.suffix != ".jsonl" and path.name != "tokens"]
         yield "No checkpoint was written or read", not saved
 
-    def _began(self, group: int, since_s: float) -> float | None:
-        return min((a.at_s for a in self._run.attempts() if a.at_s > since_s and a.group == group), default=None)
-
     def _was_drained(self, node: str) -> bool:
         events = get(self._site, "/v1/events")["events"]
         return any(e["kind"] == "node.out_of_service" and e["node"] == node for e in events)
@@ -181,13 +167,6 @@ class Demo:
         usual = steps.usual_step_s(attempts, time.time())
         self._say(f"[dim]step {now.step}, {now.present} groups, {usual:.2f} s a step[/]")
 
-    def _say(self, text: str) -> None:
-        row = Table.grid(padding=(0, 2))
-        row.add_column(style="dim", no_wrap=True)
-        row.add_column()
-        row.add_row(f"{time.monotonic() - self._since_s:6.2f} s", text)
-        self._console.print(row, highlight=False)
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev demo elastic", description=__doc__.splitlines()[0].partition(": ")[2])
@@ -196,34 +175,25 @@ def main() -> int:
     if importlib.util.find_spec("torchft") is None:
         sys.stderr.write("the demo of elastic training needs torch and torchft: run it as ./dev demo elastic\n")
         return 2
-    set_up("text", "error")
-    console = Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH)
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir="/tmp"))
-    folder.chmod(0o755)
-    site = Site.create(folder, nodes=NODES, spares=0, heartbeat_s=2.0, name="demo", elastic=True)
-    began = time.monotonic()
-    true = False
-    try:
-        true = Demo(site, console).run()
-    except HoldfastError as error:
-        console.print(f"[bold red]{escape(str(error))}[/]")
-    except KeyboardInterrupt:
-        console.print("stopped; taking the cluster down")
-    finally:
-        if not options.keep:
-            site.down()
-            if true:
-                shutil.rmtree(folder, ignore_errors=True)
-    verdict = "[bold green]Bent, not broken.[/]" if true else f"[bold red]Not all of it is true[/]; see {folder}/log"
-    console.print(f"{verdict} {time.monotonic() - began:.0f} s in all.", highlight=False)
-    if options.keep:
-        holdfast = Path(sys.executable).with_name("holdfast")
-        sys.stdout.write(
-            f'The cluster runs on. In this shell:\n  eval "$({holdfast} practice env --dir {folder})"\n'
-            f"  holdfast jobs; squeue; tail -f {folder}/jobs/elastic/*.jsonl\nand to end it:\n"
-            f"  {holdfast} practice down --dir {folder}\n"
-        )
-    return 0 if true else 1
+    return perform(
+        _site,
+        lambda site, narrator: Demo(site, narrator).run(),
+        good="Bent, not broken.",
+        keep=_how_to_go_on if options.keep else None,
+    )
+
+
+def _site(folder: Path) -> Site:
+    return Site.create(folder, nodes=NODES, spares=0, heartbeat_s=2.0, name="demo", elastic=True)
+
+
+def _how_to_go_on(site: Site) -> str:
+    holdfast, folder = Path(sys.executable).with_name("holdfast"), site.folder
+    return (
+        f'The cluster runs on. In this shell:\n  eval "$({holdfast} practice env --dir {folder})"\n'
+        f"  holdfast jobs; squeue; tail -f {folder}/jobs/elastic/*.jsonl\nand to end it:\n"
+        f"  {holdfast} practice down --dir {folder}\n"
+    )
 
 
 if __name__ == "__main__":

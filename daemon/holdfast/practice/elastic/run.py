@@ -16,7 +16,7 @@ from holdfast.model.elastic import room_name
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.rooms import RoomView
 from holdfast.practice import jobs
-from holdfast.practice.elastic import steps
+from holdfast.practice.elastic.steps import Attempt, Reader
 from holdfast.practice.site import Site
 from holdfast.practice.slurmconf import FLEXIBLE
 
@@ -35,7 +35,9 @@ class ElasticRun:
             raise ConfigError(f"{_EXAMPLE} is missing: this runs from a checkout of the repository")
         self.site = site
         self.folder = site.folder / "jobs" / "elastic"
+        self._reader = Reader(self.folder)
         self._sizes, self._spares, self._micro_s, self._steps = sizes, spares, micro_s, steps
+        self.link = QuorumLink(site.quorum_socket)
         self.arrays: tuple[int, ...] = ()
         """Array job ids: the base array's, and the flexible one's where there is one."""
 
@@ -75,15 +77,15 @@ class ElasticRun:
     def _room(self) -> RoomView:
         """Of the newest job; empty before anybody is there."""
         name = room_name(self.arrays[0])
-        rooms = QuorumLink(self.site.folder / "run" / "quorum.sock").rooms()
+        rooms = self.link.rooms()
         return next((room for room in rooms if room.name == name), RoomView(name, ()))
 
     @staticmethod
     def _groups(members: Iterable[str]) -> frozenset[int]:
         return frozenset(int(member.partition("~")[0]) for member in members)
 
-    def attempts(self) -> list[steps.Attempt]:
-        return steps.read(self.folder)
+    def attempts(self) -> list[Attempt]:
+        return self._reader.all()
 
     def job_of(self, group: int) -> Job | None:
         """The element of a group that Slurm has started last, as it is now."""
@@ -101,11 +103,9 @@ class ElasticRun:
         except NotFound:
             return ""
 
-    def trains_with(
-        self, present: int, since_s: float, *, steps_done: int = 3, within_s: float = 90.0
-    ) -> steps.Attempt:
+    def trains_with(self, present: int, since_s: float, *, steps_done: int = 3, within_s: float = 90.0) -> Attempt:
         """Wait until so many groups have taken part in some steps in a row; the first of these. Raises Unavailable."""
-        found: list[steps.Attempt] = []
+        found: list[Attempt] = []
 
         def yes() -> bool:
             later = [a for a in self.attempts() if a.at_s >= since_s and a.share]

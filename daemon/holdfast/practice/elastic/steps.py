@@ -29,15 +29,32 @@ class Attempt:
     """Of all parameters before the step."""
 
 
-def read(folder: Path) -> list[Attempt]:
-    """All that is written so far, by time. A line that is not finished yet is left for later."""
-    found = []
-    for file in sorted(folder.glob("*.jsonl")):
-        for line in file.read_text(errors="replace").splitlines(keepends=True):
-            if line.endswith("\n"):
+class Reader:
+    """Of a job that goes on: each line is read once, however often it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._at: dict[Path, int] = {}
+        """Bytes that were read of each group's file."""
+        self._found: list[Attempt] = []
+
+    def all(self) -> list[Attempt]:
+        """All that is written so far, by time. A line that is not finished yet is left for later."""
+        for path in sorted(self._folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._at.get(path, 0))
+                whole, newline, _unfinished = file.read().rpartition(b"\n")
+            self._at[path] = self._at.get(path, 0) + len(whole) + len(newline)
+            for line in whole.splitlines():
                 said = json.loads(line)
-                found.append(Attempt(**{**said, "share": tuple(said["share"])}))
-    return sorted(found, key=lambda a: a.at_s)
+                self._found.append(Attempt(**{**said, "share": tuple(said["share"])}))
+        self._found.sort(key=lambda a: a.at_s)
+        return list(self._found)
+
+
+def read(folder: Path) -> list[Attempt]:
+    """All that is written so far, by time."""
+    return Reader(folder).all()
 
 
 def committed(attempts: Iterable[Attempt]) -> list[Attempt]:
@@ -87,9 +104,9 @@ def stall_s(attempts: Sequence[Attempt], around_s: float, groups: Iterable[int],
     return max(gaps)
 
 
-def first_with(attempts: Sequence[Attempt], present: int, since_s: float) -> Attempt | None:
-    """The first attempt from then on in which so many groups took part."""
-    return next((a for a in attempts if a.at_s >= since_s and a.present == present and a.share), None)
+def first_s(attempts: Iterable[Attempt], group: int, since_s: float) -> float | None:
+    """When a group first began a step after that moment; None: it has not."""
+    return min((a.at_s for a in attempts if a.group == group and a.at_s > since_s), default=None)
 
 
 def usual_step_s(attempts: Sequence[Attempt], until_s: float, last: int = 50) -> float:
