@@ -431,10 +431,10 @@ def groups(site: Site, count: int = 3, least: int | None = None) -> list[SimJob]
     return made
 
 
-def all_step(site: Site, jobs: list[SimJob], first: int, count: int) -> None:
+def all_step(site: Site, jobs: list[SimJob], first: int, count: int, quorum: int = 1) -> None:
     for step in range(first, first + count):
         for job in jobs:
-            tells(site, job, step, step_ms=900)
+            tells(site, job, step, step_ms=900, quorum=quorum)
         site.run(2)
 
 
@@ -465,6 +465,22 @@ def test_of_groups_that_wait_for_each_other_the_odd_one_is_stopped() -> None:
     tells(site, jobs[2], 40)
     site.run(50)
     assert [job.restarts for job in jobs] == [0, 1, 0]
+
+
+def test_who_waited_for_a_group_that_hung_may_hang_itself_later() -> None:
+    site = Site(8, policy=replace(POLICY, suspects=replace(POLICY.suspects, jobs_per_hour=1)))
+    jobs = groups(site)
+    all_step(site, jobs, 0, 40)
+    for round_, odd in enumerate((1, 0, 2), 1):
+        stands(site, **{jobs[odd].nodes[0]: STUCK})
+        site.run(75)
+        assert jobs[odd].restarts == 1, f"round {round_}: one job, whatever number of its groups is looked into"
+        site.run(30)
+        all_step(site, jobs, 40 * round_, 40, quorum=1 + round_)
+    assert [job.restarts for job in jobs] == [1, 1, 1]
+    other = training(site, 1)
+    site.run(200)
+    assert other.restarts == 0, "the one job of this hour was looked into"
 
 
 def test_a_warm_spare_is_not_waited_for_and_the_node_of_the_odd_group_is_kept_off_it_and_probed() -> None:

@@ -81,6 +81,16 @@ def test_the_longest_step_and_the_longest_pause_are_of_steps() -> None:
     assert (record.longest_step_s, record.progress_gap_s) == (2.5, 2.0)
 
 
+def test_a_pause_in_which_others_came_or_were_lost_is_not_its_own() -> None:
+    before = [word(0, 1, quorum=7), word(2, 2, quorum=7)]
+    lost = [word(13, 3, quorum=8), word(14, 4, quorum=8)]
+    assert told(*before, *lost).progress_gap_s == 2.0
+    assert told(*before, *lost, word(20, 5, quorum=8)).progress_gap_s == 6.0
+    assert told(*before, word(13, 3), word(14, 4, quorum="?")).progress_gap_s == 11.0
+    assert told(word(0, 1), word(11, 2, quorum=8)).progress_gap_s == 11.0
+    assert told(word(0, 1, quorum=7), word(1, 1, "init", restarts=1)).quorum is None
+
+
 @pytest.mark.parametrize("nonsense", [0, -5, True, "9", 10**15])
 def test_a_time_that_makes_no_sense_is_none(nonsense: object) -> None:
     record = told(word(0, step_ms=nonsense, own_ms=nonsense))

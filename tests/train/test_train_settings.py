@@ -124,13 +124,13 @@ def test_heartbeats_come_once_a_second_and_a_new_phase_at_once(tmp_path: Path) -
             (2.0, 5, "leaving"),
         ):
             now[0] = 100 + at_s
-            told.append(progress.tell(step, phase, 0.25, 3, 0.125))
+            told.append(progress.tell(step, phase, 0.25, 3, 0.125, 17))
         connection, _address = listener.accept()
         progress.close()
         with connection:
             lines = [json.loads(line) for line in connection.makefile()]
     assert told == [True, False, True, False, True]
-    assert {k: lines[0][k] for k in ("kind", "job_id", "step", "phase", "step_ms", "own_ms", "groups")} == {
+    assert {k: lines[0][k] for k in ("kind", "job_id", "step", "phase", "step_ms", "own_ms", "groups", "quorum")} == {
         "kind": "progress",
         "job_id": 7,
         "step": 1,
@@ -138,6 +138,7 @@ def test_heartbeats_come_once_a_second_and_a_new_phase_at_once(tmp_path: Path) -
         "step_ms": 250,
         "own_ms": 125,
         "groups": 3,
+        "quorum": 17,
     }
     assert len(lines) == sum(told)
 

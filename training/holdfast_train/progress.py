@@ -29,9 +29,9 @@ class Progress:
         """As it was told last; empty: nobody was told any."""
         return self._phase
 
-    def tell(self, step: int, phase: str, step_s: float, present: int, own_s: float = 0.0) -> bool:
+    def tell(self, step: int, phase: str, step_s: float, present: int, own_s: float = 0.0, quorum: int = 0) -> bool:
         """False when it was too early, or nobody listens. A new phase is told at once. ``own_s``: of the last step, the time
-        that this group computed, without its waits for the others."""
+        that this group computed, without its waits for the others. ``quorum``: another one says that groups came or were lost."""
         now_s = self._clock()
         if phase == self._phase and now_s < self._told_s + EVERY_S:
             return False
@@ -40,6 +40,7 @@ class Progress:
             "step_ms": round(1000 * step_s),
             "own_ms": round(1000 * own_s),
             "groups": present,
+            "quorum": quorum,
         }
         told = self._teller.tell({**statements.progress(step, self._run), **more})
         if told:

@@ -312,7 +312,8 @@ class Session:
 
     def _tell(self, phase: str) -> None:
         if self._ranks.rank == 0:
-            self._progress.tell(self.step, phase, self._step_s, self.present, self._own_s)
+            quorum = self._membership.quorum_id
+            self._progress.tell(self.step, phase, self._step_s, self.present, self._own_s, quorum)
 
     def _save(self) -> dict[str, Any]:
         check_sendable(self._optimizer)

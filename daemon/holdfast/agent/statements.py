@@ -12,7 +12,7 @@ from holdfast.agent.outbox import Item
 
 KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
 _DETAIL = frozenset(
-    {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups"}
+    {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups", "quorum"}
 )
 _LONGEST_PATH = 4096
 _BIG = 2**63 - 1

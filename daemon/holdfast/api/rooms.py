@@ -18,7 +18,7 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.wire import parse
 from holdfast.controller import facts
 from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
-from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.controller.groups import elastic_jobs
 from holdfast.model.cluster import ClusterView
 from holdfast.model.rooms import OpenRoom, RoomRules
 from holdfast.ports import QuorumRooms
@@ -61,13 +61,12 @@ class _Desk:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._deps = api.deps
-        self._seen: tuple[ClusterView, tuple[ElasticJob, ...]] | None = None
 
     async def answer(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
         body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
         rooms, view = self._rooms(), self._view()
-        found = admit(view, self._elastic(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
+        found = admit(view, elastic_jobs(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
         if isinstance(found, Refusal):
             return self._refuse(found)
         job, section = found.job, self._deps.quorum
@@ -89,12 +88,6 @@ class _Desk:
         if view is None:
             raise ApiError(503, "unavailable", "Slurm has not been read of late; try again")
         return view
-
-    def _elastic(self, view: ClusterView) -> tuple[ElasticJob, ...]:
-        """Worked out once for each view: all groups of a job ask at about the same time."""
-        if self._seen is None or self._seen[0] is not view:
-            self._seen = (view, elastic_jobs(view))
-        return self._seen[1]
 
     def _refuse(self, refusal: Refusal) -> Response:
         if refusal.why is Why.NEVER:

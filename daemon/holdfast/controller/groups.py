@@ -4,7 +4,7 @@ What is no such job, by its comment or its owner, is left out: a declaration tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -116,8 +116,41 @@ class ElasticJob:
         return any(g.job.key.job_id == job_id for g in self.groups)
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    jobs: tuple[ElasticJob, ...]
+    by_element: Mapping[int, ElasticJob]
+
+
+class _Last:
+    """What the newest view held: a view never changes, and is asked for its elastic jobs many times."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[ClusterView, _Found] | None = None
+
+    def of(self, view: ClusterView) -> _Found:
+        seen = self._seen  # one look: other threads ask, too
+        if seen is None or seen[0] is not view:
+            jobs = _work_out(view)
+            by_element = {g.job.key.job_id: each for each in jobs for g in each.groups}
+            seen = self._seen = view, _Found(jobs, by_element)
+        return seen[1]
+
+
+_last = _Last()
+
+
 def elastic_jobs(view: ClusterView) -> tuple[ElasticJob, ...]:
     """By base array id. Those with an element that waits, runs or is being cleared away; the others are over."""
+    return _last.of(view).jobs
+
+
+def elastic_of(view: ClusterView, job_id: int) -> ElasticJob | None:
+    """The elastic job of which this Slurm job id is an element (or the waiting elements' record)."""
+    return _last.of(view).by_element.get(job_id)
+
+
+def _work_out(view: ClusterView) -> tuple[ElasticJob, ...]:
     declared = [(job, spec) for _, job in sorted(view.jobs.items()) if (spec := elastic_spec(job)) is not None]
     bases: dict[int, list[tuple[Job, ElasticSpec]]] = {}
     flexible: dict[int, list[Job]] = {}

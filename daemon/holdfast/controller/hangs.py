@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, stacks, suspects
 from holdfast.controller.decide.hurt import consent
-from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.controller.groups import ElasticJob, elastic_of
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.book import Change, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job
@@ -122,17 +122,33 @@ def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
     ]
     if not found:
         return []
-    known = {i.job for i in world.book.incidents.values() if i.check in (facts.HUNG, suspects.UNEXPLAINED)}
-    hour = world.now - timedelta(hours=1)
-    recent = sum(1 for i in world.book.incidents.values() if i.check == facts.HUNG and i.opened_at > hour)
     new = [
         (job, q)
         for job, q in found
-        if suspects.run_of(job) not in known
+        if not _known(world, job, q)
         and suspects.explained(world, job.nodes, q.since) is None
         and not _waits_for_a_loss(world, view, job, q)
     ]
-    return new[: max(0, world.policy.suspects.jobs_per_hour - recent)]
+    return _within_the_hour(world, view, new)
+
+
+def _known(world: World, job: Job, found: Quiet) -> bool:
+    """Its incident is open, or was closed without a step since. Who has told of one since then may hang again."""
+    mine = [i for i in world.book.incidents.values() if i.job == suspects.run_of(job) and i.check in suspects.INQUIRIES]
+    return any(i.open or i.fault_at >= found.since for i in mine)
+
+
+def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
+    """Those of as many jobs as may be looked into within an hour. The groups of an elastic job wait for each other: they are one."""
+
+    counted, most = suspects.looked_into(world, view), world.policy.suspects.jobs_per_hour
+    taken = []
+    for job, found in new:
+        whole = suspects.whole(view, job.key.job_id)
+        if whole in counted or len(counted) < most:
+            counted.add(whole)
+            taken.append((job, found))
+    return taken
 
 
 def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -> bool:
@@ -148,7 +164,7 @@ def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -
 
 def _elastic(view: ClusterView, job: Job) -> ElasticJob | None:
     """The elastic job that this one is an element of."""
-    return next((each for each in elastic_jobs(view) if each.holds(job.key.job_id)), None)
+    return elastic_of(view, job.key.job_id)
 
 
 def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:

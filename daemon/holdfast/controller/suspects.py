@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, probing
 from holdfast.controller.decide.hurt import consent
+from holdfast.controller.groups import elastic_of
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
@@ -24,6 +25,9 @@ HUNG = facts.HUNG
 STRAGGLER = facts.STRAGGLER
 ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG, STRAGGLER})
 """Checks of incidents that are about a job and accuse no node."""
+
+INQUIRIES = frozenset({UNEXPLAINED, HUNG})
+"""Those that look for a suspect. One about a hang has the first check once its run is over."""
 
 NewId = Callable[[datetime], str]
 Step = tuple[list[Incident], list[Event]]
@@ -69,10 +73,21 @@ def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
     if not found:
         return []
     known = {i.job for i in world.book.incidents.values() if i.job and i.check != STRAGGLER}
-    hour = world.now - timedelta(hours=1)
-    recent = sum(1 for i in world.book.incidents.values() if i.check in (UNEXPLAINED, HUNG) and i.opened_at > hour)
-    left = max(0, world.policy.suspects.jobs_per_hour - recent)
+    left = max(0, world.policy.suspects.jobs_per_hour - len(looked_into(world, view)))
     return [each for each in found if run_of(each[0]) not in known][:left]
+
+
+def looked_into(world: World, view: ClusterView) -> set[int]:
+    """The jobs that were looked into within the last hour, by :func:`whole`."""
+    hour = world.now - timedelta(hours=1)
+    recent = [i for i in world.book.incidents.values() if i.check in INQUIRIES and i.opened_at > hour]
+    return {whole(view, job_id_of(i)) for i in recent}
+
+
+def whole(view: ClusterView, job_id: int) -> int:
+    """The groups of an elastic job wait for each other, and are one job here: the id of its base array. Any other job's own."""
+    elastic = elastic_of(view, job_id)
+    return job_id if elastic is None else elastic.base_array_id
 
 
 def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:

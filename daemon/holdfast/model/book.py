@@ -71,6 +71,8 @@ class CheckpointRecord:
     """Which run said so."""
     progress_gap_s: float | None = None
     """Longest time between two words of progress of that run while it stepped; None: there was one at most."""
+    quorum: int | None = None
+    """Of an elastic job: who takes part has changed where this has. None: it told of none."""
     phase: str = ""
     """What that run was doing by its last word (init, step, waiting, heal, checkpoint, leaving); empty: it tells of no phases."""
     phase_at: datetime | None = None

@@ -31,6 +31,7 @@ def told(record: CheckpointRecord, said: Statement) -> CheckpointRecord:
         progress_step=said.step,
         progress_at=said.at,
         progress_gap_s=_longest_gap(record, said) if stepping else record.progress_gap_s,
+        quorum=_quorum(record, said),
         phase=phase,
         phase_at=record.phase_at if phase == record.phase and record.phase_at is not None else said.at,
         step_at=said.at if new_step else record.step_at,
@@ -45,6 +46,7 @@ def _of_new_run(record: CheckpointRecord, restarts: int) -> CheckpointRecord:
         progress_restarts=restarts,
         progress_at=None,
         progress_gap_s=None,
+        quorum=None,
         phase="",
         phase_at=None,
         step_at=None,
@@ -59,8 +61,10 @@ def _grew(record: CheckpointRecord, said: Statement) -> bool:
 
 
 def _longest_gap(record: CheckpointRecord, said: Statement) -> float | None:
-    """Between two words of one run, both told while it made steps."""
-    if record.progress_at is None or record.phase not in STEPPING:
+    """Between two words of one run, both told while it made steps. A pause in which others of an elastic job came or were lost is
+    not its own: a hang that lasted a minute would give the next one five."""
+    regrouped = record.quorum is not None and _quorum(record, said) != record.quorum
+    if record.progress_at is None or record.phase not in STEPPING or regrouped:
         return record.progress_gap_s
     return max(record.progress_gap_s or 0.0, (said.at - record.progress_at).total_seconds())
 
@@ -72,6 +76,11 @@ def _with_own_time(record: CheckpointRecord, said: Statement) -> CheckpointRecor
     if record.own_at is not None and said.at - record.own_at < timedelta(seconds=SLOT_S):
         return replace(record, own_ms=(*record.own_ms[:-1], min(own, *record.own_ms[-1:])))
     return replace(record, own_ms=(*record.own_ms, own)[-SLOTS:], own_at=said.at)
+
+
+def _quorum(record: CheckpointRecord, said: Statement) -> int | None:
+    value = said.detail.get("quorum")
+    return value if isinstance(value, int) and not isinstance(value, bool) else record.quorum
 
 
 def _ms(said: Statement, key: str) -> int | None:
