@@ -46,11 +46,12 @@ def kill_an_agent() -> float:
             port = free.getsockname()[1]
         agents = [_agent(folder, port, group) for group in range(_AGENTS)]
         try:
-            _wait(lambda: all(_steps_s(folder, g, _AGENTS, 0.0) for g in range(_AGENTS)))
+            _wait(agents, lambda: all(_steps_s(folder, g, _AGENTS, 0.0) for g in range(_AGENTS)))
             time.sleep(_SETTLED_S)
             began_s = time.time()
             _kill(agents[-1])
-            _wait(lambda: all(_steps_s(folder, g, _AGENTS - 1, began_s) for g in range(_AGENTS - 1)))
+            left = agents[:-1]
+            _wait(left, lambda: all(_steps_s(folder, g, _AGENTS - 1, began_s) for g in range(_AGENTS - 1)))
             return max(min(_steps_s(folder, g, _AGENTS - 1, began_s)) for g in range(_AGENTS - 1)) - began_s
         finally:
             for agent in agents:
@@ -64,6 +65,7 @@ def _agent(folder: Path, port: int, group: int) -> subprocess.Popen[bytes]:
         f"--nnodes=2:{_AGENTS}",
     ]
     argv += ["--max-restarts=10", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench"]
+    argv.append(f"--rdzv-conf=is_host={int(group == 0)}")  # who has their store must live: all of them end with it
     # Without it the restarted workers of torch 2.13 never meet again.
     env = {**os.environ, "GROUP": str(group), "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     with (folder / f"{group}.log").open("w") as log:
@@ -88,9 +90,11 @@ def _steps_s(folder: Path, group: int, world: int, since_s: float) -> list[float
     return [line["at_s"] for line in _lines(folder, group) if line["world"] == world and line["at_s"] > since_s]
 
 
-def _wait(ready: Callable[[], bool]) -> None:
+def _wait(agents: list[subprocess.Popen[bytes]], ready: Callable[[], bool]) -> None:
     until_s = time.monotonic() + _BACK_WITHIN_S
     while not ready():
+        if any(agent.poll() is not None for agent in agents):
+            raise TimeoutError("torchrun ended where it should have gone on")
         if time.monotonic() > until_s:
             raise TimeoutError(f"torchrun did not come back within {_BACK_WITHIN_S:.0f} s")
         time.sleep(0.2)
