@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Iterator
@@ -151,9 +152,14 @@ def test_every_verb_of_dev_exists(page: Path) -> None:
             assert verb in verbs, f"./dev {verb}"
 
 
+@functools.cache
+def settings_known() -> frozenset[tuple[str, str]]:
+    return frozenset((row.section, row.key) for row in rows())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=IDS)
 def test_every_setting_that_is_named_exists(page: Path) -> None:
-    known = {(row.section, row.key) for row in rows()}
+    known = settings_known()
     for section, keys in re.findall(r"`\[([a-z]+)\] ([a-z0-9_]+)(?: = [^`]*)?`", prose(page)):
         assert (section, keys) in known
 
