@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from types import ModuleType
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["support.practice"]
 
-_ORDER = ("slow", "aws", "postgresql", "slurm", "soak")
+_SIMULATED = "support.simulated"
+_ORDER = ("loop", "slow", "aws", "postgresql", "slurm", "soak")
 
 # The same examples each time and no deadline, so that a busy machine fails nothing; ./dev soak looks for new ones.
 settings.register_profile(
@@ -33,7 +36,17 @@ settings.load_profile("soak" if "HOLDFAST_SOAK_SEED" in os.environ else "normal"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Quick tests first, so that a mistake shows in seconds; those that start servers after them, in their own order."""
+    for item in items:
+        if _simulates(getattr(item, "module", None)):
+            item.add_marker("loop")
     items.sort(key=_rank)
+
+
+@functools.cache
+def _simulates(module: ModuleType | None) -> bool:
+    """Whether its tests run the control loop over the simulated site, hours of it in a part of a second."""
+    names = vars(module).values() if module is not None else ()
+    return any(str(getattr(value, "__module__", "")).startswith(_SIMULATED) for value in names)
 
 
 def _rank(item: pytest.Item) -> int:

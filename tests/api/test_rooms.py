@@ -108,6 +108,7 @@ def test_while_nothing_can_be_said(served: Any, rooms: MemoryRooms, trouble: str
     assert (status, body["error"]["code"]) == (503, "unavailable")
 
 
+@pytest.mark.slow
 def test_what_was_told_opens_the_real_room(served: Any, rooms: MemoryRooms, tmp_path: Path) -> None:
     service = Rooms(tmp_path)
     try:

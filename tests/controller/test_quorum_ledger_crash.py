@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
@@ -39,6 +41,7 @@ KILLS = 2
 RECORDS = 60
 
 
+@pytest.mark.slow
 def test_each_record_becomes_events_exactly_once(tmp_path: Path) -> None:
     dice = random.Random(7)
     service, store = Rooms(tmp_path), open_store(f"sqlite:///{tmp_path}/holdfast.db")

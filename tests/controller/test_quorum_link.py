@@ -64,7 +64,7 @@ class Place:
         return [r.kind for r in self.rooms.records(0, 10_000) if r.room == self.name]
 
 
-@pytest.fixture(params=["process", "memory"])
+@pytest.fixture(params=[pytest.param("process", marks=pytest.mark.slow), "memory"])
 def place(request: pytest.FixtureRequest) -> Place:
     if request.param == "memory":
         return Place(MemoryRooms())
@@ -123,6 +123,7 @@ def refused(link: QuorumLink) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_service_that_is_away_hangs_or_comes_back(tmp_path: Path) -> None:
     made, link = Rooms(tmp_path), QuorumLink(socket_of(tmp_path), deadline_s=1.0)
     assert "does not answer" in refused(link)

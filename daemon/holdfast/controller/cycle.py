@@ -45,8 +45,8 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         lambda w: _decide(w, fence),
     ):
         change: Change = stage(world)
-        world = replace(world, book=apply(world.book, change))
-        total = merge(total, change)
+        if not change.empty:
+            world, total = replace(world, book=apply(world.book, change)), merge(total, change)
     return _news(before, total)
 
 
