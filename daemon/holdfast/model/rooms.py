@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from holdfast.model.elastic import member, start_name
+
 _MEMBER = re.compile(r"(\d{1,7})~(\d{1,10})\.(\d{1,9})(?:\.\d{1,9})?(?::.*)?")
 _JOBS_ROOM = re.compile(r"job-(\d{1,10})")
 
@@ -58,7 +60,7 @@ class RoomRecord:
     room: str
     at: datetime
     kind: str
-    """joined, lost, back, evicted, left, replaced, quorum, closed."""
+    """joined, lost, back, evicted, left, replaced, quorum, done, closed."""
     who: str = ""
     reason: str = ""
     quorum_id: int = 0
@@ -77,7 +79,7 @@ class GroupRun:
     @property
     def selector(self) -> str:
         """How the service is told of it; covers what was started again inside this run."""
-        return f"{self.group}~{self.job_id}.{self.restarts}"
+        return member(self.group, start_name(self.job_id, self.restarts))
 
 
 def run_of(member: str) -> GroupRun | None:
