@@ -54,6 +54,20 @@ class Node:
         self.controller.wait(lambda: bool(named()))
         return named()[-1]
 
+    def carry(self) -> None:
+        """Traffic, until a heartbeat says so: the look at a counter that was set back takes none for traffic."""
+        seen = len(self.controller.heartbeats)
+        until_s = time.monotonic() + 30
+        while not any(beat["fabric_silent_s"] == 0 for beat in self.controller.heartbeats[seen:]):
+            assert time.monotonic() < until_s, "the agent did not tell of the traffic"
+            self.inject("rdma_traffic", "1")
+            time.sleep(0.2)
+
+    def fabric_is(self, said: Callable[[float | None], bool]) -> None:
+        """Wait for a heartbeat of now that says so of the fabric."""
+        seen = len(self.controller.heartbeats)
+        self.controller.wait(lambda: any(said(beat["fabric_silent_s"]) for beat in self.controller.heartbeats[seen:]))
+
     def cleared(self, check: str, component: str) -> None:
         self.controller.wait(
             lambda: any((one["check"], one["component"]) == (check, component) for one in self.said("clear"))
@@ -204,6 +218,34 @@ def test_a_job_that_falls_silent_is_recorded_and_one_that_goes_on_is_not(efa_nod
     assert found["evidence"]["jobs"] == "7"
     busy(LOOKS_S)
     efa_node.cleared("efa.silence", "node")
+
+
+@pytest.mark.parametrize("layout", [network.Layout(efa=32), network.Layout(efa=0, ib=8)])
+def test_heartbeats_tell_how_long_the_fabric_has_been_silent(tmp_path: Path, layout: network.Layout) -> None:
+    def silent(seconds: float | None) -> bool:
+        return seconds is not None and seconds > 1
+
+    with node(tmp_path, layout) as one:
+        time.sleep(LOOKS_S)
+        assert {beat["fabric_silent_s"] for beat in one.controller.heartbeats} == {None}, (
+            "none carried yet: nothing known"
+        )
+        one.carry()
+        one.fabric_is(silent)
+        one.carry()
+        one.fabric_is(silent)
+        devices = one.machine.host.sysfs / "class/infiniband"
+        counter = min(
+            devices.glob("*/ports/1/hw_counters/rx_bytes" if layout.efa else "*/ports/1/counters/port_rcv_data")
+        )
+        network.write(counter, 0)  # its driver was loaded again
+        one.fabric_is(lambda seconds: seconds is None)
+        one.carry()
+        one.fabric_is(silent)
+        network.remove_device(one.machine.host.sysfs, max(path.name for path in devices.iterdir()))
+        one.fabric_is(lambda seconds: seconds is None)
+        time.sleep(LOOKS_S)
+        assert one.controller.heartbeats[-1]["fabric_silent_s"] is None
 
 
 def test_a_device_that_completes_nothing_and_sends_no_keep_alive_is_dead(tmp_path: Path) -> None:

@@ -52,3 +52,15 @@ def test_a_report_says_nothing_of_the_checks() -> None:
     assert not registry.heard(Hello("n1", "i-1", "b-1"), T0, 1.0)
     (view,) = registry.views()["n1"]
     assert (view.all_ok, view.failing, view.heartbeat_interval_s) == (True, ("gpu.xid",), 10.0)
+
+
+def test_each_heartbeat_says_anew_when_the_fabric_last_carried_bytes() -> None:
+    registry, seen = AgentRegistry(), []
+    for at_s, silent_s in ((0, None), (10, 4.0), (20, 14.0), (30, None), (40, 0.0)):
+        hear(registry, at_s, fabric_silent_s=silent_s)
+        registry.heard(
+            Hello("n1", "i-1", "b-1"), T0 + timedelta(seconds=at_s + 5), at_s + 5.0
+        )  # a report says nothing of it
+        (view,) = registry.views()["n1"]
+        seen.append(None if view.fabric_moved_at is None else (view.fabric_moved_at - T0).total_seconds())
+    assert seen == [None, 6, 6, None, 40]

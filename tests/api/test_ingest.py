@@ -291,6 +291,18 @@ class TestHeartbeats:
     def test_an_unreadable_clock_is_no_reason_to_refuse(self, served: Any) -> None:
         assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(wall_time="yesterday")).status_code == 200
 
+    @pytest.mark.parametrize(
+        ("silent_s", "known_s"),
+        [(12.5, 12.5), (0, 0), (None, None), (-1, None), ("long", None), (True, None), (1e300, None)],
+    )
+    def test_say_how_long_the_fabric_has_been_silent(
+        self, served: Any, silent_s: object, known_s: float | None
+    ) -> None:
+        assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(fabric_silent_s=silent_s)).status_code == 200
+        (view,) = served.agents.views()["n1"]
+        moved_at = None if known_s is None else served.clock.now() - timedelta(seconds=known_s)
+        assert view.fabric_moved_at == moved_at
+
 
 def test_store_away_is_503_with_retry_after(served: Any) -> None:
     served.call("POST", "/v1/heartbeats", "n1", json=heartbeat())

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -253,11 +254,15 @@ def test_provider_asks_the_command(tmp_path: Path) -> None:
 
 def looks(*rates_mb: float, jobs: frozenset[int] | None = frozenset({7}), step_s: float = 30.0) -> efa_silence.Look:
     """The last of a row of looks with these rates between them."""
-    at = efa_silence.Look(0, 0.0, 4, jobs, busy_after_s=300, silent_after_s=600)
+    at = efa_silence.Look({"a/1/tx_bytes": 0, "b/1/tx_bytes": 7}, 0.0, jobs, busy_after_s=300, silent_after_s=600)
     for rate in rates_mb:
-        now = replace(at, total_bytes=at.total_bytes + round(rate * 1e6 * step_s), at_s=at.at_s + step_s)
-        at = efa_silence.follow(at, replace(now, rate=None, busy_s=0.0, silent_since_s=None))
+        counts = {**at.counts, "a/1/tx_bytes": at.counts["a/1/tx_bytes"] + round(rate * 1e6 * step_s)}
+        at = efa_silence.follow(at, replace(at, counts=counts, at_s=at.at_s + step_s, **FRESH))
     return at
+
+
+FRESH: Any = {"rate": None, "busy_s": 0.0, "silent_since_s": None, "moved_at_s": None}
+"""What a look does not know by itself."""
 
 
 BUSY, QUIET = [5000.0] * 11, [0.001] * 20
@@ -290,16 +295,64 @@ def test_silence(look: efa_silence.Look, silent: bool) -> None:
 
 def test_another_job_or_device_begins_anew() -> None:
     quiet = looks(*BUSY, *QUIET)
-    for other in ({"jobs": frozenset({8})}, {"devices": 3}, {"total_bytes": 0}):
-        now = replace(quiet, at_s=quiet.at_s + 30, rate=None, busy_s=0.0, silent_since_s=None, **other)
+    for other in (
+        {"jobs": frozenset({8})},
+        {"counts": {"a/1/tx_bytes": 10**12}},
+        {"counts": dict.fromkeys(quiet.counts, 0)},
+    ):
+        now = replace(quiet, at_s=quiet.at_s + 30, **{**FRESH, **other})
         assert efa_silence.follow(quiet, now).silent_since_s is None
+
+
+def said_s(look: efa_silence.Look) -> float | None:
+    return efa_silence.fabric_silent_s(efa_silence.judge(Change(None, Sample(look, 0.0))))
+
+
+@pytest.mark.parametrize(
+    ("look", "silent_s"),
+    [
+        (looks(), None),
+        (looks(*QUIET), None),  # no traffic yet is no silence
+        (looks(0.2), 0.0),
+        (looks(0.2, *QUIET), 600.0),
+        (looks(5000.0, 0.09, 0.09), 60.0),  # a fabric at rest is not dead quiet
+        (looks(5000.0, 0.09, 0.11), 0.0),
+        (looks(5000.0, *QUIET, jobs=None), 600.0),  # the controller knows whose bytes they were
+    ],
+)
+def test_the_controller_is_told_how_long_the_fabric_has_been_silent(
+    look: efa_silence.Look, silent_s: float | None
+) -> None:
+    assert said_s(look) == silent_s
+
+
+def test_counters_that_come_go_or_are_set_back_are_neither_silence_nor_traffic() -> None:
+    quiet = looks(5000.0, *QUIET)
+    counts = dict(quiet.counts)
+    first, second = counts
+    for other in (
+        {first: counts[first]},
+        {**counts, "c/1/tx_bytes": 0},
+        {**counts, "c/1/tx_bytes": 10**12},
+        {first: counts[first] + 10**12, second: counts[second] - 1},
+    ):
+        anew = efa_silence.follow(quiet, replace(quiet, counts=other, at_s=quiet.at_s + 30, **FRESH))
+        assert said_s(anew) is None
+        later = efa_silence.follow(anew, replace(anew, at_s=anew.at_s + 6000, **FRESH))
+        assert said_s(later) is None
 
 
 def test_silence_counts_every_kind_of_device(tmp_path: Path) -> None:
     p4d = captured(tmp_path / "p4d", "network/p4d.tree")
-    assert efa_silence.gather(Context(Settings(sysfs=p4d))).total_bytes == 3000
+    assert efa_silence.gather(Context(Settings(sysfs=p4d))).counts == {
+        "rdmap16s27/1/tx_bytes": 2000,
+        "rdmap16s27/1/rx_bytes": 1000,
+    }
     hgx = captured(tmp_path / "hgx", "network/hgx.tree")
-    assert efa_silence.gather(Context(Settings(sysfs=hgx))).total_bytes == 4 * 1500
+    assert efa_silence.gather(Context(Settings(sysfs=hgx))).counts == {
+        "mlx5_0/1/port_xmit_data": 4000,
+        "mlx5_0/1/port_rcv_data": 2000,
+    }
     with pytest.raises(NotApplicable):
         efa_silence.gather(Context(Settings(sysfs=tmp_path / "none")))
 

@@ -15,6 +15,7 @@ from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks,
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.courtesy import step_back, stretch
 from holdfast.agent.evidence import collect_evidence
+from holdfast.agent.fabric import Fabric
 from holdfast.agent.flaps import Events
 from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.inspect import Inspector
@@ -39,6 +40,7 @@ from holdfast.agent.trust import Trust
 from holdfast.config.agent import AgentConfig
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
+from holdfast_checks.checks import efa_silence
 from holdfast_checks.checks.xid import from_event
 from holdfast_checks.probes.nvml import NvmlEvent
 from holdfast_checks.registry import Check, Context, all_checks
@@ -77,6 +79,7 @@ class Agent:
         self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
+        self.fabric = Fabric(self._interval_s(efa_silence.CHECK))
         self.samples = Samples()
         self.controllers = Controllers(config.controllers)
         self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir)
@@ -224,6 +227,7 @@ class Agent:
                 "wall_time": utc_ms(),
                 "all_ok": self.standing.all_ok,
                 "failing": self.standing.failing,
+                "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
             }
         )
 
@@ -263,6 +267,8 @@ class Agent:
     def _judged(self, check: Check, results: tuple[Result, ...]) -> None:
         """Report what changed, and keep what stands in the same transaction."""
         now_s = time.monotonic()
+        if check.id == efa_silence.CHECK_ID:
+            self.fabric.told(results, now_s)
         news = self.standing.judge(map(self.trust.weigh, results), now_s, check.hysteresis)
         if not news:
             return

@@ -71,7 +71,14 @@ REPORT = _body(
 
 HEARTBEAT = _body(
     HeartbeatBody.model_json_schema(),
-    {**_ENVELOPE, "interval_s": 10, "wall_time": "2026-01-01T00:00:00.000Z", "all_ok": True, "failing": []},
+    {
+        **_ENVELOPE,
+        "interval_s": 10,
+        "wall_time": "2026-01-01T00:00:00.000Z",
+        "all_ok": True,
+        "failing": [],
+        "fabric_silent_s": 0.0,
+    },
     {"leader": True},
 )
 

@@ -92,6 +92,7 @@ class _Ingest:
             wall_time=_time(body.wall_time),
             all_ok=body.all_ok,
             failing=body.failing,
+            fabric_silent_s=body.fabric_silent_s,
         )
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()

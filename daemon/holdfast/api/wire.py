@@ -23,6 +23,7 @@ MAX_TEXT = 2000
 MAX_BUNDLE_BYTES = 768 * 1024
 MAX_WORD = 256
 _BIG = 2**63 - 1
+_LONGEST_SILENCE_S = 1e8
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,251}$")
 
@@ -50,6 +51,13 @@ def _text(value: object) -> object:
 
 def _age(value: object) -> object:
     return 0.0 if value is None else value
+
+
+def _silence(value: object) -> float | None:
+    """Seconds; what makes no sense says nothing: it is no reason to refuse a heartbeat."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value <= _LONGEST_SILENCE_S else None
 
 
 def _scalar(value: object) -> Scalar:
@@ -117,6 +125,7 @@ OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else 
 Text = Annotated[str, BeforeValidator(_text)]
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
 Age = Annotated[float, BeforeValidator(_age)]
+OptSilence = Annotated[float | None, BeforeValidator(_silence)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Count = Annotated[int, Field(ge=0, le=_BIG)]
 
@@ -230,6 +239,7 @@ class HeartbeatBody(Envelope):
     wall_time: OptWord = None
     all_ok: bool = False
     failing: Words = ()
+    fabric_silent_s: OptSilence = None
 
 
 def check_version(message: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.model.report import AgentView
 
@@ -16,7 +16,7 @@ MACHINES_PER_NODE = 4
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a heartbeat or a report says of its sender. None: it says nothing of that."""
+    """What a heartbeat or a report says of its sender. None: it says nothing of that. Only a heartbeat has an interval."""
 
     node: str
     instance_id: str
@@ -26,6 +26,8 @@ class Hello:
     wall_time: datetime | None = None
     all_ok: bool | None = None
     failing: tuple[str, ...] | None = None
+    fabric_silent_s: float | None = None
+    """None in a heartbeat: nothing is known of the fabric (any more)."""
 
 
 class AgentRegistry:
@@ -81,6 +83,7 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         clock_offset_s=_offset_s(hello, received_at, before.clock_offset_s),
         failing=before.failing if hello.failing is None else hello.failing,
         all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
+        fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
 
@@ -97,7 +100,12 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         clock_offset_s=_offset_s(hello, received_at, 0.0),
         failing=hello.failing or (),
         all_ok=bool(hello.all_ok),
+        fabric_moved_at=_moved_at(hello, received_at),
     )
+
+
+def _moved_at(hello: Hello, received_at: datetime) -> datetime | None:
+    return None if hello.fabric_silent_s is None else received_at - timedelta(seconds=hello.fabric_silent_s)
 
 
 def _offset_s(hello: Hello, received_at: datetime, otherwise_s: float) -> float:

@@ -142,3 +142,5 @@ class AgentView:
     """Ids of checks that are not OK at present."""
     all_ok: bool = False
     """Every check that applies has reported OK since the agent started."""
+    fabric_moved_at: datetime | None = None
+    """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""

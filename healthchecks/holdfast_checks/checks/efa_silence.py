@@ -1,14 +1,16 @@
 """``efa.silence``: was a job busy on the network and then silent? A sign of a hang (MegaScale, ByteRobust); recorded, never acted on.
 
-One node cannot tell a hang from a long evaluation: what a job's nodes say together is for the controller to judge."""
+One node cannot tell a hang from a long evaluation: what a job's nodes say together is for the controller to judge. For it each result says
+how long the fabric has been silent, whoever's bytes they were."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast_checks.probes.rdma import EFA_DRIVER, devices, port_counters, ports
+from holdfast_checks.probes.rdma import EFA_DRIVER, devices, port_counters, port_numbers
 from holdfast_checks.probes.steps import jobs_here
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
 from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
@@ -17,8 +19,12 @@ CHECK_ID = "efa.silence"
 BUSY_BYTES_PER_S = 100e6
 BUSY_AFTER_MIN = 5.0
 SILENT_BYTES_PER_S = 100e3
+"""Of the whole node. What a fabric carries at rest (subnet management, keep-alives of storage) is less, a step of a job far more."""
 SILENT_AFTER_MIN = 10.0
-_EFA = {"hw_counters": ("tx_bytes", "rx_bytes")}
+FABRIC_SILENT_S = "fabric_silent_s"
+"""Evidence of every result that knows it: seconds from the look that last saw bytes carried to this one."""
+_EFA = {"hw_counters": ("tx_bytes", "rx_bytes", "rdma_read_bytes", "rdma_write_bytes")}
+"""Whether the first two hold the last two nobody has said: counted twice, a byte is no less a sign of life."""
 _MLX5 = {"counters": ("port_xmit_data", "port_rcv_data")}
 _WORD_BYTES = 4
 """InfiniBand counts data in words of four bytes."""
@@ -28,10 +34,10 @@ _WORD_BYTES = 4
 class Look:
     """Traffic of all RDMA devices of the node together, and what led to it."""
 
-    total_bytes: int
+    counts: Mapping[str, int]
+    """Device, port and counter → bytes."""
     at_s: float
     """CLOCK_MONOTONIC."""
-    devices: int
     jobs: frozenset[int] | None
     """None: it is not known which jobs are here."""
     busy_after_s: float
@@ -41,6 +47,8 @@ class Look:
     busy_s: float = 0.0
     """For how long the same jobs were busy before they fell silent, if they did."""
     silent_since_s: float | None = None
+    moved_at_s: float | None = None
+    """The look that last saw bytes carried; None: none has since these counters were first looked at."""
 
 
 def gather(context: Context) -> Look:
@@ -50,9 +58,8 @@ def gather(context: Context) -> Look:
     if not counts:
         raise NotApplicable("no RDMA device here counts its traffic")
     look = Look(
-        sum(counts),
+        counts,
         time.monotonic(),
-        len(counts),
         jobs_here(Path(settings.network.slurmd_spool), settings.sysfs),
         settings.network.busy_after_min * 60,
         settings.network.silent_after_min * 60,
@@ -60,26 +67,26 @@ def gather(context: Context) -> Look:
     return look if context.before is None else follow(context.before.facts, look)
 
 
-def _traffic(sysfs: Path) -> list[int]:
-    """Bytes sent and received by each device that tells."""
-    found: list[int] = []
+def _traffic(sysfs: Path) -> dict[str, int]:
+    """Bytes sent and received, by each counter that answers."""
+    found: dict[str, int] = {}
     for device in devices(sysfs):
-        if device.driver == EFA_DRIVER:
-            values = port_counters(sysfs, device.name, 1, _EFA)
-            found += [sum(values.values())] if values else []
-            continue
-        for port in ports(sysfs, device.name):
-            values = port_counters(sysfs, device.name, port.number, _MLX5)
-            found += [_WORD_BYTES * sum(values.values())] if values else []
+        efa = device.driver == EFA_DRIVER
+        for port in (1,) if efa else port_numbers(sysfs, device.name):
+            values = port_counters(sysfs, device.name, port, _EFA if efa else _MLX5)
+            unit_bytes = 1 if efa else _WORD_BYTES
+            found |= {f"{device.name}/{port}/{name}": unit_bytes * value for name, value in values.items()}
     return found
 
 
 def follow(before: Look, now: Look) -> Look:
-    """The look with its rate and what the looks before it said. Other jobs, other devices or a counter set back begin anew."""
+    """The look with its rate and what the looks before it said. Other jobs begin anew; so does everything where a counter was set back,
+    came or went: a driver that was loaded again looks like silence, or like traffic."""
     seconds = now.at_s - before.at_s
-    if now.devices != before.devices or now.total_bytes < before.total_bytes or seconds <= 0:
+    grown = [now.counts[name] - value for name, value in before.counts.items() if name in now.counts]
+    if now.counts.keys() != before.counts.keys() or min(grown) < 0 or seconds <= 0:
         return now
-    rate = (now.total_bytes - before.total_bytes) / seconds
+    rate = sum(grown) / seconds
     busy_s = before.busy_s if now.jobs == before.jobs else 0.0
     silent_since_s = before.silent_since_s if now.jobs == before.jobs else None
     if rate >= BUSY_BYTES_PER_S:
@@ -90,7 +97,14 @@ def follow(before: Look, now: Look) -> Look:
         silent_since_s = silent_since_s if silent_since_s is not None else before.at_s
     else:
         busy_s = 0.0
-    return replace(now, rate=rate, busy_s=busy_s, silent_since_s=silent_since_s)
+    moved_at_s = now.at_s if rate >= SILENT_BYTES_PER_S else before.moved_at_s
+    return replace(now, rate=rate, busy_s=busy_s, silent_since_s=silent_since_s, moved_at_s=moved_at_s)
+
+
+def fabric_silent_s(results: Iterable[Result]) -> float | None:
+    """How long the node's fabric had been silent when the check looked; None: not known, or nothing was carried since its first look."""
+    said = next((result.evidence.get(FABRIC_SILENT_S) for result in results), None)
+    return said if isinstance(said, float) else None
 
 
 def judge(change: Change) -> tuple[Result, ...]:
@@ -98,7 +112,9 @@ def judge(change: Change) -> tuple[Result, ...]:
     look: Look = change.now.facts
     if look.rate is None:
         return (Result(CHECK_ID, Verdict.OK, summary="first look", sticky=True),)
-    evidence: dict[str, Scalar] = {"bytes_per_s": round(look.rate), "devices": look.devices}
+    evidence: dict[str, Scalar] = {"bytes_per_s": round(look.rate), "counters": len(look.counts)}
+    if look.moved_at_s is not None:
+        evidence[FABRIC_SILENT_S] = round(look.at_s - look.moved_at_s, 1)
     silent_s = 0.0 if look.silent_since_s is None else look.at_s - look.silent_since_s
     if not look.jobs or silent_s < look.silent_after_s:
         return (Result(CHECK_ID, Verdict.OK, summary=f"{look.rate / 1e6:.1f} MB/s", evidence=evidence, sticky=True),)

@@ -85,8 +85,12 @@ def efa_functions(sysfs: Path) -> dict[str, str]:
 def ports(sysfs: Path, device: str) -> tuple[Port, ...]:
     """The device's ports by number."""
     folder = sysfs / _CLASS / device / "ports"
-    numbers = sorted(int(name) for name in files.names(folder) if name.isdigit())
-    return tuple(_port(folder / str(number), number) for number in numbers)
+    return tuple(_port(folder / str(number), number) for number in port_numbers(sysfs, device))
+
+
+def port_numbers(sysfs: Path, device: str) -> tuple[int, ...]:
+    """Without a look at what the ports say."""
+    return tuple(sorted(int(name) for name in files.names(sysfs / _CLASS / device / "ports") if name.isdigit()))
 
 
 def _port(folder: Path, number: int) -> Port:

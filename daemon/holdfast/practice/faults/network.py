@@ -119,9 +119,13 @@ def _module_missing(machine: Machine, value: str, _gpu: int) -> None:
 def _traffic(machine: Machine, value: str, _gpu: int) -> None:
     if not value.isdigit():
         raise Rejected(f"{value!r} is no number of GB")
-    for device in _sys(machine).glob("class/infiniband/rdmap*"):
-        for counter in ("tx_bytes", "rx_bytes"):
-            network.add(device / "ports/1/hw_counters" / counter, int(value) * 10**9)
+    carried_bytes = int(value) * 10**9
+    for name in ("hw_counters/tx_bytes", "hw_counters/rx_bytes"):
+        for counter in _sys(machine).glob(f"class/infiniband/*/ports/1/{name}"):
+            network.add(counter, carried_bytes)
+    for name in ("counters/port_xmit_data", "counters/port_rcv_data"):  # in words of four bytes
+        for counter in _sys(machine).glob(f"class/infiniband/*/ports/1/{name}"):
+            network.add(counter, carried_bytes // 4)
 
 
 FAULTS = (
@@ -138,7 +142,7 @@ FAULTS = (
     Fault("efa_no_provider", "libfabric offers no EFA device.", _provider, heal=_heal),
     Fault(
         "rdma_traffic",
-        "Every EFA device sends and receives so much at once; RDMA silence is when nothing follows.",
+        "Every EFA or InfiniBand device sends and receives so much at once; RDMA silence is when nothing follows.",
         _traffic,
         value="gigabytes",
     ),
