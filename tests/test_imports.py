@@ -65,7 +65,7 @@ PURE_CONTROLLER = frozenset(
         "stragglers",
         "suspects",
     }
-    | {"timings", "validation", "whole"}
+    | {"fabric", "quiet", "timings", "validation", "whole"}
     | {"history", "pool", "upkeep"}
 )
 """Modules of controller/ that decide. They may import each other, and no other module of that room."""

@@ -2,98 +2,30 @@
 
 A job that told of its steps and tells of none any more, for much longer than a step of it ever took. Its incident is only watched: the
 stacks of its ranks are read (:mod:`decide.hangs`), the odd ones named, and by policy the job is queued again (:mod:`decide.recover`). A job
-that never told of a step never hangs, and neither does one of which too little is known."""
+of which too little is known never hangs. Of one that never told of anything a human is told if its fabric falls silent; nothing is done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, stacks, suspects
+from holdfast.controller import fabric, facts, stacks, suspects
 from holdfast.controller.decide.hurt import consent
 from holdfast.controller.groups import ElasticJob, elastic_of
+from holdfast.controller.quiet import BOUNDED, Quiet, only_silent, quiet, sign_of, words_of
 from holdfast.model.action import Intent, SendOrder, Verb
-from holdfast.model.book import Change, CheckpointRecord, World
+from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event, EventKind
 from holdfast.model.hangs import RESTART
 from holdfast.model.incident import Incident, IncidentState
 
-STEPPING = frozenset({"", "step"})
-"""Phases in which steps are due. The first is that of a job that tells of no phases."""
-BOUNDED = frozenset({"init", "heal"})
-"""Phases that have a bound of their own. Every other one (waiting, checkpoint, leaving, a word of the user's) may last."""
 PAST_S = 2.0
 """Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
 
 NewId = Callable[[datetime], str]
 Step = tuple[list[Incident], list[Event]]
-
-
-@dataclass(frozen=True, slots=True)
-class Quiet:
-    """How long a run has told of nothing new, and how long it may."""
-
-    since: datetime
-    """The job's own last sign: a step, another phase, a checkpoint."""
-    counts_from: datetime
-    """Not before this controller listened and the agents were heard."""
-    patience_s: float
-    phase: str
-    step: int | None
-
-    def hangs(self, now: datetime) -> bool:
-        return now - self.counts_from > timedelta(seconds=self.patience_s)
-
-
-def quiet(world: World, job: Job) -> Quiet | None:
-    """None: the job runs no longer, has told of nothing to judge by, may pause, or cannot be heard just now."""
-    told = words_of(world, job)
-    if job.state != "RUNNING" or world.frozen is not None or world.listening_since is None or not told:
-        return None
-    newest = max(told, key=lambda r: r.progress_at or r.phase_at or world.now)
-    patience_s = _patience_s(world, newest, told)
-    last = sign_of(told)
-    heard = [facts.agent_of(world, r.node) for r in told]
-    if patience_s is None or last is None or _some_silent(world, job):
-        return None
-    first_heard = [agent.first_heard for agent in heard if agent is not None]
-    if len(first_heard) < len(told):
-        return None
-    return Quiet(last, max(last, world.listening_since, *first_heard), patience_s, newest.phase, newest.progress_step)
-
-
-def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
-    """What this run told of its progress, one record for each of its nodes that told of any."""
-    return tuple(
-        record
-        for part in job.components
-        for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes)
-        if record.progress_restarts == job.restarts and record.progress_at is not None
-    )
-
-
-def sign_of(told: Iterable[CheckpointRecord]) -> datetime | None:
-    """The newest sign of life: a new step, another phase, a checkpoint. The same step told again is none."""
-    times = (at for r in told for at in (r.step_at, r.phase_at, r.saved_at, r.resumed_at) if at is not None)
-    return max(times, default=None)
-
-
-def _patience_s(world: World, newest: CheckpointRecord, told: Iterable[CheckpointRecord]) -> float | None:
-    """How long the run may be quiet; None: for as long as it likes, or nobody knows."""
-    policy = world.policy.hangs
-    if newest.phase in BOUNDED:
-        return policy.init_s
-    longest = max((s for r in told for s in (r.longest_step_s, r.progress_gap_s) if s), default=None)
-    if newest.phase not in STEPPING or longest is None:
-        return None
-    return max(policy.floor_s if newest.phase else policy.plain_floor_s, policy.steps * longest)
-
-
-def _some_silent(world: World, job: Job) -> bool:
-    """The agent of a node was heard once and is not now: the node or the network is the suspect."""
-    return any(world.agents.get(n) and facts.agent_of(world, n) is None for part in job.components for n in part.nodes)
 
 
 # The incident
@@ -116,10 +48,11 @@ def hung_incidents(world: World) -> list[Incident]:
 
 
 def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
-    jobs = (view.jobs.get(job_id) for job_id in sorted(world.book.checkpoints))
-    found = [
-        (job, q) for job in jobs if job is not None and (q := quiet(world, job)) is not None and q.hangs(world.now)
-    ]
+    telling = [job for job_id in world.book.checkpoints if (job := view.jobs.get(job_id)) is not None]
+    quiets = [(job, quiet(world, job)) for job in telling]
+    quiets += [(job, only_silent(world, job)) for job in view.jobs.values()]
+    found = [(job, q) for job, q in quiets if q is not None and q.hangs(world.now)]
+    found.sort(key=lambda each: (not each[1].told, each[0].key.job_id))
     if not found:
         return []
     new = [
@@ -133,19 +66,20 @@ def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
 
 
 def _known(world: World, job: Job, found: Quiet) -> bool:
-    """Its incident is open, or was closed without a step since. Who has told of one since then may hang again."""
+    """Its incident is open, or was closed without a step since. Who has told of one since then may hang again; of who never tells, a human
+    is told once."""
     mine = [i for i in world.book.incidents.values() if i.job == suspects.run_of(job) and i.check in suspects.INQUIRIES]
-    return any(i.open or i.fault_at >= found.since for i in mine)
+    return any(i.open or not found.told or i.fault_at >= found.since for i in mine)
 
 
 def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
-    """Those of as many jobs as may be looked into within an hour. The groups of an elastic job wait for each other: they are one."""
-
+    """Those of as many jobs as may be looked into within an hour; one that is only silent while half of these are left. The groups of an
+    elastic job wait for each other: they are one."""
     counted, most = suspects.looked_into(world, view), world.policy.suspects.jobs_per_hour
     taken = []
     for job, found in new:
         whole = suspects.whole(view, job.key.job_id)
-        if whole in counted or len(counted) < most:
+        if whole in counted or len(counted) < (most if found.told else most // 2):
             counted.add(whole)
             taken.append((job, found))
     return taken
@@ -168,11 +102,19 @@ def _elastic(view: ClusterView, job: Job) -> ElasticJob | None:
 
 
 def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:
-    where = f"in phase {found.phase}" if found.phase in BOUNDED else f"after step {found.step}"
-    told = f"has told of no progress since {found.since:%H:%M:%S} UTC, {where}"
     note = "the stacks of its ranks are read"
-    incident = suspects.incident_of_job(world, job, facts.HUNG, found.since, told, note, new_id)
+    incident = suspects.incident_of_job(world, job, facts.HUNG, found.since, _said(job, found), note, new_id)
     return [incident], suspects.opening(world, incident, job.key.text)
+
+
+def _said(job: Job, found: Quiet) -> str:
+    where = f"in phase {found.phase}" if found.phase in BOUNDED else f"after step {found.step}"
+    told = (
+        f"has told of no progress since {found.since:%H:%M:%S} UTC, {where}" if found.told else "never told of progress"
+    )
+    if found.fabric_since is None:
+        return told
+    return f"{told}, the fabric of its {len(job.nodes)} nodes has been silent since {found.fabric_since:%H:%M:%S} UTC"
 
 
 def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
@@ -182,6 +124,8 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     last = sign_of(words_of(world, job))
     if last is not None and last > incident.fault_at:
         return suspects.close(world, incident, "the job tells of progress again")
+    if last is None and _carries_again(world, incident):
+        return suspects.close(world, incident, "its fabric carries traffic again")
     found = read_stacks(world, view, incident, job) if incident.odd is None else None
     if found is None:
         return [], []
@@ -197,6 +141,12 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     own = tuple(node for node in own if node in mine)
     node = min(own, default=incident.node)
     return [replace(incident, node=node, odd=own, note=(told + named)[:500])], [event]
+
+
+def _carries_again(world: World, incident: Incident) -> bool:
+    """Silence was all that there was against the run, and is over."""
+    moved = (fabric.moved_of(world, node) for node in incident.suspects)
+    return any(at is not None and at > incident.opened_at for at in moved)
 
 
 def _alone(world: World, view: ClusterView, job: Job) -> bool:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from holdfast.controller import facts, hangs, suspects
+from holdfast.controller import facts, suspects
 from holdfast.controller.groups import elastic_jobs
+from holdfast.controller.quiet import words_of
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
@@ -119,9 +120,7 @@ def _parts(world: World, view: ClusterView) -> list[list[Part]]:
 def _of_job(world: World, job: Job, name: str) -> list[Part]:
     """Its nodes, the slowest first: of a group of several nodes that one speaks for all."""
     since = world.now - timedelta(seconds=STALE_S)
-    told = [
-        r for r in hangs.words_of(world, job) if len(r.own_ms) >= SLOTS and r.own_at is not None and r.own_at >= since
-    ]
+    told = [r for r in words_of(world, job) if len(r.own_ms) >= SLOTS and r.own_at is not None and r.own_at >= since]
     told.sort(key=lambda r: (-median(r.own_ms), r.node))
     return [Part(name or r.node, job, r.node, r.own_ms) for r in told]
 

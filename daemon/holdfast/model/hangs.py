@@ -21,6 +21,9 @@ class HangPolicy:
     """… or after so many times its longest step, whichever is longer."""
     plain_floor_s: float = 1800.0
     """The same for a job that tells of no phases: its pause may be an evaluation (NCCL's own watchdog: 10 to 30 min)."""
+    silent_s: float = 600.0
+    """A job on several nodes that tells of no phases hangs after so long if their RDMA devices, too, have carried nothing for so long; of
+    one that told of nothing a human is told then (ByteRobust: no RDMA traffic for 10 min). 0: silence means nothing."""
     init_s: float = 1800.0
     """Bound on the phase ``init``, in which no step is due yet."""
     stacks_s: float = 20.0

@@ -52,7 +52,14 @@ class SimAgents:
         self.obey()
 
     def _beat(self, machine: Machine) -> None:
-        hello = Hello(machine.node, machine.instance_id, machine.boot_id, interval_s=HEARTBEAT_S, all_ok=True)
+        hello = Hello(
+            machine.node,
+            machine.instance_id,
+            machine.boot_id,
+            interval_s=HEARTBEAT_S,
+            all_ok=True,
+            fabric_silent_s=machine.fabric_silent_s(self._clock.elapsed_s),
+        )
         fresh = self.registry.heard(hello, self._clock.now(), self._clock.monotonic_s())
         if fresh:
             gpus = {uuid: {"minor": n} for n, uuid in enumerate(machine.gpu_uuids)}

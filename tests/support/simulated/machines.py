@@ -26,6 +26,8 @@ class Machine:
     """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
     deaf: bool = False
     """No process of a job handles the signal upon which it should save."""
+    fabric_moved_s: float | None = None
+    """When its RDMA devices last carried bytes (elapsed time of the site); None: it has none, or they cannot be read."""
     boots_at_s: float = 0.0
     """A launched machine's agent speaks from then on."""
     boot: int = 1
@@ -46,6 +48,9 @@ class Machine:
     def gpu_uuids(self) -> tuple[str, ...]:
         prefix = self.gpu_prefix or self.instance_id
         return tuple(f"GPU-{prefix}-{n}" for n in range(self.gpus))
+
+    def fabric_silent_s(self, now_s: float) -> float | None:
+        return None if self.fabric_moved_s is None else now_s - self.fabric_moved_s
 
     def speaks(self, now_s: float) -> bool:
         """Its agent's words reach the controller."""

@@ -10,6 +10,7 @@ from datetime import timedelta
 from holdfast.controller import facts, hangs, suspects
 from holdfast.controller.decide.hurt import consent
 from holdfast.controller.decide.part import Part
+from holdfast.controller.quiet import words_of
 from holdfast.model.action import AdoptSpare, Notify, Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -59,6 +60,8 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
 
 def _why_left(world: World, job: Job) -> str:
     """Why Holdfast does not start it again; empty: it does."""
+    if not words_of(world, job):
+        return "it never told of progress, and silence alone restarts nobody: it is left as it is"
     if world.policy.hangs.act != RESTART:
         return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
     if not consent(world, job):
