@@ -88,12 +88,14 @@ def a_world(**book: Any) -> World:
 def test_nodes_merge_slurm_agents_incidents_spares_and_brakes(served: Any) -> None:
     brake = Brake("drains", T0, "4 drains in 10 minutes, at most 3")
     served.world = a_world(brakes={"drains": brake, "job_stops": replace(brake, kind="job_stops", released_at=T0)})
-    served.agents.heard(Hello("n1", "i-1", "b-1", interval_s=10.0), T0, 0.0)
+    served.agents.heard(Hello("n1", "i-1", "b-1", interval_s=10.0, fabric_silent_s=90.0), T0, 0.0)
     served.agents.heard(Hello("n9", "i-9", "b-9", interval_s=10.0), T0 - timedelta(seconds=60), 0.0)
     got = served.call("GET", "/v1/nodes").json()
     nodes = {n["name"]: n for n in got["nodes"]}
     assert list(nodes) == ["n1", "n2", "n9"]
     assert [nodes[n]["agents"][0]["status"] for n in nodes] == ["heard", "unknown", "silent"]
+    moved_at = [nodes[n]["agents"][0]["fabric_moved_at"] for n in nodes]
+    assert (moved_at[0][:19], moved_at[1:]) == (f"{T0 - timedelta(seconds=90):%Y-%m-%dT%H:%M:%S}", [None, None])
     assert (nodes["n1"]["state"], nodes["n1"]["gpus"], nodes["n2"]["spare"]) == ("IDLE+DRAIN", 8, True)
     assert nodes["n1"]["incidents"][0]["gpu_minors"] == [1, 3]
     assert nodes["n1"]["why"] == f"{INCIDENT.headline}: no capacity; brake drains: {brake.reason}"

@@ -175,6 +175,9 @@ class AgentShape(Shape):
     clock_offset_s: float
     all_ok: bool
     failing: list[str]
+    fabric_moved_at: datetime | None = Field(
+        description="When the node's RDMA devices last carried bytes, known to a minute; null: nothing is known of it."
+    )
 
 
 class NodeShape(Shape):

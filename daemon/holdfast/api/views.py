@@ -157,6 +157,7 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         clock_offset_s=round(agent.clock_offset_s, 3),
         all_ok=agent.all_ok,
         failing=list(agent.failing),
+        fabric_moved_at=agent.fabric_moved_at,
     )
 
 
@@ -170,6 +171,7 @@ def _never_heard() -> AgentShape:
         clock_offset_s=0.0,
         all_ok=False,
         failing=[],
+        fabric_moved_at=None,
     )
 
 
