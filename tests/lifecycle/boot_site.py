@@ -14,7 +14,7 @@ from lifecycle.lifecycle_support import SCRIPTS, write
 CACHE = SCRIPTS.parent / ".cache/debian-12-site"
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,systemd,dbus,iproute2,openssl,munge,slurmctld,slurmd,slurm-client"
-SERVICES = ("holdfast-controller", "holdfast-actor", "holdfast-agent")
+SERVICES = ("holdfast-quorum", "holdfast-controller", "holdfast-actor", "holdfast-agent")
 KMSG = "var/lib/kmsg"
 """Stands for /dev/kmsg, which systemd-nspawn does not give."""
 MACHINE_CHECK = "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400"
@@ -58,6 +58,7 @@ PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
     ("holdfast.controller.actor", "Actor", "_hand_out"),
     ("holdfast.agent.loop", "Loop", "turn"),
+    ("holdfast.quorum.control", "Control", "stay"),
 )
 def hang(*_):
     for module, name, method in PLACES:

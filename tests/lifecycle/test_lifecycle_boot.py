@@ -16,7 +16,7 @@ from lifecycle.boot_site import KMSG, MACHINE_CHECK, SERVICES, follow_the_page, 
 from lifecycle.booted import Booted, can_boot
 
 pytestmark = [
-    pytest.mark.soak,  # about a minute and a half; two more for the first
+    pytest.mark.soak,  # about two minutes; two more for the first
     pytest.mark.timeout(900),
     pytest.mark.skipif(not can_boot(), reason="needs root and systemd-nspawn (package systemd-container)"),
     pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
@@ -26,6 +26,12 @@ import json, socket, sys
 with socket.socket(socket.AF_UNIX) as s:
     s.connect("/run/holdfast/agent.sock")
     s.sendall(json.dumps({"v": 1, "kind": "ask.latest", "dir": sys.argv[1], "within_ms": 4000}).encode() + b"\\n")
+    print(s.makefile().readline())
+"""
+STATUS = """
+import socket
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect("/run/holdfast/quorum.sock")
     print(s.makefile().readline())
 """
 SAVE = """
@@ -73,6 +79,7 @@ def test_the_doctor_has_the_rights_of_the_actor(machine: Booted) -> None:
     [
         ("holdfast-controller", "holdfast-controller", "0"),
         ("holdfast-actor", "slurm", "0"),
+        ("holdfast-quorum", "holdfast-quorum", "0"),
         ("holdfast-agent", "root", None),
     ],
 )
@@ -88,10 +95,17 @@ def test_who_listens_cannot_read_the_providers_credentials(machine: Booted) -> N
     machine.call(
         "install -m 0600 /dev/null /etc/holdfast/actor/environment && echo X=1 >/etc/holdfast/actor/environment"
     )
-    controller = machine.show("holdfast-controller", "MainPID")
-    assert machine.run(f"nsenter -t {controller} -m ls /etc/holdfast/actor/environment").returncode != 0
+    for service in ("holdfast-controller", "holdfast-quorum"):
+        listener = machine.show(service, "MainPID")
+        assert machine.run(f"nsenter -t {listener} -m ls /etc/holdfast/actor/environment").returncode != 0
     machine.call("systemctl restart holdfast-actor")
     assert "X=1" in machine.call(f"tr '\\0' '\\n' </proc/{machine.show('holdfast-actor', 'MainPID')}/environ")
+
+
+def test_the_rooms_secrets_are_the_quorum_services_alone(machine: Booted) -> None:
+    assert machine.call("stat -c %a:%U:%s /var/lib/holdfast/quorum.key").strip() == "600:holdfast-quorum:32"
+    refused = machine.call(f"runuser -u alice -- /opt/holdfast/bin/python -c '{STATUS}'")
+    assert "may not speak" in json.loads(refused)["error"]
 
 
 def test_a_job_finds_its_checkpoint_with_its_own_rights(machine: Booted) -> None:
@@ -136,7 +150,12 @@ def test_a_killed_one_comes_back(machine: Booted, service: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "file", "status"), [("holdfast-actor", "controller", 2), ("holdfast-agent", "agent", 78)]
+    ("service", "file", "status"),
+    [
+        ("holdfast-actor", "controller", 2),
+        ("holdfast-quorum", "controller", 2),
+        ("holdfast-agent", "agent", 78),
+    ],
 )
 def test_wrong_settings_are_not_tried_for_ever(machine: Booted, service: str, file: str, status: int) -> None:
     path = f"/etc/holdfast/{file}.toml"
@@ -160,5 +179,7 @@ def test_removing_the_packages_stops_them_and_keeps_the_record(machine: Booted) 
     machine.call("dpkg -r holdfast-controller holdfast-agent")
     for service in SERVICES:
         assert machine.show(service, "ActiveState") in ("inactive", "failed")
+        assert machine.show(service, "UnitFileState") == "", "nothing of it is left to start"
+    machine.call("! ls /run/holdfast/quorum.sock /run/holdfast/agent.sock | grep sock")
     assert Path(machine.root / "var/lib/holdfast/holdfast.db").stat().st_size > 0
     assert machine.call("cat /etc/holdfast/agent.token")
