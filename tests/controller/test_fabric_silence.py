@@ -142,6 +142,16 @@ def test_where_not_all_of_it_agrees_nothing_happens_early(then: Callable[[Site, 
     assert (hung(site), job.restarts, site.notices.sent) == ([], 0, [])
 
 
+@pytest.mark.parametrize("phase", ["init", "heal", "checkpoint"])
+def test_a_phase_keeps_its_own_time(phase: str) -> None:
+    site = site_of()
+    job = started(site)
+    steps(site, job)
+    tells(site, job, 10, phase)
+    site.run(1700, step_s=10)
+    assert hung(site) == []
+
+
 def test_without_the_signal_it_takes_half_an_hour() -> None:
     site = site_of(silent_s=0.0)
     job = started(site)
