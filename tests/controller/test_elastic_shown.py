@@ -117,3 +117,24 @@ def test_jobs_show_who_is_where_and_why(capsys: pytest.CaptureFixture[str]) -> N
     assert f"job-{base}  ada  train: 4 groups running, size 4, going to 3; declared 2:4" in out
     assert why in " ".join(out.split())
     assert "asked to leave" in out
+
+
+def test_jobs_show_how_far_each_group_is_and_who_hangs(capsys: pytest.CaptureFixture[str]) -> None:
+    site = ElasticSite(4, policy=replace(POLICY, hangs=replace(POLICY.hangs, act="tell")))
+    base, _flexible = site.slurm.submit_elastic("3:3")
+    site.run(3)
+    groups = site.slurm.elements(base)
+    for step in range(60):
+        for group in groups:
+            stands = group is groups[1] and step > 20
+            told = {"phase": "step", "step_ms": 900, "quorum": 1}
+            if not stands:
+                site.agents.state(site.machine(group.nodes[0]), "progress", group.job_id, 0, step=step, detail=told)
+        site.run(2)
+    (shown,) = elastic_shapes(site.loop.world, None, None)
+    (incident,) = [i for i in site.store.incidents() if i.open]
+    assert [(g.step, g.phase) for g in shown.groups] == [(59, "step"), (20, "step"), (59, "step")]
+    assert [(g.trouble, g.incident_id) for g in shown.groups] == [("", ""), ("job.hung", incident.id), ("", "")]
+    show_groups(shown.model_dump(mode="json"))
+    out = capsys.readouterr().out
+    assert f"job.hung: incident {incident.id}" in out

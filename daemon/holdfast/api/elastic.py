@@ -9,6 +9,8 @@ from pydantic import Field
 from holdfast.api.shapes import JobShape, Shape
 from holdfast.controller.decide.elastic import asked_to_leave, last_decision, leaving_groups
 from holdfast.controller.groups import ElasticJob, Group, Role, elastic_jobs
+from holdfast.controller.quiet import words_of
+from holdfast.controller.suspects import ABOUT_JOBS, run_of
 from holdfast.model.action import IntentState
 from holdfast.model.book import World
 
@@ -27,6 +29,14 @@ class GroupShape(Shape):
     nodes: list[str]
     waits_until: datetime | None = Field(description="Slurm does not start it before, unless it is released.")
     leaving: bool = Field(description="It was asked to leave and is still there.")
+    step: int | None = Field(description="Last step that this start told of; null: it told of none.")
+    phase: str = Field(
+        description="What it was doing then: `init`, `step`, `waiting`, `heal`, `checkpoint`, `leaving`, or a word of its own."
+    )
+    trouble: str = Field(
+        description="Check of an open incident about this start: `job.hung`, `job.straggler`; empty: there is none."
+    )
+    incident_id: str = Field(description="That incident; empty: there is none.")
 
 
 class DecisionShape(Shape):
@@ -92,7 +102,7 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
         size=job.size,
         target=job.sizes.usable(len(job.running) - len(leaving)),
         waiting=len(job.waiting),
-        groups=[_group(g, leaving=g in leaving) for g in job.groups],
+        groups=[_group(world, g, leaving=g in leaving) for g in job.groups],
         decision=DecisionShape(
             at=decided.planned_at, reason=decided.reason, state=decided.state, outcome=decided.outcome
         )
@@ -101,7 +111,14 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
     )
 
 
-def _group(group: Group, *, leaving: bool) -> GroupShape:
+def _group(world: World, group: Group, *, leaving: bool) -> GroupShape:
+    told = (
+        max(words_of(world, group.job), key=lambda r: r.progress_at or world.now, default=None) if group.start else None
+    )
+    run = run_of(group.job)
+    trouble = next(
+        (i for i in world.book.open_incidents() if i.check in ABOUT_JOBS and i.job == run and group.start), None
+    )
     return GroupShape(
         group=group.index,
         role=group.role,
@@ -112,4 +129,8 @@ def _group(group: Group, *, leaving: bool) -> GroupShape:
         nodes=list(group.nodes),
         waits_until=group.job.eligible_time if group.waiting else None,
         leaving=leaving,
+        step=told.progress_step if told is not None else None,
+        phase=told.phase if told is not None else "",
+        trouble=trouble.check if trouble is not None else "",
+        incident_id=trouble.id if trouble is not None else "",
     )

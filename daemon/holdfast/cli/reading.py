@@ -253,15 +253,18 @@ def show_groups(job: dict[str, Any]) -> None:
     decided = job["decision"]
     if decided:
         line(f"  {moment(decided['at'])[:19]} {decided['reason']} ({decided['outcome'] or decided['state']})")
-    columns = ("GROUP", "ROLE", "JOB", "SLURM", "NODES", "WHY IT WAITS")
+    columns = ("GROUP", "ROLE", "JOB", "SLURM", "NODES", "STEP", "PHASE", "NOTE")
     listed(columns, [group_row(g) for g in job["groups"]], "no groups", ("JOB",))
 
 
 def group_row(group: dict[str, Any]) -> list[object]:
-    why = "asked to leave" if group["leaving"] else group["reason"]
+    note = "asked to leave" if group["leaving"] else group["reason"]
     if group["waits_until"] and group["reason"] == "BeginTime":
-        why = f"until {moment(group['waits_until'])[11:19]}"
-    return [group["group"], group["role"], group["job_id"], group["state"], ",".join(group["nodes"]), why]
+        note = f"until {moment(group['waits_until'])[11:19]}"
+    if group["trouble"]:
+        note = f"{group['trouble']}: incident {group['incident_id']}"
+    head = [group["group"], group["role"], group["job_id"], group["state"], ",".join(group["nodes"])]
+    return [*head, group["step"], group["phase"], note]
 
 
 def job_rows(job: dict[str, Any]) -> list[list[object]]:
