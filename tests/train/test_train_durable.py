@@ -21,7 +21,7 @@ pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from holdfast_checkpoint import Layout, lease, survey_all, verify  # noqa: E402
 from holdfast_train import TrainError, Unusable  # noqa: E402
-from holdfast_train.durable import DurableCheckpoints, Training  # noqa: E402
+from holdfast_train.durable import DurableCheckpoints, End, Training  # noqa: E402
 from holdfast_train.interval import daly_s, interval_s, mtbf_of_all_s  # noqa: E402
 from holdfast_train.membership import Standing  # noqa: E402
 from holdfast_train.ranks import Ranks  # noqa: E402
@@ -372,6 +372,76 @@ def test_a_first_job_that_slept_learns_that_another_has_the_directory(tmp_path: 
     with pytest.raises(TrainError, match="another job"):
         first.train(1)
     assert steps_of(tmp_path) == [1]
+
+
+# The end
+
+
+def at_the_end(tmp_path: Path) -> tuple[Group, Group]:
+    """Two groups after the last step, which they did together."""
+    groups = Group(tmp_path), Group(tmp_path, 1)
+    for rank, group in enumerate(groups):
+        group.train(3, rank=rank, present=2)
+    return groups
+
+
+def killed(group: Group) -> None:
+    pulse = group.durable._pulse
+    assert pulse is not None
+    pulse.stop()
+    pulse._thread.join()
+
+
+def another_sign(directory: Path) -> None:
+    before = lease.sign(str(directory))
+    while lease.sign(str(directory)) == before:
+        time.sleep(0.01)
+
+
+def test_who_takes_the_end_over_waits_while_the_group_before_shows_that_it_lives(tmp_path: Path) -> None:
+    first, second = at_the_end(tmp_path)
+    assert second.durable.end(3) is End.ELSEWHERE
+    assert second.begin(quorum_id=2)
+    for _ in range(3):
+        assert second.durable.end(3) is End.ELSEWHERE
+        another_sign(tmp_path)
+        second.now_s += 1
+    killed(first)
+    assert second.durable.end(3) is End.ELSEWHERE
+    second.now_s += 1  # more than 2.5 signs
+    assert second.durable.end(3) is End.SAVED
+    assert steps_of(tmp_path) == [3]
+    assert lease.sign(str(tmp_path)) is None
+
+
+def test_an_end_that_was_saved_by_a_group_that_is_lost_is_not_saved_again(tmp_path: Path) -> None:
+    first, second = at_the_end(tmp_path)
+    assert first.durable.end(3) is End.SAVED
+    assert second.begin(quorum_id=2)
+    assert second.durable.end(3) is End.SAVED
+    assert steps_of(tmp_path) == [3]
+
+
+def test_an_end_that_one_group_cannot_save_is_the_next_one_s_at_once(tmp_path: Path) -> None:
+    first, second = at_the_end(tmp_path)
+    with files_of_at_most(2048):
+        assert first.durable.end(3) is End.FAILED
+    assert second.begin(quorum_id=2)
+    assert second.durable.end(3) is End.SAVED
+    assert steps_of(tmp_path) == [3]
+
+
+def test_who_leaves_while_another_saves_the_end_does_not_save_it_too(tmp_path: Path) -> None:
+    for lost, saved in ((False, []), (True, [3])):
+        first, second = at_the_end(tmp_path / str(lost))
+        assert second.durable.end(3) is End.ELSEWHERE
+        second.now_s += 6
+        if lost:
+            killed(first)
+        assert second.durable.leave(3) is lost
+        assert steps_of(tmp_path / str(lost)) == saved
+        if not lost:
+            killed(first)
 
 
 # A stock lighthouse, which counts from 0 again

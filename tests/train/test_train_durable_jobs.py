@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,22 +12,14 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from holdfast_checkpoint import latest, verify  # noqa: E402
-from support.elastic_groups import Groups, open_room  # noqa: E402
+from support.elastic_groups import Groups  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[str, int, int], Job]]:
-    made: list[Groups] = []
-
-    def one(kind: str, ranks: int, until: int) -> Job:
-        made.append(open_room(tmp_path, kind, ranks, until))
-        return Job(made[-1], tmp_path / "checkpoints")
-
-    yield one
-    for groups in made:
-        groups.stop()
+def opened(opened: Callable[[str, int, int], Groups], tmp_path: Path) -> Callable[[str, int, int], Job]:
+    return lambda kind, ranks, until: Job(opened(kind, ranks, until), tmp_path / "checkpoints")
 
 
 class Job:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,22 +12,9 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from support import elastic_ranks_worker as worker  # noqa: E402
-from support.elastic_groups import Groups, open_room  # noqa: E402
+from support.elastic_groups import Groups  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[str, int, int], Groups]]:
-    made: list[Groups] = []
-
-    def one(kind: str, ranks: int, until: int) -> Groups:
-        made.append(open_room(tmp_path, kind, ranks, until))
-        return made[-1]
-
-    yield one
-    for groups in made:
-        groups.stop()
 
 
 def uninterrupted(until: int) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -11,22 +10,9 @@ torch = pytest.importorskip("torch", reason="the extra 'train' is not installed"
 pytest.importorskip("torchft", reason="the extra 'train' is not installed")
 
 from support import elastic_ranks_worker as worker  # noqa: E402
-from support.elastic_groups import Groups, open_room  # noqa: E402
+from support.elastic_groups import Groups  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(500)]
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[str, int, int], Groups]]:
-    made: list[Groups] = []
-
-    def one(kind: str, ranks: int, until: int) -> Groups:
-        made.append(open_room(tmp_path, kind, ranks, until))
-        return made[-1]
-
-    yield one
-    for groups in made:
-        groups.stop()
 
 
 def started_together(groups: Groups, fault: str, faulty: int) -> tuple[list[str], list[str]]:

@@ -110,12 +110,12 @@ def alive_elsewhere(
     """The other room whose world is alive here: its sign moves while it is watched for that long. None: nobody's does.
 
     Does not wait when the last sign is our own, says that its world ended, or is not there."""
-    first = _sign(directory)
+    first = sign(directory)
     if first is None or first[0] in rooms:
         return None
     for _ in range(20):
         sleep(watch_s / 20)
-        now = _sign(directory)
+        now = sign(directory)
         if now is None:
             return None
         if now != first:
@@ -169,8 +169,9 @@ def _fences(directory: str) -> tuple[Fence, ...]:
         raise Unreadable(f"{directory}: {error.reason}") from error
 
 
-def _sign(directory: str) -> tuple[str, int] | None:
-    """(room, count) of a world that did not say that it ended; None for any other, and for what cannot be read."""
+def sign(directory: str) -> tuple[str, int] | None:
+    """(room, count) that a world which did not say that it ended showed last; None for any other, and for what makes no sense.
+    Raises Unreadable."""
     for _ in range(_SIGN_TRIES):  # it may be replaced between the look at it and its opening
         try:
             with open_root(directory, Walk()) as root, root.folder(FOLDER) as folder, folder.file(_SIGN) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import logging
 import os
 import time
@@ -10,7 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast_checkpoint import Unreadable, lease, statements
+from holdfast_checkpoint import Checkpoint, Unreadable, lease, statements
+from holdfast_checkpoint.manifest import parse_folder_name
 from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_train.background import Pulse
@@ -49,6 +51,15 @@ class Training:
     """Makes this group stand at a step, with the state that it was given."""
     tell: Callable[[str], None]
     """Says what the group is busy with."""
+
+
+class End(enum.Enum):
+    """What became of the state after the last step."""
+
+    SAVED = enum.auto()
+    FAILED = enum.auto()
+    ELSEWHERE = enum.auto()
+    """Another group's to save."""
 
 
 class DurableCheckpoints:
@@ -97,13 +108,13 @@ class DurableCheckpoints:
         self._world = World(room_name(settings.token) if settings.ours else new_name(), of_room=settings.ours)
         self._saves = Saves(self.directory, self._member, self._run, self._ranks.rank, self._keep)
         self._standing: Standing | None = None
-        self._begun = self._closed = False
+        self._begun = self._closed = self._ending = False
+        self._committed, self._staged_step = (0, 0), 0
+        self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
         self._last_s: float | None = None
         self._stood_s = self._clock()
         self._unreadable_s: float | None = None
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
+        self._show_no_signs()
         if self._ranks.rank == 0:
             register = statements.register(self.directory, self._run, layout="holdfast", fenced=True)
             self._teller.tell(register)
@@ -125,11 +136,12 @@ class DurableCheckpoints:
         """After a committed step: saves when it is time, or does nothing."""
         self._tell_news()
         self._stood_s = self._clock()
+        if self._standing is not None:
+            self._committed = (self._standing.quorum_id, step)
         if self._standing is None or self._standing.rank:
             self._last_s = None
             return
-        if self._pulse is None and self._ranks.rank == 0:
-            self._pulse = Pulse(self._show_life, self._sign_s)
+        self._show_signs()
         if self._ranks.any(self._due(self._standing.present)):
             self._last_s = self._clock()
             self._save(step)
@@ -143,19 +155,24 @@ class DurableCheckpoints:
         """Until the save that is under way has ended, well or not."""
         self._saves.wait()
 
-    def finish(self, step: int) -> bool:
-        """The training is done: its end is saved, by the first group. Whether this process knows that it is on the disk."""
-        standing = self._end()
-        if standing is None or standing.rank or not step:
-            return False
-        self._save_and_wait(step, lambda: self._saves.saved_step != step, over=False)
-        return self._saves.saved_step == step
+    @property
+    def present(self) -> int:
+        """Groups in the last quorum."""
+        return self._standing.present if self._standing is not None else 0
 
-    def leave(self, step: int) -> None:
-        """After this group left the quorum: the last one to do so saves, for then nobody has the state."""
+    def finish(self, step: int) -> None:
+        """This group ends by itself: what it has is saved, by the first group."""
         standing = self._end()
-        if standing is not None and step:
-            self._save_and_wait(step, lambda: self._last(standing, step), over=True)
+        if standing is not None and not standing.rank and step:
+            self._save_and_wait(step, lambda: self._staged_step != step, over=False)
+
+    def leave(self, step: int) -> bool:
+        """When this group leaves the quorum: the last one to do so saves, for then nobody has the state. Whether it did."""
+        standing = self._end()
+        if standing is None or not step:
+            return False
+        self._save_and_wait(step, lambda: self._last(standing, step), over=True)
+        return self._saves.saved_step == step
 
     def _save_and_wait(self, step: int, needed: Callable[[], bool], *, over: bool) -> None:
         """``needed`` is asked in rank 0 alone. A rank that is lost now is no reason to end otherwise than the others."""
@@ -290,6 +307,7 @@ class DurableCheckpoints:
 
     def _save(self, step: int, *, over: bool = False) -> None:
         self._training.tell("checkpoint")
+        self._staged_step = step
         state = plain({name: part.state_dict() for name, part in self._training.parts.items()})
         self._saves.start(self._world.term(over=over), state, replace(self._training.about, step=step))
 
@@ -308,10 +326,73 @@ class DurableCheckpoints:
 
     # The end
 
-    def _end(self) -> Standing | None:
-        """The last standing of this group; None: there is nothing to save, or it was asked before."""
+    def place(self, step: int) -> int | None:
+        """This group's in the quorum that committed this step; None: it was given the state later."""
+        standing = self._standing
+        return standing.rank if standing is not None and self._committed == (standing.quorum_id, step) else None
+
+    def end(self, step: int) -> End:
+        """After the last step, in each quorum anew until it is not ``ELSEWHERE``: saves, where that is this group's to do. Of
+        what became of that only rank 0 knows; the others are done with their part."""
+        self._ending = True
+        whose = self._ranks.told(self._whose_end(step) if self._ranks.rank == 0 else "")
+        if whose == "theirs":
+            return End.ELSEWHERE
+        self._closed = True
+        if whose == "ours":
+            log.info("event=saving_the_last_state step=%d", step)
+            self._show_signs()
+            if self._staged_step != step:
+                self._save(step)
+            self._saves.wait()
+            self._tell_news()
+        self._show_no_signs()
+        self._show_life(ended=True)
+        failed = self._ranks.rank == 0 and whose == "ours" and self._saves.saved_step != step
+        return End.FAILED if failed else End.SAVED
+
+    def _whose_end(self, step: int) -> str:
+        """The first group's of the quorum that did the last step. Where that is lost, the first one's that is there now: the
+        one before may be out of the quorum, and still at it."""
+        standing = self._standing
+        if standing is None or standing.rank:
+            return "theirs"
+        if self.place(step) == 0:
+            return "ours"
+        try:
+            if self._writer_lives():
+                time.sleep(_AGAIN_S)
+                return "theirs"
+            return "saved" if self._of_this_end(newest(self.directory), step) else "ours"
+        except (CheckpointError, OSError) as error:
+            log.warning("event=not_known_who_saves reason=%r", str(error))
+            return "ours"
+
+    def _writer_lives(self) -> bool:
+        """Whether another group of this job shows its sign of life. Raises Unreadable."""
+        self._show_no_signs()
+        sign, now_s = lease.sign(self.directory), self._clock()
+        if sign != self._seen[0]:
+            self._seen = sign, now_s
+        ours = sign is not None and sign[0] in self._world.term().rooms
+        return ours and now_s - self._seen[1] < _WATCHED_SIGNS * self._sign_s
+
+    def _of_this_end(self, found: Checkpoint | None, step: int) -> bool:
+        name = parse_folder_name(os.path.basename(found.path)) if found is not None else None
+        return name is not None and name[0] == step and name[1].job_id in self._world.term().rooms
+
+    def _show_signs(self) -> None:
+        if self._pulse is None and self._ranks.rank == 0:
+            self._pulse = Pulse(self._show_life, self._sign_s)
+
+    def _show_no_signs(self) -> None:
         if self._pulse is not None:
             self._pulse.stop()
+            self._pulse = None
+
+    def _end(self) -> Standing | None:
+        """The last standing of this group; None: there is nothing to save, or it was asked before."""
+        self._show_no_signs()
         closed, self._closed = self._closed, True
         return None if closed or not self._begun else self._standing
 
@@ -319,6 +400,9 @@ class DurableCheckpoints:
         """Whether all who were in the last quorum have left it, or may be gone, and what they had is not on the disk."""
         in_doubt = self._clock() - self._stood_s > _DOUBT_S
         try:
+            if in_doubt and self._ending:  # it only waited for the group that saves the end
+                watch_s = _WATCHED_SIGNS * self._sign_s
+                in_doubt = lease.alive_elsewhere(self.directory, frozenset(), watch_s, time.sleep) is None
             last = lease.left(self.directory, self._world.term(), standing.rank, standing.present) or in_doubt
             found = newest(self.directory) if last else None
         except (CheckpointError, OSError) as error:

@@ -35,6 +35,10 @@ class Refused(TrainError):
         self.status = status
 
 
+class QuorumAway(TrainError):
+    """The quorum stays away, or has no place for this group, for longer than it may."""
+
+
 class RankLost(TrainError):
     """Another rank of this group failed, or does not answer. A group that may restart in place does so."""
 

@@ -21,7 +21,7 @@ from torchft.process_group import ProcessGroupNCCL
 
 from holdfast_train.breaking import BreakableGloo, Guard
 from holdfast_train.catchup import find_peers
-from holdfast_train.errors import Refused, TrainError
+from holdfast_train.errors import QuorumAway, Refused, TrainError
 from holdfast_train.events import REQUEUE
 from holdfast_train.lines import Lines
 from holdfast_train.lookout import Lookout
@@ -133,13 +133,13 @@ class Membership:
     def gather(self) -> Standing | None:
         """Waits for the quorum of a step and takes a peer's state where ours is old. None: it failed, begin again.
 
-        Raises Refused when the room does not let us in, TrainError when the quorum stays away."""
+        Raises Refused when the room does not let us in, QuorumAway."""
         try:
             self._patiently(self.manager.start_quorum)
         except (RuntimeError, TimeoutError) as error:
             self._interrupted()
             self._waits()
-            raise self._refusal(self._wire_id) or TrainError(
+            raise self._refusal(self._wire_id) or QuorumAway(
                 f"the quorum at {self._settings.quorum} has no place for us: {_first_line(error)}"
             ) from error
         rank = self.manager.participating_rank()

@@ -20,6 +20,7 @@ from holdfast_train.batch import GlobalBatch
 from holdfast_train.buckets import Buckets
 from holdfast_train.codec import pack
 from holdfast_train.durable import DurableCheckpoints, Training
+from holdfast_train.ending import Ending
 from holdfast_train.errors import Refused, TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
 from holdfast_train.membership import Membership, Standing
@@ -146,7 +147,11 @@ class Session:
             self.abandon()
             return
         if kind is None and self._reached:
-            self._finish_training()
+            try:
+                self._finish_training()
+            except BaseException as error:  # as in any step: asked to leave, shut out, a rank lost
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
             return
         self.close()
         if self._durable is not None and kind is None:
@@ -157,11 +162,23 @@ class Session:
             self._end(value)
 
     def _finish_training(self) -> None:
-        """All steps are done. Where the end is to be saved, only the group that has saved it says so: until then nobody begins
-        these steps anew, and if it dies the others still know nothing of an end."""
-        done = self._durable is None or self._durable.finish(self.step)
+        """All steps are done. Where the end is to be saved nobody leaves before: who saves it may be lost in that."""
+        done = self._durable is None or self._see_the_end_saved(self._durable)
         self._membership.leave(told=self._ranks.rank == 0, done=done)  # rank 0 has what the group has on the disk
         self.close()
+
+    def _see_the_end_saved(self, durable: DurableCheckpoints) -> bool:
+        """Whether this group is to tell the room that the training is done."""
+        if not self._settings.ours:  # nobody could be told of the end
+            durable.finish(self.step)
+            return False
+        return Ending(durable, self._ranks, self._settings.sizes, self._stand_by, self._agreed).see_through(self.step)
+
+    def _stand_by(self) -> Standing | None:
+        """A quorum without a step; this rank's part of it."""
+        self._check()
+        self._tell("waiting")
+        return self._membership.gather()
 
     def _end(self, error: TrainError) -> None:
         """With one line and the error's own status; a start that may be followed by another leaves that to who decides it."""
@@ -195,6 +212,8 @@ class Session:
             attempt = self._begin()
             if attempt is None:
                 continue
+            if self.step >= until:  # given the last state, by those who see to it that it is saved
+                break
             own_s = time.monotonic()
             yield attempt
             if attempt.done != len(attempt.share):
@@ -237,13 +256,8 @@ class Session:
             parameter.grad = None
         self._buckets.begin()
         before = self.step
-        standing = self._membership.gather()
-        # All ranks of the group or none: the others would wait in the model's own collectives for one that begins again.
-        if not self._ranks.all(standing is not None) or standing is None:
-            self._membership.give_up()
-            failed = self._membership.transport
-            if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
-                raise failed.failure
+        standing = self._agreed(self._membership.gather())
+        if standing is None:
             return None
         if (ours := self._sharing.ahead_of(self.step)) is not None:  # whom we caught up with is gone
             self._membership.give_up()
@@ -264,6 +278,16 @@ class Session:
             self._tell("step" if self._step_s else "init")
         share = self._batch.share(*standing.part, self._settings.sizes) if standing.part else range(0)
         return Attempt(self.step, self._seed, share, standing, self._buckets.add)
+
+    def _agreed(self, standing: Standing | None) -> Standing | None:
+        """All ranks of the group or none: the others would wait in the model's own collectives for one that begins again."""
+        if self._ranks.all(standing is not None):
+            return standing
+        self._membership.give_up()
+        failed = self._membership.transport
+        if failed.failure is not None and (failed.failure.final or failed.failures >= TRANSFERS_MAX):
+            raise failed.failure
+        return None
 
     def _training(self) -> Training:
         def start_at(step: int) -> None:
