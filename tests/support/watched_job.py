@@ -11,7 +11,7 @@ import threading
 import time
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,32 @@ M = 12
 HEARTBEAT_TIMEOUT_S = 5.0
 
 
+def write_tokens(folder: Path, dice: random.Random) -> None:
+    """What the groups train on."""
+    (folder / "tokens").write_bytes(array("H", (dice.randrange(64) for _ in range(4000))).tobytes())
+
+
+def start_group(
+    rooms: Rooms, opened: Mapping[str, Any], group: int, start: str, *options: str, **env: str
+) -> subprocess.Popen[bytes]:
+    """One start of a group of two to three in a room that was opened. What it says is in ``GROUP-START.err``."""
+    told = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_", "TORCH"))},
+        "HOLDFAST_QUORUM": opened["url"],
+        "HOLDFAST_QUORUM_TOKEN": opened["token"],
+        "HOLDFAST_GROUP": str(group),
+        "HOLDFAST_INCARNATION": start,
+        "HOLDFAST_MIN_GROUPS": "2",
+        "HOLDFAST_MAX_GROUPS": "3",
+        "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
+        "RUST_LOG": "error",
+        **env,
+    }
+    argv = [sys.executable, "-W", "ignore", str(WORKER), f"{rooms.folder}/tokens", str(rooms.folder), *options]
+    with (rooms.folder / f"{group}-{start}.err").open("w") as errors:
+        return subprocess.Popen(argv, env=told, stderr=errors)
+
+
 @dataclass
 class WatchedJob:
     """Groups 0 to 3, of which three have a place. ``stop`` ends every process; the room is the caller's."""
@@ -42,8 +68,7 @@ class WatchedJob:
     _opened: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> None:
-        numbers = array("H", (self.dice.randrange(64) for _ in range(4000)))
-        (self.rooms.folder / "tokens").write_bytes(numbers.tobytes())
+        write_tokens(self.rooms.folder, self.dice)
         rules = {"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": HEARTBEAT_TIMEOUT_S}
         self._opened = self.rooms.ask(do="open", room="job-1", rules=rules)
         for group in range(4):
@@ -52,21 +77,7 @@ class WatchedJob:
     def start(self, group: int) -> None:
         """A start as Slurm would make one, whatever became of the one before."""
         self._starts[group] += 1
-        env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_", "TORCH"))},
-            "HOLDFAST_QUORUM": self._opened["url"],
-            "HOLDFAST_QUORUM_TOKEN": self._opened["token"],
-            "HOLDFAST_GROUP": str(group),
-            "HOLDFAST_INCARNATION": self.start_of(group),
-            "HOLDFAST_MIN_GROUPS": "2",
-            "HOLDFAST_MAX_GROUPS": "3",
-            "HOLDFAST_AGENT_SOCKET": str(self.rooms.folder / "no-agent"),
-            "RUST_LOG": "error",
-        }
-        folder = str(self.rooms.folder)
-        argv = [sys.executable, "-W", "ignore", str(WORKER), f"{folder}/tokens", folder, "--micro-s", "0.05"]
-        with (self.rooms.folder / f"{group}-{self.start_of(group)}.err").open("w") as errors:
-            self.living[group] = subprocess.Popen(argv, env=env, stderr=errors)
+        self.living[group] = start_group(self.rooms, self._opened, group, self.start_of(group), "--micro-s", "0.05")
 
     def start_of(self, group: int) -> str:
         return f"{70 + group}.{self._starts[group] - 1}"

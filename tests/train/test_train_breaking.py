@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,17 +13,13 @@ import pytest
 
 pytest.importorskip("torchft.coordination", reason="the extra 'train' is not installed")
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from bench.kit.rooms import Rooms
 
-from bench.kit.rooms import Rooms  # noqa: E402
+from holdfast.practice.elastic import steps
+from holdfast_train.breaking import Guard
+from support.watched_job import M, start_group, write_tokens
 
-from holdfast.practice.elastic import steps  # noqa: E402
-from holdfast_train.breaking import Guard  # noqa: E402
-
-WORKER = ROOT / "training" / "examples" / "watched.py"
 COLLECTIVE_TIMEOUT_S = 60
-M = 12
 
 
 @pytest.fixture
@@ -38,31 +30,13 @@ def rooms(tmp_path: Path) -> Iterator[Rooms]:
     made.stop()
 
 
-def start(rooms: Rooms, opened: dict[str, str], group: int) -> subprocess.Popen[bytes]:
-    env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_"))},
-        "HOLDFAST_QUORUM": opened["url"],
-        "HOLDFAST_QUORUM_TOKEN": opened["token"],
-        "HOLDFAST_GROUP": str(group),
-        "HOLDFAST_INCARNATION": f"{group + 10}.0",
-        "HOLDFAST_MIN_GROUPS": "2",
-        "HOLDFAST_MAX_GROUPS": "3",
-        "HOLDFAST_COLLECTIVE_TIMEOUT_S": str(COLLECTIVE_TIMEOUT_S),
-        "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
-        "RUST_LOG": "error",
-    }
-    argv = [sys.executable, "-W", "ignore", str(WORKER), str(rooms.folder / "tokens"), str(rooms.folder)]
-    with (rooms.folder / f"{group}.err").open("w") as errors:
-        return subprocess.Popen(argv, env=env, stderr=errors)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(500)
 def test_a_silent_group_holds_nobody_up_once_it_is_evicted(rooms: Rooms) -> None:
-    chance = random.Random(5)
-    (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
+    write_tokens(rooms.folder, random.Random(5))
     opened = rooms.ask(do="open", room="job-1", rules={"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": 60})
-    groups = [start(rooms, opened, group) for group in range(3)]
+    patience = {"HOLDFAST_COLLECTIVE_TIMEOUT_S": str(COLLECTIVE_TIMEOUT_S)}
+    groups = [start_group(rooms, opened, group, f"{group + 10}.0", **patience) for group in range(3)]
     try:
         until(lambda: any(a.present == 3 and a.step > 5 for a in steps.read(rooms.folder)))
         groups[2].send_signal(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
-import sys
 import time
-from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,16 +13,13 @@ import pytest
 
 pytest.importorskip("torchft.coordination", reason="the extra 'train' is not installed")
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from bench.kit.rooms import Rooms
 
-from bench.kit.rooms import Rooms  # noqa: E402
+from holdfast.practice.elastic import steps
+from holdfast_train.membership import refused_by
+from support.watched_job import M, start_group, write_tokens
 
-from holdfast.practice.elastic import steps  # noqa: E402
-from holdfast_train.membership import refused_by  # noqa: E402
-
-WORKER = ROOT / "training" / "examples" / "watched.py"
-M, LAST = 12, 12
+LAST = 12
 DONE = "holdfast_train: Holdfast's quorum room job-1: the training is done"
 
 
@@ -39,25 +33,12 @@ def rooms(tmp_path: Path) -> Iterator[Rooms]:
 
 def start(rooms: Rooms, opened: dict[str, str], group: int, restarts: int = 0) -> subprocess.Popen[bytes]:
     """A group that trains until all steps are committed."""
-    env = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "HOLDFAST_"))},
-        "HOLDFAST_QUORUM": opened["url"],
-        "HOLDFAST_QUORUM_TOKEN": opened["token"],
-        "HOLDFAST_GROUP": str(group),
-        "HOLDFAST_INCARNATION": f"{group + 10}.{restarts}",
-        "HOLDFAST_MIN_GROUPS": "2",
-        "HOLDFAST_MAX_GROUPS": "3",
-        "HOLDFAST_AGENT_SOCKET": str(rooms.folder / "no-agent"),
-        "RUST_LOG": "error",
-    }
-    argv = [sys.executable, "-W", "ignore", str(WORKER), str(rooms.folder / "tokens"), str(rooms.folder)]
-    with (rooms.folder / f"{group}.err").open("w") as errors:
-        return subprocess.Popen([*argv, "--steps", str(LAST)], env=env, stderr=errors)
+    return start_group(rooms, opened, group, f"{group + 10}.{restarts}", "--steps", str(LAST))
 
 
-def said(rooms: Rooms, group: int) -> list[str]:
+def said(rooms: Rooms, group: int, restarts: int = 0) -> list[str]:
     """By the library; torchft's own complaints aside."""
-    lines = (rooms.folder / f"{group}.err").read_text().splitlines()
+    lines = (rooms.folder / f"{group}-{group + 10}.{restarts}.err").read_text().splitlines()
     return [line for line in lines if line.startswith(("holdfast_train:", "Traceback"))]
 
 
@@ -73,8 +54,7 @@ def until(what: Callable[[], bool], limit_s: float = 240) -> None:
 def test_who_waits_leaves_when_it_is_told_and_ends_when_the_last_step_is_done_and_so_does_who_comes_later(
     rooms: Rooms,
 ) -> None:
-    chance = random.Random(6)
-    (rooms.folder / "tokens").write_bytes(array("H", (chance.randrange(64) for _ in range(4000))).tobytes())
+    write_tokens(rooms.folder, random.Random(6))
     rules = {"min_groups": 2, "max_groups": 3, "heartbeat_timeout_s": 60}
     opened = rooms.ask(do="open", room="job-1", rules={**rules, "min_groups": 6, "max_groups": 6})
     groups = [start(rooms, opened, group) for group in range(5)]
@@ -91,7 +71,7 @@ def test_who_waits_leaves_when_it_is_told_and_ends_when_the_last_step_is_done_an
         assert rooms.ask(do="open", room="job-1", rules=rules)["url"] == opened["url"]
         groups.append(start(rooms, opened, 4, restarts=1))
         assert groups[5].wait(90) == 0
-        assert said(rooms, 4) == [DONE]
+        assert said(rooms, 4, restarts=1) == [DONE]
         attempts = steps.read(rooms.folder)
         assert {a.group for a in attempts} == {0, 1, 2}
         assert max(a.step for a in attempts) == LAST
