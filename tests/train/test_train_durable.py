@@ -422,6 +422,15 @@ def test_an_end_that_was_saved_by_a_group_that_is_lost_is_not_saved_again(tmp_pa
     assert steps_of(tmp_path) == [3]
 
 
+def test_who_gives_up_waiting_finds_the_end_that_another_group_saved(tmp_path: Path) -> None:
+    first, second = at_the_end(tmp_path)
+    assert second.durable.end(3) is End.ELSEWHERE
+    assert first.durable.end(3) is End.SAVED
+    second.now_s += 600
+    assert second.durable.leave(3)
+    assert steps_of(tmp_path) == [3]
+
+
 def test_an_end_that_one_group_cannot_save_is_the_next_one_s_at_once(tmp_path: Path) -> None:
     first, second = at_the_end(tmp_path)
     with files_of_at_most(2048):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast_checkpoint import Checkpoint, Unreadable, lease, statements
+from holdfast_checkpoint import Unreadable, lease, statements
 from holdfast_checkpoint.manifest import parse_folder_name
 from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.runs import run_from_env
@@ -33,6 +33,8 @@ _UNREADABLE_S = 120.0
 """How long a directory that nothing can be said about holds up the start."""
 _WATCHED_SIGNS = 2.5
 _AGAIN_S = 0.2
+_LOOK_S = 1.0
+"""Between two looks at whether the group that saves the end is still at it."""
 _DOUBT_S = 5.0
 """Who was without a quorum for this long when it leaves does not count on the others to be alive."""
 
@@ -167,12 +169,17 @@ class DurableCheckpoints:
             self._save_and_wait(step, lambda: self._staged_step != step, over=False)
 
     def leave(self, step: int) -> bool:
-        """When this group leaves the quorum: the last one to do so saves, for then nobody has the state. Whether it did."""
+        """When this group leaves the quorum: the last one to do so saves, for then nobody has the state. Whether rank 0 found it
+        on the disk afterwards."""
         standing = self._end()
         if standing is None or not step:
             return False
         self._save_and_wait(step, lambda: self._last(standing, step), over=True)
-        return self._saves.saved_step == step
+        try:
+            return self._ranks.rank == 0 and self._on_disk(step)
+        except CheckpointError as error:
+            log.error("event=not_known_what_is_saved reason=%r", str(error))
+            return False
 
     def _save_and_wait(self, step: int, needed: Callable[[], bool], *, over: bool) -> None:
         """``needed`` is asked in rank 0 alone. A rank that is lost now is no reason to end otherwise than the others."""
@@ -361,9 +368,9 @@ class DurableCheckpoints:
             return "ours"
         try:
             if self._writer_lives():
-                time.sleep(_AGAIN_S)
+                time.sleep(_LOOK_S)
                 return "theirs"
-            return "saved" if self._of_this_end(newest(self.directory), step) else "ours"
+            return "saved" if self._on_disk(step) else "ours"
         except (CheckpointError, OSError) as error:
             log.warning("event=not_known_who_saves reason=%r", str(error))
             return "ours"
@@ -377,7 +384,9 @@ class DurableCheckpoints:
         ours = sign is not None and sign[0] in self._world.term().rooms
         return ours and now_s - self._seen[1] < _WATCHED_SIGNS * self._sign_s
 
-    def _of_this_end(self, found: Checkpoint | None, step: int) -> bool:
+    def _on_disk(self, step: int) -> bool:
+        """Whether this job saved this state already. Raises Unreadable."""
+        found = newest(self.directory)
         name = parse_folder_name(os.path.basename(found.path)) if found is not None else None
         return name is not None and name[0] == step and name[1].job_id in self._world.term().rooms
 
