@@ -55,6 +55,21 @@ def test_several_processes_may_open_an_empty_database_at_once(empty_url: str) ->
         store.close()
 
 
+@pytest.mark.slow
+def test_a_process_that_comes_and_goes_takes_nothing_from_another(tmp_path: Path) -> None:
+    """Who closes an SQLite database last removes its log: it must know that others are there."""
+    url = f"sqlite:///{tmp_path}/holdfast.db"
+    look = "import sys; from holdfast.store import open_store; s = open_store(sys.argv[1]); print(len(s.incidents())); s.close()"
+    store = open_store(url)
+    told = []
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", look, url], capture_output=True, text=True, timeout=60, check=True)
+        told.append(done.stdout.strip())
+        store.commit(Change(incidents=(incident(),)), fence=0)
+    store.close()
+    assert told == ["0", "1"]
+
+
 def test_the_migrations_make_exactly_the_tables(engine: Engine) -> None:
     with engine.begin() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})

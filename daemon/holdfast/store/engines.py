@@ -59,9 +59,12 @@ def _checked_path(url: URL, mounts: Path) -> Path:
 
 
 def _make_private(path: Path) -> None:
-    """A new file is nobody's but its owner's and group's: it holds evidence, users' paths and the tokens' hashes."""
+    """A new file is nobody's but its owner's and group's: it holds evidence, users' paths and the tokens' hashes.
+
+    One that is there is not opened: to close it would end every lock that this process has on it (POSIX), and whoever closes the database
+    next would take itself for the last, and remove the log to which this process still writes."""
     with contextlib.suppress(OSError):  # whatever is wrong with it, SQLite says so
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o660))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o660))
 
 
 def _read(mounts: Path) -> str:
