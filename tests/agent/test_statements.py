@@ -235,6 +235,17 @@ def test_who_says_nothing_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyP
     desk.socket.stop()
 
 
+def test_every_user_comes_to_the_socket_whatever_the_umask(tmp_path: Path) -> None:
+    """The agent's unit has a umask for its evidence; on a node that is no head node nobody else makes the folder."""
+    before = os.umask(0o027)
+    try:
+        desk = Desk(tmp_path / "run", {})
+    finally:
+        os.umask(before)
+    desk.socket.stop()
+    assert (tmp_path / "run").stat().st_mode & 0o777 == 0o755
+
+
 def test_a_socket_that_a_dead_agent_left_is_replaced_and_open_to_all(tmp_path: Path) -> None:
     (tmp_path / "agent.sock").write_text("left over")
     desk = Desk(tmp_path, {7: frozenset({os.getpid()})})

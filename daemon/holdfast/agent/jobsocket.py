@@ -77,7 +77,7 @@ class JobSocket:
         self, folder: Path, slurm: SlurmNode, report: Callable[[Item], None], rooms: Rooms | None = None
     ) -> None:
         """``report`` is called from the thread. Raises OSError when the socket cannot be made."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        _let_all_pass(folder)
         self.path = folder / SOCKET
         self._listener = _listen(self.path)
         self._processes = JobProcesses(slurm)
@@ -262,6 +262,14 @@ class JobSocket:
             self.launchers.remove(peer.connection)
             self._selector.unregister(peer.connection)
             peer.connection.close()
+
+
+def _let_all_pass(folder: Path) -> None:
+    """The folder is there and every user comes to what is in it, whatever the umask. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mode = folder.stat().st_mode
+    if mode & 0o055 != 0o055:
+        folder.chmod(mode | 0o055)
 
 
 def _listen(path: Path) -> socket.socket:
