@@ -34,6 +34,7 @@ SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmdLogFile=/var/log/slurm/slurmd.log
 ReturnToService=1
 MpiDefault=none
+RequeueExit=85
 NodeName=head CPUs=2 RealMemory=100
 PartitionName=gpu Nodes=head Default=YES State=UP
 """
@@ -53,6 +54,18 @@ act_on = ["kernel.machine_check"]
 heartbeat_s = 2
 """
 """What agent.toml has besides the page's own lines."""
+HANGS_ARE_TOLD = """
+[hangs]
+act = "tell"
+floor_s = 5
+"""
+"""What controller.toml has besides the page's own lines."""
+JOBS = "/usr/local/lib/jobs"
+RANKS = f"""[ "$SLURM_PROCID" = 0 ] && exec /usr/bin/python3 {JOBS}/boot_hang.py
+exec unshare --user --map-root-user --mount \\
+  sh -c "mount -t tmpfs none /mnt && cp /usr/bin/python3 /mnt && exec /mnt/python3 {JOBS}/boot_hang.py"
+"""
+"""Rank 0 as it is; any other in a container with an interpreter that nobody outside can see, as rootless containers have it."""
 STUCK = """import signal, sys, time
 PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
@@ -111,6 +124,9 @@ def head_node(folder: Path) -> Path:
     write(root / "etc/apt/apt.conf.d/yes", 'APT::Get::Assume-Yes "true";\n')
     write(root / KMSG, "")
     write(root / "usr/local/lib/drill/sitecustomize.py", STUCK)
+    write(root / f"{JOBS[1:]}/ranks.sh", RANKS)
+    for script in ("boot_group.py", "boot_hang.py"):
+        write(root / JOBS[1:] / script, (Path(__file__).parent / script).read_text())
     for service in SERVICES:
         drill = "[Service]\nWatchdogSec=4\nEnvironment=PYTHONPATH=/usr/local/lib/drill\n"
         write(root / f"etc/systemd/system/{service}.service.d/drill.conf", drill)
@@ -123,7 +139,7 @@ def follow_the_page(machine: Booted) -> None:
     """docs/how-to-on-premises.md, its commands as they stand, on one machine that is head node and node: here n1 is called head."""
     page = "how-to-on-premises.md"
     controller, agent = page_blocks(page, "toml", "2.", "3.")
-    write(machine.root / "etc/holdfast/controller.toml", controller)
+    write(machine.root / "etc/holdfast/controller.toml", controller + HANGS_ARE_TOLD)
     write(machine.root / "etc/holdfast/agent.toml", agent.replace("n1", "head") + FOR_THE_TEST)
     install, *head = page_blocks(page, "sh", "2.")
     (authority,) = page_blocks("install.md", "sh", "TLS with")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.boot_site import KMSG, MACHINE_CHECK, SERVICES, follow_the_page, head_node
+from lifecycle.boot_site import JOBS, KMSG, MACHINE_CHECK, SERVICES, follow_the_page, head_node
 from lifecycle.booted import Booted, can_boot
 
 pytestmark = [
-    pytest.mark.soak,  # about two minutes; two more for the first
+    pytest.mark.soak,  # about three minutes; two more for the first
     pytest.mark.timeout(900),
     pytest.mark.skipif(not can_boot(), reason="needs root and systemd-nspawn (package systemd-container)"),
     pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
@@ -40,6 +40,7 @@ from holdfast_checkpoint import Checkpointer
 c = Checkpointer(sys.argv[1]); c.resume()
 with c.save(5) as folder: (folder / "x").write_bytes(b"1")
 """
+GROUPS = f"exec srun holdfast run -- /opt/holdfast/bin/python {JOBS}/boot_group.py /home/alice/steps"
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,80 @@ def test_a_job_finds_its_checkpoint_with_its_own_rights(machine: Booted) -> None
     assert json.loads(found)["path"].startswith("/home/alice/ckpt/"), found
     machine.call("mkdir -m 0700 /root/ckpt")
     assert "error" in json.loads(machine.call(f"runuser -u alice -- /opt/holdfast/bin/python -c '{LATEST}' /root/ckpt"))
+
+
+def as_alice(machine: Booted, command: str) -> None:
+    machine.call(f"cd /home/alice && runuser -u alice -- {command}")
+
+
+def steps(machine: Booted) -> list[list[int]]:
+    """Of the groups 0 and 1: the steps that both took part in."""
+    files = [machine.root / f"home/alice/steps/{group}.jsonl" for group in (0, 1)]
+    lines = [file.read_text().splitlines() if file.exists() else [] for file in files]
+    told = [[json.loads(line) for line in found if line.endswith("}")] for found in lines]
+    return [[one["step"] for one in found if one["groups"] == 2] for found in told]
+
+
+def train_on(machine: Booted) -> None:
+    """Until each has made five more steps together with the other."""
+    before = steps(machine)
+    machine.until(
+        lambda: all(len(now) >= len(then) + 5 for now, then in zip(steps(machine), before, strict=True)),
+        60,
+        "holdfast-quorum",
+    )
+
+
+def end_jobs(machine: Booted) -> None:
+    machine.call("scancel --user=alice")
+    machine.until(lambda: not machine.call("squeue --noheader"), 60, "slurmctld")
+
+
+def test_an_elastic_job_trains_on_whatever_becomes_of_the_head_nodes_daemons(machine: Booted) -> None:
+    """Its launchers ask the agent, the agent the controller, and the controller the quorum service: each in its confinement."""
+    machine.call("install -d -o alice /home/alice/steps")
+    as_alice(machine, f"sbatch --array=0-1 --requeue --comment='holdfast elastic=2:2' --wrap '{GROUPS}'")
+    train_on(machine)
+    machine.call("systemctl stop holdfast-controller")
+    train_on(machine)
+    before = machine.show("holdfast-quorum", "MainPID")
+    machine.call(f"kill -KILL {before}")
+    machine.until(lambda: machine.show("holdfast-quorum", "MainPID") not in (before, "0"), 20, "holdfast-quorum")
+    train_on(machine)
+    machine.call("systemctl start holdfast-controller")
+    machine.call("systemctl restart holdfast-quorum")
+    train_on(machine)
+    end_jobs(machine)
+    for made in steps(machine):
+        assert made == sorted(set(made)), "a step was met for twice"
+
+
+def test_the_stacks_of_a_job_that_hangs_are_read_also_in_a_container(machine: Booted) -> None:
+    """By py-spy as the agent's child, with the agent's system call filter and what is left of root's capabilities."""
+    as_alice(machine, f"sbatch --ntasks=2 --wrap 'exec srun sh {JOBS}/ranks.sh'")
+    machine.until(lambda: "job.hung" in holdfast(machine, "incidents --json"), 90, "holdfast-controller")
+    machine.until(lambda: "stacks:" in holdfast(machine, "incidents --json"), 30, "holdfast-agent")
+    (note,) = {one["note"] for one in json.loads(holdfast(machine, "incidents --json"))["incidents"]}
+    end_jobs(machine)
+    for rank, where in enumerate(("waits_for_others", "reads_a_file")):
+        assert f"rank {rank} on head: {where} (boot_hang.py:" in note
+
+
+def test_no_short_lived_process_takes_the_record_from_the_daemons(machine: Booted) -> None:
+    """Who closes SQLite's files last removes the log with all that is not in the database yet: it must know of the daemons."""
+    machine.call("runuser -u holdfast-controller -- holdfast token create agent n9")
+    for service in ("holdfast-quorum", "holdfast-controller", "holdfast-actor"):
+        held = machine.call(f"ls -l /proc/{machine.show(service, 'MainPID')}/fd")
+        assert "holdfast.db-wal" in held
+        assert "(deleted)" not in held
+
+
+def test_a_node_that_is_no_head_node_lets_jobs_speak(machine: Booted) -> None:
+    """Nothing but the agent makes the folder of its socket there."""
+    machine.call(f"systemctl stop {' '.join(SERVICES)} && rm -r /run/holdfast && systemctl start holdfast-agent")
+    asked = machine.run(f"runuser -u alice -- /opt/holdfast/bin/python -c '{LATEST}' /home/alice")
+    machine.call(f"systemd-tmpfiles --create holdfast.conf && systemctl start {' '.join(SERVICES)}")
+    assert asked.returncode == 0, asked.stderr
 
 
 def test_a_fault_goes_through_all_three(machine: Booted) -> None:
