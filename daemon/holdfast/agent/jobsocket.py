@@ -269,7 +269,10 @@ def _let_all_pass(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     mode = folder.stat().st_mode
     if mode & 0o055 != 0o055:
-        folder.chmod(mode | 0o055)
+        try:
+            folder.chmod(mode | 0o055)
+        except PermissionError:
+            log.warning("event=jobs_kept_out folder=%s reason='not ours, and closed to users'", folder)
 
 
 def _listen(path: Path) -> socket.socket:
