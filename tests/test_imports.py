@@ -179,6 +179,11 @@ def test_a_node_needs_few_packages() -> None:
     assert "holdfast" in loaded
 
 
+@pytest.mark.slow
+def test_the_process_with_rights_has_no_web_server() -> None:
+    assert not loaded_by("holdfast.controller.actor_main") & {"fastapi", "starlette", "uvicorn", "h11", "httptools"}
+
+
 def test_the_jobs_library_needs_the_standard_library_alone() -> None:
     names = {name for path in CHECKPOINT.rglob("*.py") for name in imported(path.read_text())}
     outside = {name for name in names if name.split(".")[0] not in sys.stdlib_module_names}

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast.config.controller import Settings, load
-from holdfast.controller import actor_main, main, wiring
+from holdfast.controller import actor_main, main, serving, wiring
 from holdfast.controller.wiring import ActorParts
 from holdfast.model.action import Intent
 from holdfast.model.book import Change
@@ -100,10 +100,10 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
     """The shipped entry point. Each life ends at its first commit: every other one before it, else after it.
 
     Lives also end between a report on disk and the answer to its agent, once for each report."""
-    build = wiring.build_controller
+    build = serving.build_controller
     before = len([line for line in boundaries.crossed if line.startswith("life ")]) % 2 == 0
 
-    def build_mortal(settings: Settings) -> wiring.Controller:
+    def build_mortal(settings: Settings) -> serving.Controller:
         controller = build(settings)
         store: Any = controller.store
         commit, accept = store.commit, store.accept_soon

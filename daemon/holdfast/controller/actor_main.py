@@ -9,8 +9,7 @@ from threading import Event, Thread
 
 from holdfast.config.controller import load
 from holdfast.controller import logs
-from holdfast.controller.main import announce
-from holdfast.controller.wiring import build_actor
+from holdfast.controller.wiring import announce, build_actor
 from holdfast.model.errors import HoldfastError
 from holdfast.systemd import Pulse, sd_notify
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from pathlib import Path
@@ -11,14 +10,12 @@ from pathlib import Path
 from uvicorn import Server
 
 from holdfast.api.server import quiet_gc
-from holdfast.config.controller import Settings, load
+from holdfast.config.controller import load
 from holdfast.controller import logs
-from holdfast.controller.wiring import Controller, build_controller
+from holdfast.controller.serving import Controller, build_controller
+from holdfast.controller.wiring import announce
 from holdfast.model.errors import HoldfastError
 from holdfast.systemd import Pulse, sd_notify
-
-log = logging.getLogger(__name__)
-
 
 HAND_OVER_S = 0.0005
 """A thread that reads Slurm's answer for thousands of nodes lets the event loop go on after this long. The loop gives the interpreter
@@ -43,13 +40,6 @@ def run(config: Path) -> int:
         controller.bell.close()
         controller.store.close()
     return 0
-
-
-def announce(settings: Settings) -> None:
-    """What this process was told, as far as it differs from what is shipped."""
-    log.info("event=start mode=%s provider=%s config=%s", settings.policy.mode.value, settings.provider, settings.path)
-    for key, value in settings.profile_changes.items():
-        log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
 
 
 async def _serve(controller: Controller) -> None:

@@ -1,0 +1,94 @@
+"""Where the controller's process is put together: the control loop and the API around one store."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from uvicorn import Server
+
+from holdfast.api.app import create_app
+from holdfast.api.deps import ApiDeps
+from holdfast.api.hub import OrderHub
+from holdfast.api.server import build_server
+from holdfast.clock import SystemClock
+from holdfast.config.controller import Settings
+from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.loop import ControlLoop
+from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.poke import Alone, Bell, Ringer
+from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.wiring import actor_socket, controller_socket, holder_of, scheduler_of
+from holdfast.model.ids import incident_id
+from holdfast.ports import Clock
+from holdfast.store import SqlStore, open_store
+
+
+@dataclass
+class Controller:
+    """The parts of one controller process, ready to run."""
+
+    loop: ControlLoop
+    store: SqlStore
+    bell: Bell
+    hub: OrderHub
+    deps: ApiDeps
+    settings: Settings
+    alone: Alone
+    """Held for the life of the process."""
+
+    def server(self) -> Server:
+        """The HTTP server around the API, to be served in the caller's event loop."""
+        section = self.settings.server
+        return build_server(
+            create_app(self.deps),
+            host=section.host,
+            port=section.port,
+            tls_cert=str(section.tls_cert) if section.tls_cert else None,
+            tls_key=str(section.tls_key) if section.tls_key else None,
+        )
+
+
+def new_ids() -> Callable[[datetime], str]:
+    """Incident ids from the time and fresh randomness."""
+    return lambda at: incident_id(at, secrets.randbits(15))
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
+    clock: Clock = SystemClock()
+    alone = Alone(settings.run.dir / "controller.lock")
+    store = open_store(settings.store.url)
+    agents = AgentRegistry()
+    hub = OrderHub(clock.monotonic_s)
+    observer = Observer(
+        store=store,
+        slurm=SlurmWatch(scheduler_of(settings)),
+        agents=agents,
+        clock=clock,
+        policy=settings.policy,
+        cold_start_s=settings.run.cold_start_s,
+    )
+    ringer = Ringer(actor_socket(settings))
+    keep = timedelta(days=settings.store.keep_days)
+    loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids(), keep=keep, prune=store.prune)
+    rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
+    if rooms is not None:
+        loop.rooms = QuorumWatch(rooms, store, clock)
+    deps = ApiDeps(
+        store=store,
+        agents=agents,
+        clock=clock,
+        wake=loop.wake.set,
+        world=lambda: loop.world,
+        orders=hub,
+        loop_turned_at=lambda: loop.turned_at_s,
+        leader=lambda: loop.leads,
+        rooms=rooms,
+        quorum=settings.quorum,
+        look=loop.look.set,
+    )
+    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)
