@@ -363,8 +363,7 @@ def test_a_first_job_that_slept_learns_that_another_has_the_directory(tmp_path: 
     first = Group(tmp_path, least_s=10, most_s=10)
     first.train(1, passing_s=11)
     first.saved()
-    first.durable._pulse.stop()  # type: ignore[union-attr]
-    first.durable._pulse._thread.join()  # type: ignore[union-attr]
+    killed(first)
     second = Group(tmp_path, token="another")
     assert not second.begin()
     first.train(1, passing_s=11)
@@ -386,7 +385,7 @@ def at_the_end(tmp_path: Path) -> tuple[Group, Group]:
 
 
 def killed(group: Group) -> None:
-    pulse = group.durable._pulse
+    pulse = group.durable._signs._pulse
     assert pulse is not None
     pulse.stop()
     pulse._thread.join()

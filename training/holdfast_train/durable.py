@@ -15,15 +15,15 @@ from holdfast_checkpoint import Unreadable, lease, statements
 from holdfast_checkpoint.manifest import parse_folder_name
 from holdfast_checkpoint.model import CheckpointError
 from holdfast_checkpoint.runs import run_from_env
-from holdfast_train.background import Pulse
 from holdfast_train.errors import RankLost, TrainError, Unusable
-from holdfast_train.interval import interval_s, mtbf_of_all_s
+from holdfast_train.interval import interval_s, mtbf_from_env, mtbf_of_all_s, nodes_from_env
 from holdfast_train.membership import Standing
 from holdfast_train.ranks import Ranks
 from holdfast_train.resuming import Reader, candidates, take_over
 from holdfast_train.saving import Saves, age_s, newest
 from holdfast_train.settings import Settings
 from holdfast_train.shards import plain
+from holdfast_train.signs import Signs
 from holdfast_train.stored import About, Damaged
 from holdfast_train.world import World, new_name, room_name
 
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 
 _UNREADABLE_S = 120.0
 """How long a directory that nothing can be said about holds up the start."""
-_WATCHED_SIGNS = 2.5
 _AGAIN_S = 0.2
 _LOOK_S = 1.0
 """Between two looks at whether the group that saves the end is still at it."""
@@ -87,14 +86,14 @@ class DurableCheckpoints:
         :mod:`holdfast_train.interval`). ``least_s``, ``most_s``: bounds of the interval. ``sign_s``: how often the job shows others
         that it is alive here. Raises Unusable."""
         self.directory = os.path.abspath(directory)
-        self._keep, self._least_s, self._most_s, self._sign_s = keep, least_s, most_s, sign_s
-        self._mtbf_s = _mtbf_s(env) if mtbf_s is None else mtbf_s
-        self._nodes = _nodes(env)
+        self._keep, self._least_s, self._most_s = keep, least_s, most_s
+        self._mtbf_s = mtbf_from_env(env) if mtbf_s is None else mtbf_s
+        self._nodes = nodes_from_env(env)
         self._resume_from = env.get("HOLDFAST_RESUME_FROM") or None
         self._env, self._clock = env, clock
         self._run = run_from_env(env)
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
-        self._pulse: Pulse | None = None
+        self._signs = Signs(self.directory, sign_s, self._show_life, clock)
         if keep is not None and keep < 1:
             raise Unusable(f"keep={keep}: at least one checkpoint must be kept")
         if not 0 < least_s <= most_s or (self._mtbf_s is not None and self._mtbf_s <= 0):
@@ -112,11 +111,10 @@ class DurableCheckpoints:
         self._standing: Standing | None = None
         self._begun = self._closed = self._ending = False
         self._committed, self._staged_step = (0, 0), 0
-        self._seen: tuple[tuple[str, int] | None, float] = (None, 0.0)
         self._last_s: float | None = None
         self._stood_s = self._clock()
         self._unreadable_s: float | None = None
-        self._show_no_signs()
+        self._signs.stop()
         if self._ranks.rank == 0:
             register = statements.register(self.directory, self._run, layout="holdfast", fenced=True)
             self._teller.tell(register)
@@ -143,7 +141,8 @@ class DurableCheckpoints:
         if self._standing is None or self._standing.rank:
             self._last_s = None
             return
-        self._show_signs()
+        if self._ranks.rank == 0:
+            self._signs.start()
         if self._ranks.any(self._due(self._standing.present)):
             self._last_s = self._clock()
             self._save(step)
@@ -281,7 +280,7 @@ class DurableCheckpoints:
         term = replace(self._world.term(), began_step=step)
         name = os.path.basename(path) if os.path.dirname(path) == self.directory else ""
         try:
-            other = lease.alive_elsewhere(self.directory, term.rooms, _WATCHED_SIGNS * self._sign_s, time.sleep)
+            other = lease.alive_elsewhere(self.directory, term.rooms, self._signs.watch_s, time.sleep)
             if other is not None:
                 return (
                     f"another elastic job ({other}) is alive in {self.directory}; give each job a directory of its own"
@@ -348,12 +347,13 @@ class DurableCheckpoints:
         self._closed = True
         if whose == "ours":
             log.info("event=saving_the_last_state step=%d", step)
-            self._show_signs()
+            if self._ranks.rank == 0:
+                self._signs.start()
             if self._staged_step != step:
                 self._save(step)
             self._saves.wait()
             self._tell_news()
-        self._show_no_signs()
+        self._signs.stop()
         self._show_life(ended=True)
         failed = self._ranks.rank == 0 and whose == "ours" and self._saves.saved_step != step
         return End.FAILED if failed else End.SAVED
@@ -367,7 +367,7 @@ class DurableCheckpoints:
         if self.place(step) == 0:
             return "ours"
         try:
-            if self._writer_lives():
+            if self._signs.of_another(self._world.term().rooms):
                 time.sleep(_LOOK_S)
                 return "theirs"
             return "saved" if self._on_disk(step) else "ours"
@@ -375,33 +375,15 @@ class DurableCheckpoints:
             log.warning("event=not_known_who_saves reason=%r", str(error))
             return "ours"
 
-    def _writer_lives(self) -> bool:
-        """Whether another group of this job shows its sign of life. Raises Unreadable."""
-        self._show_no_signs()
-        sign, now_s = lease.sign(self.directory), self._clock()
-        if sign != self._seen[0]:
-            self._seen = sign, now_s
-        ours = sign is not None and sign[0] in self._world.term().rooms
-        return ours and now_s - self._seen[1] < _WATCHED_SIGNS * self._sign_s
-
     def _on_disk(self, step: int) -> bool:
         """Whether this job saved this state already. Raises Unreadable."""
         found = newest(self.directory)
         name = parse_folder_name(os.path.basename(found.path)) if found is not None else None
         return name is not None and name[0] == step and name[1].job_id in self._world.term().rooms
 
-    def _show_signs(self) -> None:
-        if self._pulse is None and self._ranks.rank == 0:
-            self._pulse = Pulse(self._show_life, self._sign_s)
-
-    def _show_no_signs(self) -> None:
-        if self._pulse is not None:
-            self._pulse.stop()
-            self._pulse = None
-
     def _end(self) -> Standing | None:
         """The last standing of this group; None: there is nothing to save, or it was asked before."""
-        self._show_no_signs()
+        self._signs.stop()
         closed, self._closed = self._closed, True
         return None if closed or not self._begun else self._standing
 
@@ -410,26 +392,10 @@ class DurableCheckpoints:
         in_doubt = self._clock() - self._stood_s > _DOUBT_S
         try:
             if in_doubt and self._ending:  # it only waited for the group that saves the end
-                watch_s = _WATCHED_SIGNS * self._sign_s
-                in_doubt = lease.alive_elsewhere(self.directory, frozenset(), watch_s, time.sleep) is None
+                in_doubt = lease.alive_elsewhere(self.directory, frozenset(), self._signs.watch_s, time.sleep) is None
             last = lease.left(self.directory, self._world.term(), standing.rank, standing.present) or in_doubt
             found = newest(self.directory) if last else None
         except (CheckpointError, OSError) as error:
             log.error("event=not_known_who_left reason=%r", str(error))
             return standing.present == 1 or in_doubt
         return last and (found is None or (found.step or 0) < step)
-
-
-def _nodes(env: Mapping[str, str]) -> int:
-    text = env.get("SLURM_JOB_NUM_NODES", "")
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else 1
-
-
-def _mtbf_s(env: Mapping[str, str]) -> float | None:
-    text = env.get("HOLDFAST_MTBF_S", "")
-    if not text:
-        return None
-    try:
-        return float(text)
-    except ValueError as error:
-        raise Unusable(f"HOLDFAST_MTBF_S={text[:80]!r} is no number of seconds") from error

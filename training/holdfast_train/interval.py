@@ -15,6 +15,9 @@ of the optimum checkpoint interval for restart dumps", FGCS 22, 2006), Young's â
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+
+from holdfast_train.errors import Unusable
 
 NODE_FAILURES_PER_DAY = 6.5e-3
 """r: Meta's RSC-1, 16,000 A100s over 11 months, 6.5 failures per 1,000 node-days: the worse of its two clusters."""
@@ -53,3 +56,20 @@ def interval_s(cost_s: float, took_s: float, mtbf_s: float, least_s: float, most
 
     ``cost_s``: time that the loop lost to a save. ``took_s``: time until its files were complete."""
     return max(min(max(daly_s(cost_s, mtbf_s), least_s), most_s), 2 * took_s)
+
+
+def nodes_from_env(env: Mapping[str, str]) -> int:
+    """Of a group; 1 where Slurm does not say."""
+    text = env.get("SLURM_JOB_NUM_NODES", "")
+    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) else 1
+
+
+def mtbf_from_env(env: Mapping[str, str]) -> float | None:
+    """``HOLDFAST_MTBF_S``; None: it is not set. Raises Unusable."""
+    text = env.get("HOLDFAST_MTBF_S", "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError as error:
+        raise Unusable(f"HOLDFAST_MTBF_S={text[:80]!r} is no number of seconds") from error
