@@ -44,12 +44,14 @@ def settings_from_env(env: Mapping[str, str]) -> Settings:
     quorum = ours or env.get("TORCHFT_LIGHTHOUSE", "")
     if not quorum:
         raise Unusable(
-            "HOLDFAST_QUORUM is not set: start the job with 'holdfast run', or name a torchft_lighthouse there"
+            "HOLDFAST_QUORUM is not set: 'holdfast run' sets it in an elastic job of Slurm; elsewhere name a "
+            "torchft_lighthouse in TORCHFT_LIGHTHOUSE, as http://host:port"
         )
     token = env.get("HOLDFAST_QUORUM_TOKEN", "")
     if not token:
         raise Unusable(
-            "HOLDFAST_QUORUM_TOKEN is not set: without a secret of the job any user could read or forge its state"
+            "HOLDFAST_QUORUM_TOKEN is not set: give all groups of the job one secret; without it any user could read or "
+            "forge its state"
         )
     rank, ranks = _whole(env, "RANK", 0), _whole(env, "WORLD_SIZE", 1)
     if ranks < 1 or rank >= ranks:

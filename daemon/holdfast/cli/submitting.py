@@ -161,6 +161,7 @@ def _run(argv: list[str]) -> str:
     except OSError as error:
         raise Unavailable(f"{argv[0]} cannot be run: {error.strerror}") from error
     if done.returncode:
-        words = (done.stderr or done.stdout).decode(errors="replace").split()
-        raise Rejected(f"{argv[0]}: {' '.join(words)}")
+        said = (done.stderr or done.stdout).decode(errors="replace")
+        lines = (" ".join(text.removeprefix(f"{argv[0]}: error: ").split()) for text in said.splitlines())
+        raise Rejected(f"{argv[0]}: {'; '.join(filter(None, lines))}")
     return done.stdout.decode(errors="replace")
