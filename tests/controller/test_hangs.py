@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 
 from holdfast.config.controller import read
 from holdfast.controller.facts import HUNG
+from holdfast.controller.quiet import quiet
 from holdfast.controller.suspects import UNEXPLAINED
 from holdfast.model.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb
+from holdfast.model.cluster import Job
 from holdfast.model.errors import ConfigError
 from holdfast.model.incident import Incident, IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode, Policy
@@ -33,6 +35,10 @@ STUCK = ["load (train.py:6)", "step (train.py:8)", "train (train.py:12)"]
 
 def policy(**changed: Any) -> Policy:
     return replace(POLICY, hangs=replace(POLICY.hangs, **changed))
+
+
+def job_of(site: Site, job: SimJob) -> Job:
+    return site.slurm.view().jobs[job.job_id]
 
 
 def started(site: Site, nodes: int = 3, **changed: object) -> SimJob:
@@ -94,7 +100,7 @@ def test_a_hang_is_seen_its_stacks_are_grouped_and_the_job_starts_again() -> Non
     stands(site, n2=STUCK)
     site.run(58)
     assert hung(site) == []
-    site.run(5)
+    site.run(9)
     (incident,) = hung(site)
     assert incident.fault_at < incident.opened_at
     assert "has told of no progress since" in incident.headline
@@ -267,7 +273,7 @@ def test_a_restarted_controller_listens_first() -> None:
     site.start_controller()
     site.run(55)
     assert hung(site) == []
-    site.run(10)
+    site.run(20)
     assert (job.restarts, requeues(site)) == (1, 1)
 
 
@@ -305,6 +311,25 @@ def test_a_fault_on_one_of_its_nodes_explains_it() -> None:
     site.run(120)
     assert [i.check for i in site.store.incidents()] == ["gpu.xid"]
     assert job.restarts == 0
+
+
+def test_what_a_job_said_may_still_wait_for_its_agents_next_heartbeat() -> None:
+    site = Site(3)
+    job = training(site)
+    site.run(55)
+    world = site.loop.world
+    assert world is not None
+
+    def hangs(heard_before_s: float) -> bool:
+        late = timedelta(seconds=heard_before_s)
+        (mine,) = world.agents[job.nodes[0]]
+        agents = {**world.agents, job.nodes[0]: (replace(mine, last_heard=mine.last_heard - late),)}
+        later = replace(world, agents=agents, now=world.now + timedelta(seconds=8))
+        found = quiet(later, job_of(site, job))
+        assert found is not None
+        return found.hangs(later.now)
+
+    assert (hangs(-8.0), hangs(9.0)) == (True, False)
 
 
 def test_a_job_that_goes_on_was_not_hung() -> None:

@@ -25,6 +25,8 @@ class Quiet:
     counts_from: datetime
     """Not before this controller listened and the agents were heard."""
     patience_s: float
+    known_until: datetime
+    """Words come with the agents' heartbeats: what it said since the one that is the longest ago may still be on its way."""
     phase: str
     step: int | None
     fabric_since: datetime | None = None
@@ -37,7 +39,7 @@ class Quiet:
         return self.counts_from + timedelta(seconds=self.patience_s)
 
     def hangs(self, now: datetime) -> bool:
-        return now > self.due
+        return min(now, self.known_until) > self.due
 
 
 def quiet(world: World, job: Job) -> Quiet | None:
@@ -48,14 +50,12 @@ def quiet(world: World, job: Job) -> Quiet | None:
     newest = max(told, key=lambda r: r.progress_at or r.phase_at or world.now)
     patience_s = _patience_s(world, newest, told)
     last = sign_of(told)
-    heard = [facts.agent_of(world, r.node) for r in told]
-    if patience_s is None or last is None or _some_silent(world, job):
+    heard = [agent for r in told if (agent := facts.agent_of(world, r.node)) is not None]
+    if patience_s is None or last is None or _some_silent(world, job) or len(heard) < len(told):
         return None
-    first_heard = [agent.first_heard for agent in heard if agent is not None]
-    if len(first_heard) < len(told):
-        return None
-    counts_from = max(last, world.listening_since, *first_heard)
-    told_of = Quiet(last, counts_from, patience_s, newest.phase, newest.progress_step)
+    counts_from = max(last, world.listening_since, *(agent.first_heard for agent in heard))
+    known_until = min(agent.last_heard for agent in heard)
+    told_of = Quiet(last, counts_from, patience_s, known_until, newest.phase, newest.progress_step)
     since = fabric.silent_since(world, job) if not newest.phase else None
     return told_of if since is None else min(told_of, _with_fabric(world, told_of, since, told), key=lambda q: q.due)
 
@@ -74,7 +74,7 @@ def only_silent(world: World, job: Job) -> Quiet | None:
     if since is None or words_of(world, job):
         return None
     counts_from = max(since, world.listening_since)
-    return Quiet(since, counts_from, world.policy.hangs.silent_s, "", None, fabric_since=since, told=False)
+    return Quiet(since, counts_from, world.policy.hangs.silent_s, world.now, "", None, fabric_since=since, told=False)
 
 
 def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
