@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast.cli.reading import main_events
 from holdfast.practice import story
+from holdfast.practice.site import Site
 
 WRONG = [
     (("nope",), "Did you mean 'nodes'"),
@@ -50,6 +52,14 @@ def test_a_folder_that_is_no_practice_cluster(holdfast: Any, tmp_path: Path, ver
     assert got.err.count("\n") == 1
     assert str(folder) in got.err
     assert not folder.exists()
+
+
+def test_a_cluster_that_is_there_does_not_become_elastic(holdfast: Any) -> None:
+    with tempfile.TemporaryDirectory(prefix="hfp", dir="/tmp") as name:
+        Site.create(f"{name}/p", nodes=2, spares=0)
+        got = holdfast("practice", "up", "--elastic", "--dir", f"{name}/p")
+    assert (got.status, got.out) == (2, "")
+    assert "without --elastic: end it first" in got.err
 
 
 def _event(name: str, text: str = "", at_s: float = 0.0, **detail: str) -> dict[str, Any]:

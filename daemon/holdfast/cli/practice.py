@@ -32,13 +32,26 @@ def up(
     nodes: Annotated[int, typer.Option(min=2, max=64, help="Nodes, spares included.")] = 5,
     spares: Annotated[int, typer.Option(min=0, max=16, help="How many of them are spares.")] = 1,
     provider: Annotated[str, typer.Option(help="What stands behind the nodes: ec2, hyperpod or command.")] = "ec2",
+    elastic: Annotated[
+        bool,
+        typer.Option(
+            "--elastic", help="Slurm is set up for elastic jobs: a second partition, flex, gives way to train."
+        ),
+    ] = False,
 ) -> None:
     """Start it: Slurm, Holdfast, an agent per node, and what stands behind the nodes."""
     from holdfast.practice.site import Site  # noqa: PLC0415
 
     if spares >= nodes:
         raise Usage(f"{spares} spares of {nodes} nodes leave none to work")
-    site = _site(folder) if _is_site(folder) else Site.create(folder, nodes=nodes, spares=spares, provider=provider)
+    if _is_site(folder):
+        site = _site(folder)
+        if elastic and not site.practice.spec.elastic:
+            raise Usage(
+                f"the practice cluster in {folder} is there already, without --elastic: end it first, or name another --dir"
+            )
+    else:
+        site = Site.create(folder, nodes=nodes, spares=spares, provider=provider, elastic=elastic)
     site.up()
     where = "" if folder == DEFAULT_FOLDER else f" --dir {shlex.quote(str(folder))}"
     program = shlex.quote(str(Path(sys.executable).with_name("holdfast")))
