@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken
+from holdfast.controller.facts import HUNG
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
@@ -58,6 +59,15 @@ def test_a_stop_on_its_way_shuts_out_the_run_that_it_ends(stop: Intent, state: I
     assert evicted(world) == ([("0~72.0", "inc1")] if under_way else [])
     observing = world_of(view_of(*four_groups()), replace(stop, state=state), mode=Mode.OBSERVE)
     assert evicted(observing) == []
+
+
+@pytest.mark.parametrize("state", list(IntentState))
+def test_a_group_that_hung_is_shut_out_once_its_stop_has_begun(state: IntentState) -> None:
+    """It may tell of a step in the moment of the decision, and then it is not stopped."""
+    hung = {"inc1": incident(state=IncidentState.WATCHING, check=HUNG)}
+    world = world_of(view_of(*four_groups()), replace(REQUEUE, state=state), incidents=hung)
+    begun = state in (IntentState.STARTED, IntentState.DONE)
+    assert evicted(world) == ([("0~72.0", "inc1")] if begun else [])
 
 
 def test_a_run_that_the_room_has_forgotten_is_fenced_too() -> None:

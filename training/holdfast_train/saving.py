@@ -123,7 +123,7 @@ class Saves:
                 log.warning("event=old_checkpoints_not_removed reason=%r", str(error))
 
     def _failed(self, step: int, folder: Path, error: Exception) -> None:
-        log.error("event=save_failed step=%d reason=%r", step, str(error))
+        log.error("event=save_failed step=%d directory=%s reason=%r", step, self._directory, str(error))
         if self._rank == 0 and not (folder / MANIFEST).exists():
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -98,7 +98,11 @@ def _sizes(env: Mapping[str, str]) -> Sizes:
     if not high and not listed:
         raise Unusable("HOLDFAST_MAX_GROUPS is not set: how many groups may there be?")
     high = high or max((int(part) for part in listed.split(",") if part.isdecimal()), default=0)
-    return parse_sizes(f"{low}:{high}" + (f":{listed.rstrip(',')}," if listed else ""))
+    try:
+        return parse_sizes(f"{low}:{high}" + (f":{listed.rstrip(',')}," if listed else ""))
+    except Unusable as error:
+        given = f"HOLDFAST_MIN_GROUPS={low} HOLDFAST_MAX_GROUPS={high} HOLDFAST_ALLOWED_GROUPS={listed!r}"
+        raise Unusable(f"{given}: {error}") from error
 
 
 def _whole(env: Mapping[str, str], name: str, default: int) -> int:

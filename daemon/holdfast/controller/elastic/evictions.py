@@ -119,7 +119,7 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
     action = intent.action
     if isinstance(action, Requeue):
         mine = (action.job.job_id, action.job.cluster, action.restarts) == (run.job_id, view.cluster, run.restarts)
-        return f"the run is requeued: {intent.reason}" if mine else ""
+        return f"the run is requeued: {intent.reason}" if mine and not _may_go_on(world, intent) else ""
     if job is None or not _held_before(job, run, getattr(action, "node", ""), intent.planned_at):
         return ""
     if isinstance(action, SetDown):
@@ -128,6 +128,12 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
     if not isinstance(action, Drain) or incident is None or not _ends_jobs(world, incident, job):
         return ""
     return "" if _withheld(world, run) else f"node {action.node}: {incident.headline}"
+
+
+def _may_go_on(world: World, intent: Intent) -> bool:
+    """A job that hung may tell of a step while it is decided, and then is not stopped: the actor looks once more before it begins."""
+    incident = world.book.incidents.get(intent.incident_id)
+    return intent.state is IntentState.PLANNED and incident is not None and incident.check == facts.HUNG
 
 
 def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
