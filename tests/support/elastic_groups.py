@@ -79,6 +79,10 @@ class Groups:
             f"~{start}:" in who for who in self.rooms.ask(do="status", room="job-7")["rooms"][0]["asking"]
         )
 
+    def is_there(self, name: str) -> bool:
+        """Whether this process has come to its first step, or waits at the room's door."""
+        return bool(self.lines(name, "attempt")) or self.asks(name.split(".", 2)[2])()
+
     def at(self, name: str, step: int) -> Callable[[], bool]:
         return lambda: any(line["step"] >= step for line in self.lines(name, "commit"))
 

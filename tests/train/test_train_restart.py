@@ -19,7 +19,7 @@ def started_together(groups: Groups, fault: str, faulty: int) -> tuple[list[str]
     """Two groups in one quorum, of which the second has the fault."""
     (groups.folder / "hold").touch()
     first, second = groups.start(0, "9.0"), groups.start(1, "10.0", fault, faulty)
-    groups.wait(lambda: bool(groups.lines(second[-1], "attempt")) or groups.asks("10.0")())
+    groups.wait(lambda: groups.is_there(first[-1]) and groups.is_there(second[-1]))
     (groups.folder / "hold").unlink()
     return first, second
 
