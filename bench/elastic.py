@@ -88,10 +88,7 @@ def strike(run: ElasticRun, title: str, fault: Fault, rows: Rows) -> None:
         raise Unavailable(f"group {group} has no node")
     began_s = time.time()
     fault(run, group, element.nodes[0])
-    run.wait(
-        "the spare's first step", lambda: steps.first_s(run.attempts(), spare, began_s) is not None, _RECOVER_WITHIN_S
-    )
-    full_s = steps.first_s(run.attempts(), spare, began_s) or began_s
+    full_s = run.first_step_s(spare, began_s, _RECOVER_WITHIN_S)
     (run.folder / f"hang-{group}").unlink(missing_ok=True)
     verdict_s = _verdict_s(run, group, began_s)
     run.wait("some steps", lambda: run.attempts()[-1].at_s > full_s + 1.0, _RECOVER_WITHIN_S)

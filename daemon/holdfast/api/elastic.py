@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from pydantic import Field
@@ -9,10 +10,11 @@ from pydantic import Field
 from holdfast.api.shapes import JobShape, Shape
 from holdfast.controller.decide.elastic import asked_to_leave, last_decision, leaving_groups
 from holdfast.controller.groups import ElasticJob, Group, Role, elastic_jobs
-from holdfast.controller.quiet import words_of
+from holdfast.controller.quiet import newest_of, words_of
 from holdfast.controller.suspects import ABOUT_JOBS, run_of
 from holdfast.model.action import IntentState
 from holdfast.model.book import World
+from holdfast.model.incident import Incident
 
 
 class GroupShape(Shape):
@@ -88,6 +90,9 @@ def _ids(job: ElasticJob) -> set[int]:
 def _job(world: World, job: ElasticJob) -> ElasticJobShape:
     leaving = leaving_groups(job, asked_to_leave(world))
     decided = last_decision(world, job)
+    troubles = {
+        i.job: i for i in reversed(world.book.open_incidents()) if i.check in ABOUT_JOBS
+    }  # the oldest of a run counts
     return ElasticJobShape(
         room=job.room,
         base_job_id=job.base_array_id,
@@ -102,7 +107,7 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
         size=job.size,
         target=job.sizes.usable(len(job.running) - len(leaving)),
         waiting=len(job.waiting),
-        groups=[_group(world, g, leaving=g in leaving) for g in job.groups],
+        groups=[_group(world, g, troubles, leaving=g in leaving) for g in job.groups],
         decision=DecisionShape(
             at=decided.planned_at, reason=decided.reason, state=decided.state, outcome=decided.outcome
         )
@@ -111,14 +116,10 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
     )
 
 
-def _group(world: World, group: Group, *, leaving: bool) -> GroupShape:
-    told = (
-        max(words_of(world, group.job), key=lambda r: r.progress_at or world.now, default=None) if group.start else None
-    )
-    run = run_of(group.job)
-    trouble = next(
-        (i for i in world.book.open_incidents() if i.check in ABOUT_JOBS and i.job == run and group.start), None
-    )
+def _group(world: World, group: Group, troubles: Mapping[str, Incident], *, leaving: bool) -> GroupShape:
+    words = words_of(world, group.job) if group.start else ()
+    told = newest_of(words) if words else None
+    trouble = troubles.get(run_of(group.job)) if group.start else None
     return GroupShape(
         group=group.index,
         role=group.role,

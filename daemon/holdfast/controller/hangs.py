@@ -87,18 +87,13 @@ def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet
 
 def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -> bool:
     """A group of too few, or one after another was lost, while none has made a step since: their collectives have not given it up yet."""
-    elastic = _elastic(view, job)
+    elastic = elastic_of(view, job.key.job_id)
     if elastic is None:
         return False
     others = [group.job for group in elastic.running if group.job.key.job_id != job.key.job_id]
     steps = [r.step_at for other in others for r in words_of(world, other) if r.step_at is not None]
     gone_on = any(at > found.since + timedelta(seconds=PAST_S) for at in steps)
     return elastic.size == 0 or (not gone_on and _settling(world, elastic))
-
-
-def _elastic(view: ClusterView, job: Job) -> ElasticJob | None:
-    """The elastic job that this one is an element of."""
-    return elastic_of(view, job.key.job_id)
 
 
 def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:
@@ -151,7 +146,7 @@ def _carries_again(world: World, incident: Incident) -> bool:
 
 def _alone(world: World, view: ClusterView, job: Job) -> bool:
     """A group of an elastic job that hangs while the others do not: they have done without it, or wait for it in their room."""
-    elastic, found = _elastic(view, job), quiet(world, job)
+    elastic, found = elastic_of(view, job.key.job_id), quiet(world, job)
     if elastic is None or found is None or len(elastic.running) < 2:
         return False
     return not _stuck_with(world, elastic, job, found)
@@ -189,7 +184,7 @@ def read_stacks(world: World, view: ClusterView, incident: Incident, job: Job) -
     """The ranks' stacks, grouped, with those of other groups of its job that stand still; None: they were not asked for, or some may
     still come."""
     ranks = _ranks(world, incident)
-    elastic, found = _elastic(view, job), quiet(world, job)
+    elastic, found = elastic_of(view, job.key.job_id), quiet(world, job)
     stuck = [] if elastic is None or found is None else _stuck_with(world, elastic, job, found)
     read = {i.job: theirs for i in hung_incidents(world) if (theirs := _ranks(world, i)) is not None}
     if ranks is None or any(
@@ -240,7 +235,7 @@ def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | Non
 
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:
     """Of an elastic job the group that holds the others up, if it can be told; all of them if nobody can be told for long."""
-    elastic = _elastic(view, job)
+    elastic = elastic_of(view, job.key.job_id)
     if _waits_for_a_loss(world, view, job, found):
         return False
     stuck = _stuck_with(world, elastic, job, found) if elastic is not None else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast.controller import fabric, facts
 from holdfast.model.book import CheckpointRecord, World
@@ -14,6 +14,9 @@ STEPPING = frozenset({"", "step"})
 """Phases in which steps are due. The first is that of a job that tells of no phases."""
 BOUNDED = frozenset({"init", "heal"})
 """Phases that have a bound of their own. Every other one (waiting, checkpoint, leaving, a word of the user's) may last."""
+
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def quiet(world: World, job: Job) -> Quiet | None:
     told = words_of(world, job)
     if job.state != "RUNNING" or world.frozen is not None or world.listening_since is None or not told:
         return None
-    newest = max(told, key=lambda r: r.progress_at or r.phase_at or world.now)
+    newest = newest_of(told)
     patience_s = _patience_s(world, newest, told)
     last = sign_of(told)
     heard = [agent for r in told if (agent := facts.agent_of(world, r.node)) is not None]
@@ -85,6 +88,11 @@ def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
         for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes)
         if record.progress_restarts == job.restarts and record.progress_at is not None
     )
+
+
+def newest_of(told: Iterable[CheckpointRecord]) -> CheckpointRecord:
+    """The last word of these, of which there is one at least."""
+    return max(told, key=lambda r: r.progress_at or _NEVER)
 
 
 def sign_of(told: Iterable[CheckpointRecord]) -> datetime | None:

@@ -117,10 +117,7 @@ class Demo:
         self._say(
             f"[bold red]GPU {GPU} of {node} falls off the bus (Xid 79)[/]: group {group} trains there; group {spare} is the warm spare"
         )
-        self._run.wait(
-            "the warm spare's first step", lambda: steps.first_s(self._run.attempts(), spare, since_s) is not None
-        )
-        full = self._run.trains_with(MOST, steps.first_s(self._run.attempts(), spare, since_s) or since_s)
+        full = self._run.trains_with(MOST, self._run.first_step_s(spare, since_s))
         stall_s = steps.stall_s(self._run.attempts(), since_s, set(range(LEAST)) - {group}, within_s=10)
         self._say(f"evicted on the node's verdict; group {spare} was ready and took its place")
         self._status(full.at_s)

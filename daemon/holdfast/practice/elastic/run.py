@@ -16,7 +16,7 @@ from holdfast.model.elastic import room_name
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.rooms import RoomView
 from holdfast.practice import jobs
-from holdfast.practice.elastic.steps import Attempt, Reader
+from holdfast.practice.elastic.steps import Attempt, Reader, first_s
 from holdfast.practice.site import Site
 from holdfast.practice.slurmconf import FLEXIBLE
 
@@ -114,6 +114,11 @@ class ElasticRun:
 
         self.wait(f"{present} groups training", yes, within_s)
         return found[0]
+
+    def first_step_s(self, group: int, since_s: float, within_s: float = 90.0) -> float:
+        """Wait until a group has begun a step after that moment; when it did. Raises Unavailable."""
+        self.wait(f"a step of group {group}", lambda: first_s(self.attempts(), group, since_s) is not None, within_s)
+        return first_s(self.attempts(), group, since_s) or since_s
 
     def wait(self, what: str, ready: Callable[[], bool], within_s: float = 90.0) -> None:
         """Raises Unavailable."""
