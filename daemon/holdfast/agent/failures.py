@@ -1,0 +1,164 @@
+"""Why the agent could not speak to a controller, and what to do about it: one kind, one sentence, one remedy. Pure."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import urllib3
+
+# Numbers of OpenSSL's x509_vfy.h (X509_V_ERR_…), which Python passes on as verify_code.
+_NOT_YET, _EXPIRED = frozenset({9}), frozenset({10})
+_UNKNOWN_ISSUER = frozenset({2, 7, 18, 19, 20, 21, 30})
+"""The issuer is not there, is self-signed and not trusted, or is another one of the same name."""
+_NAME = frozenset({62, 64})
+_STRICT = frozenset({32, 41, *range(79, 95)})
+"""What RFC 5280 demands of extensions and X509_V_FLAG_X509_STRICT enforces."""
+
+
+class Kind(StrEnum):
+    """What failed, in the order of a connection."""
+
+    CONFIGURATION = "configuration"
+    TOKEN = "token"  # noqa: S105 - the name of a step
+    NAME = "name"
+    TCP = "tcp"
+    TLS = "tls"
+    AUTHENTICATION = "authentication"
+    CONTROLLER = "controller"
+    """It answers, and cannot or will not serve."""
+    VERSION = "version"
+    CLOCK = "clock"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed step."""
+
+    kind: Kind
+    reason: str
+    """What happened, in plain words."""
+    remedy: str
+    """What an operator does about it."""
+    url: str = ""
+    """Of the controller; empty: it is about none of them."""
+
+    def __str__(self) -> str:
+        where = f"{self.url}: " if self.url else ""
+        return f"{where}{self.reason}: {self.remedy}"
+
+
+_ON_HEAD = "on the head node"
+_ANSWERS: dict[int, tuple[Kind, str, str]] = {
+    401: (
+        Kind.AUTHENTICATION,
+        "the token is refused",
+        f"make one {_ON_HEAD} (holdfast token create agent NODE) and put it into token_file",
+    ),
+    403: (
+        Kind.AUTHENTICATION,
+        "the token is not one of this node's agent",
+        "make one for this node's name in Slurm, or correct `node` in agent.toml",
+    ),
+    404: (Kind.CONTROLLER, "no Holdfast controller of this version answers", "correct `controllers` in agent.toml"),
+    422: (Kind.VERSION, "it does not take this agent's messages", "upgrade the older side"),
+    429: (Kind.CONTROLLER, "it is asked too often", f"see holdfast doctor {_ON_HEAD}"),
+    503: (Kind.CONTROLLER, "it cannot serve now", f"see holdfast doctor {_ON_HEAD}"),
+}
+STANDBY = (Kind.CONTROLLER, "it is the standby", "another URL of `controllers` has to answer as leader")
+
+
+def of_answer(url: str, status: int, message: str = "", *, leader: bool | None = None) -> Failure | None:
+    """From a controller's answer; None: it served the request, and does not say that it is the standby."""
+    if status == 200:
+        return Failure(*STANDBY, url) if leader is False else None
+    otherwise = (Kind.CONTROLLER, f"it answers {status}", f"see journalctl -u holdfast-controller {_ON_HEAD}")
+    kind, reason, remedy = _ANSWERS.get(status, otherwise)
+    return Failure(kind, f"{reason} ({status}{': ' if message else ''}{message})", remedy, url)
+
+
+def of_error(url: str, error: BaseException) -> Failure:
+    """From any error of the HTTP client, however deep its cause lies."""
+    chain = list(_causes(error))
+    for told in (_certificate, _name, _handshake, _refused, _time_out):
+        found = told(chain)
+        if found is not None:
+            return Failure(*found, url)
+    cause = next((e for e in reversed(chain) if isinstance(e, OSError)), error)
+    text = str(getattr(cause, "strerror", None) or cause)[:200]
+    return Failure(Kind.TCP, text, f"look at the network and at holdfast-controller {_ON_HEAD}", url)
+
+
+_Told = tuple[Kind, str, str] | None
+
+
+def _certificate(chain: list[BaseException]) -> _Told:
+    error = next((e for e in chain if isinstance(e, ssl.SSLCertVerificationError)), None)
+    if error is None:
+        return None
+    code = error.verify_code
+    reason, remedy = "the certificate is refused", f"see holdfast tls show {_ON_HEAD}"
+    for codes, *words in _CERTIFICATE:
+        if code in codes:
+            reason, remedy = words
+    return Kind.TLS, f"{reason} ({error.verify_message or error})", remedy
+
+
+_CERTIFICATE: tuple[tuple[frozenset[int], str, str], ...] = (
+    (_NAME, "the name in the URL is not in the certificate", f"holdfast tls renew --name NAME {_ON_HEAD}"),
+    (_EXPIRED, "the certificate has ended", f"holdfast tls renew {_ON_HEAD}, and look at this node's clock"),
+    (_NOT_YET, "the certificate is not valid yet by this node's clock", "set this node's clock"),
+    (
+        _UNKNOWN_ISSUER,
+        "the certificate is signed by an authority that ca_file does not hold",
+        "copy ca.pem from the head node, and set ca_file in agent.toml",
+    ),
+    (
+        _STRICT,
+        "the certificate or its authority lacks an extension that Python 3.13 demands",
+        f"holdfast tls renew --new-ca {_ON_HEAD}",
+    ),
+)
+
+
+def _name(chain: list[BaseException]) -> _Told:
+    if not any(isinstance(e, socket.gaierror | urllib3.exceptions.NameResolutionError) for e in chain):
+        return None
+    return Kind.NAME, "the host name is not known here", "correct `controllers` in agent.toml, or the name service"
+
+
+def _handshake(chain: list[BaseException]) -> _Told:
+    error = next((e for e in chain if isinstance(e, ssl.SSLError)), None)
+    if error is None:
+        return None
+    remedy = "the port must speak TLS: see [server] tls_cert in controller.toml, and the port in `controllers`"
+    return Kind.TLS, f"no TLS was agreed ({error.reason or error})", remedy
+
+
+def _refused(chain: list[BaseException]) -> _Told:
+    if not any(isinstance(e, ConnectionRefusedError) for e in chain):
+        return None
+    remedy = "does holdfast-controller run, and does it listen on that address? ([server] host in controller.toml)"
+    return Kind.TCP, "connection refused", remedy
+
+
+def _time_out(chain: list[BaseException]) -> _Told:
+    if not any(isinstance(e, TimeoutError | urllib3.exceptions.TimeoutError) for e in chain):
+        return None
+    return Kind.TCP, "no answer in time", "look at the network, at firewalls and at the load of the head node"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and whatever it was made from: urllib3 keeps some causes in ``args`` alone."""
+    todo, seen = [error], set[int]()
+    while todo:
+        one = todo.pop(0)
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        inner = (one.__cause__, one.__context__, getattr(one, "reason", None), *one.args)
+        todo += [each for each in inner if isinstance(each, BaseException)]

@@ -1,0 +1,239 @@
+"""``holdfast-agent check``: each step from the settings to a controller that takes this agent's reports, tried for real.
+
+It needs no running agent and disturbs none: nothing is reported, no order is taken. One line for each failed step."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from holdfast import __version__
+from holdfast.agent.authorities import trust_context
+from holdfast.agent.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Answer, Client, Controllers, NoAnswer
+from holdfast.agent.contact import Standing
+from holdfast.agent.failures import Failure, Kind, of_error
+from holdfast.agent.reporting import Status, read_status
+from holdfast.config.agent import AgentConfig
+from holdfast.model.report import WIRE_VERSION
+
+CLOCK_WARNING_S, CLOCK_FAILURE_S = 2.0, 300.0
+"""As the doctor's: logs cannot be compared beyond the first; munge(7) shuts a node out beyond the second."""
+ENDS_SOON_S = 14 * 86_400.0
+ROUTE = "/v1/agent/self"
+
+
+class Level(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The outcome of one step."""
+
+    level: Level
+    step: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.level.value:8} {self.step:15} {self.text}"
+
+
+def token(config: AgentConfig) -> Line:
+    """The token is there, is one word, and is kept from other users."""
+    path = config.token_file
+    if path is None:
+        return Line(
+            Level.FAILED, Kind.TOKEN, "token_file is not set in agent.toml; the controller refuses agents without one"
+        )
+    try:
+        text, mode = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o777
+    except OSError as error:
+        denied = isinstance(error, PermissionError)
+        hint = "run this as root" if denied else "make one on the head node: holdfast token create agent NODE"
+        return Line(Level.FAILED, Kind.TOKEN, f"{path}: {error.strerror}: {hint}")
+    except UnicodeDecodeError:
+        return Line(Level.FAILED, Kind.TOKEN, f"{path}: not a token")
+    if len(text.split()) != 1:
+        return Line(Level.FAILED, Kind.TOKEN, f"{path}: {len(text.split())} words: it must hold the token alone")
+    if mode & 0o077:
+        return Line(Level.WARNING, Kind.TOKEN, f"{path}: other users may read it (mode {mode:04o}): chmod 0600 {path}")
+    return Line(Level.OK, Kind.TOKEN, str(path))
+
+
+def controller(url: str, config: AgentConfig) -> Iterator[Line]:
+    """The steps of one connection, up to the first that fails."""
+    try:
+        context = trust_context(config.ca_file)
+    except OSError as error:
+        yield Line(Level.FAILED, Kind.TLS, str(error))
+        return
+    parts = urllib.parse.urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        yield Line(Level.OK, Kind.NAME, f"{url}: {', '.join(dict.fromkeys(str(a[4][0]) for a in addresses))}")
+        with socket.create_connection((host, port), CONNECT_TIMEOUT_S) as connection:
+            yield Line(Level.OK, Kind.TCP, f"{url}: connected to {connection.getpeername()[0]}")
+            if parts.scheme == "https":
+                yield from _tls(url, host, connection, context)
+    except OSError as error:  # ssl.SSLError and socket.gaierror are such
+        yield _failed(of_error(url, error))
+        return
+    if parts.scheme == "http" and config.ca_file is not None:
+        yield Line(
+            Level.WARNING, Kind.TLS, f"{url}: ca_file is set, and this is no https: the token is sent in the clear"
+        )
+    yield from _answer(url, config)
+
+
+def _tls(url: str, host: str, connection: socket.socket, context: ssl.SSLContext | None) -> Iterator[Line]:
+    """Raises ssl.SSLError as a handshake of the agent would."""
+    agreed = (context or ssl.create_default_context()).wrap_socket(connection, server_hostname=host)
+    with contextlib.closing(agreed):
+        ends = ssl.cert_time_to_seconds(str((agreed.getpeercert() or {}).get("notAfter")))
+        shown = f"{agreed.version()}, certificate until {datetime.fromtimestamp(ends, UTC):%Y-%m-%d}"
+        if ends - time.time() < ENDS_SOON_S:
+            yield Line(Level.WARNING, Kind.TLS, f"{url}: {shown}: holdfast tls renew on the head node")
+        else:
+            yield Line(Level.OK, Kind.TLS, f"{url}: {shown}")
+
+
+def strictly(url: str, config: AgentConfig) -> Line | None:
+    """A warning where a handshake as of Python 3.13 would be refused, which this interpreter's own may not be."""
+    parts = urllib.parse.urlsplit(url)
+    context = trust_context(config.ca_file) or ssl.create_default_context()
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    host = parts.hostname or ""
+    try:
+        with (
+            socket.create_connection((host, parts.port or 443), CONNECT_TIMEOUT_S) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLError as error:
+        return Line(Level.WARNING, Kind.TLS, f"agents with Python 3.13 would not connect: {of_error(url, error)}")
+    except OSError:
+        return None
+
+
+def _answer(url: str, config: AgentConfig) -> Iterator[Line]:
+    client = Client(Controllers((url,)), config.token_file, config.ca_file)
+    sent_s, begun = time.monotonic(), datetime.now(UTC)
+    try:
+        answer = client.get(ROUTE, {}, READ_TIMEOUT_S)
+    except NoAnswer as error:
+        yield _failed(error.failure)
+        return
+    finally:
+        client.close()
+    middle = begun.timestamp() + (time.monotonic() - sent_s) / 2
+    if answer.status == 404:
+        text = f"{url}: the controller is older than this agent ({__version__}): the token was not tried"
+        yield Line(Level.WARNING, Kind.VERSION, text)
+        return
+    if (failure := answer.failure) is not None and answer.status != 200:
+        yield _failed(failure)
+        return
+    yield from _told(url, config, answer, middle)
+    if failure is not None:
+        yield Line(Level.WARNING, Kind.CONTROLLER, str(failure))
+    elif url.startswith("https://") and (line := strictly(url, config)) is not None:
+        yield line
+
+
+def _told(url: str, config: AgentConfig, answer: Answer, middle_s: float) -> Iterator[Line]:
+    """What the controller says of this agent."""
+    body = answer.body
+    node = str(body.get("node", ""))
+    if node != config.node:
+        text = f"{url}: the token belongs to node {node!r}, this is {config.node!r}"
+        yield Line(Level.FAILED, Kind.AUTHENTICATION, f"{text}: make one for it, or correct `node` in agent.toml")
+    else:
+        yield Line(Level.OK, Kind.AUTHENTICATION, f"{url}: the token is {node}'s")
+    yield _clock(url, str(body.get("time", "")), middle_s)
+    versions = body.get("wire_versions")
+    theirs = str(body.get("version", "?"))
+    if isinstance(versions, list) and WIRE_VERSION not in versions:
+        text = f"{url}: controller {theirs} takes messages of versions {versions}, this agent sends {WIRE_VERSION}"
+        yield Line(Level.FAILED, Kind.VERSION, f"{text}: upgrade the older side")
+    else:
+        yield Line(Level.OK, Kind.VERSION, f"{url}: controller {theirs}, agent {__version__}")
+    if body.get("leader") is True:
+        yield _heard(url, config, body.get("last_heard_s"))
+
+
+def _heard(url: str, config: AgentConfig, heard_s: object) -> Line:
+    """The controller's side of it. No agent on this machine: nothing to fail."""
+    missing = Level.FAILED if running(config.run_dir).level is not Level.WARNING else Level.WARNING
+    if not isinstance(heard_s, int | float):
+        return Line(missing, "reporting", f"{url}: no report of this node's agent since the controller started")
+    late = heard_s > max(config.not_reporting_after_s, 2.5 * config.heartbeat_s)
+    text = f"{url}: the controller last heard from this node's agent {heard_s:.0f} s ago"
+    return Line(missing if late else Level.OK, "reporting", text)
+
+
+def _clock(url: str, told: str, middle_s: float) -> Line:
+    try:
+        offset_s = middle_s - datetime.fromisoformat(told).timestamp()
+    except ValueError:
+        return Line(Level.WARNING, Kind.CLOCK, f"{url}: the controller does not say its time")
+    text = f"{url}: this node's clock is {offset_s:+.1f} s off the controller's"
+    if abs(offset_s) > CLOCK_FAILURE_S:
+        return Line(Level.FAILED, Kind.CLOCK, f"{text}, and munge shuts it out: systemctl enable --now chrony")
+    if abs(offset_s) > CLOCK_WARNING_S:
+        return Line(Level.WARNING, Kind.CLOCK, f"{text}: systemctl enable --now chrony")
+    return Line(Level.OK, Kind.CLOCK, text)
+
+
+def _failed(failure: Failure) -> Line:
+    return Line(Level.FAILED, failure.kind.value, str(failure))
+
+
+def running(run_dir: Path) -> Line:
+    """What the agent on this machine says of itself. Raises nothing."""
+    try:
+        status = read_status(run_dir)
+    except (OSError, ValueError) as error:
+        return Line(Level.FAILED, "agent", f"its status cannot be read: {error}")
+    if status is None or not status.running:
+        return Line(Level.WARNING, "agent", "no agent runs on this machine: systemctl status holdfast-agent")
+    return _standing(status)
+
+
+def _standing(status: Status) -> Line:
+    if status.standing == Standing.NOT_REPORTING:
+        why = " | ".join(status.reasons)
+        return Line(Level.FAILED, "agent", f"the running agent is not reporting since {status.since}: {why}")
+    if status.standing == Standing.REPORTING:
+        return Line(Level.OK, "agent", f"the running agent reports to {status.url} since {status.since}")
+    return Line(Level.OK, "agent", f"the running agent started at {status.since}; no controller has answered yet")
+
+
+def check(config: AgentConfig) -> Iterator[Line]:
+    """Every step. A controller that fails beside one that leads is a warning: the agent works."""
+    yield token(config)
+    found = {url: tuple(controller(url, config)) for url in config.controllers}
+    serves = any(all(line.level is not Level.FAILED for line in lines) and _leads(lines) for lines in found.values())
+    for lines in found.values():
+        for line in lines:
+            spared = serves and line.level is Level.FAILED
+            yield Line(Level.WARNING, line.step, line.text) if spared else line
+    if not serves and not any(line.level is Level.FAILED for lines in found.values() for line in lines):
+        yield Line(
+            Level.FAILED, Kind.CONTROLLER, "none of `controllers` answers as leader: holdfast doctor on the head node"
+        )
+    yield running(config.run_dir)
+
+
+def _leads(lines: tuple[Line, ...]) -> bool:
+    return not any(line.step == Kind.CONTROLLER for line in lines)
