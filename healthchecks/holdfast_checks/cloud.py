@@ -108,16 +108,19 @@ def _parsed(check: str, change: Change) -> Any:
 
 def _iso(said: object) -> datetime | None:
     try:
-        at = datetime.fromisoformat(str(said))
-    except ValueError:
+        return _utc(datetime.fromisoformat(str(said)))
+    except (ValueError, OverflowError):
         return None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 def _http_date(said: object) -> datetime | None:
     """``21 Jan 2019 09:00:43 GMT``."""
     try:
-        at = parsedate_to_datetime(str(said))
-    except ValueError:
+        return _utc(parsedate_to_datetime(str(said)))
+    except (ValueError, OverflowError):
         return None
+
+
+def _utc(at: datetime) -> datetime:
+    """A time without a zone is in UTC. Raises OverflowError at the ends of the calendar."""
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).astimezone(UTC)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_checks.registry import Threshold
-from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
 Counters = Mapping[str, int]
 
@@ -49,19 +49,18 @@ def judge(
 ) -> Result:
     """The first rule of the table that is broken; the others that are, as evidence beside it."""
     if grown is None:
-        return Result(check, Verdict.OK, component, summary="first look", pci=pci, sticky=True)
+        return Result.ok(check, component, summary="first look", pci=pci, sticky=True)
     broken = [rule for rule in rules if rule.broken_by(grown.get(rule.counter, 0), seconds)]
     if not broken:
-        return Result(check, Verdict.OK, component, pci=pci, sticky=True)
+        return Result.ok(check, component, pci=pci, sticky=True)
     worst = broken[0]
     evidence: dict[str, Scalar] = {rule.counter: grown[rule.counter] for rule in broken}
-    return Result(
+    return Result.finding(
         check,
-        Verdict.FAILED if worst.severity is Severity.FATAL else Verdict.DEGRADED,
+        worst.severity,
+        worst.remedy,
         component,
         code=worst.counter,
-        severity=worst.severity,
-        remedy=worst.remedy,
         summary=f"{component}: {worst.meaning} ({grown[worst.counter]} more in {seconds:.0f} s)",
         evidence={**evidence, "seconds": round(seconds, 1)},
         pci=pci,

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.probes.child import Finished, Hung
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, About, Remedy, Result, Scalar, Severity, Verdict
 
 MOST_BYTES = 64 * 1024
 _MOST_RESULTS = 256
@@ -24,6 +24,7 @@ _NAME = 128
 _KEYS = frozenset({"verdict", "severity", "remedy", "summary", "component", "code", "evidence"})
 _STATUS = {0: Verdict.OK, 1: Verdict.DEGRADED, 2: Verdict.FAILED, 3: Verdict.UNKNOWN}
 _WORDS = {**{verdict.value: verdict for verdict in Verdict}, "warning": Verdict.DEGRADED, "critical": Verdict.FAILED}
+_NOT_BAD = {Verdict.OK: Result.ok, Verdict.UNKNOWN: Result.unknown, Verdict.SKIPPED: Result.skipped}
 _SEVERITIES = (Severity.WARNING, Severity.DEGRADED, Severity.FATAL)
 _REMEDIES = (
     Remedy.NONE,
@@ -63,7 +64,7 @@ def results(answer: Finished | Hung, limits: Limits, gpus: Mapping[str, GpuRef])
     text = answer.out.strip()
     found = _from_json(text, limits, gpus) if text.startswith(b"{") else (_from_status(answer, limits),)
     if all(result.component != NODE_COMPONENT for result in found):
-        found = (*found, Result(limits.check, Verdict.OK, summary="it answered", sticky=True))
+        found = (*found, Result.ok(limits.check, summary="it answered", sticky=True))
     return found
 
 
@@ -71,9 +72,9 @@ def _from_status(answer: Finished, limits: Limits) -> Result:
     first = answer.out.splitlines()[0] if answer.out.splitlines() else b""
     summary = _text(first, "the first line of its output")[:_LINE]
     if answer.status == 0:
-        return Result(limits.check, Verdict.OK, summary=summary, sticky=True)
+        return Result.ok(limits.check, summary=summary, sticky=True)
     if answer.status == 3:
-        return Result(limits.check, Verdict.UNKNOWN, summary=summary or "it says that it does not know", sticky=True)
+        return Result.unknown(limits.check, summary=summary or "it says that it does not know", sticky=True)
     bad = {"verdict": "critical" if answer.status == 2 else "warning", "summary": summary or answer.complaint}
     return _result(bad, limits, {})
 
@@ -105,22 +106,25 @@ def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
     if verdict is None:
         raise Misbehaved(f"verdict {raw.get('verdict')!r} is none of {', '.join(_WORDS)}"[:_LINE])
     component = _text(raw.get("component", NODE_COMPONENT), "component")[:_NAME] or NODE_COMPONENT
-    bad = verdict in (Verdict.DEGRADED, Verdict.FAILED)
-    ref = gpus.get(component)
-    return Result(
-        limits.check,
-        verdict,
-        component=component,
-        code=(_text(raw.get("code", ""), "code")[:_NAME] or verdict.value) if bad else "",
-        severity=_severity(raw.get("severity"), verdict, limits) if bad else None,
-        remedy=_remedy(raw.get("remedy"), verdict, limits) if bad else Remedy.NONE,
-        summary=_text(raw.get("summary", ""), "summary")[:_LINE],
-        evidence=_evidence(raw.get("evidence", {})),
-        gpu_uuid=ref.uuid if ref else None,
-        gpu_minor=ref.minor if ref else None,
-        pci=ref.pci if ref else None,
-        sticky=True,
-    )
+    about = _about(raw, gpus.get(component))
+    not_bad = _NOT_BAD.get(verdict)
+    if not_bad is not None:
+        return not_bad(limits.check, component, **about)
+    about["code"] = _text(raw.get("code", ""), "code")[:_NAME] or verdict.value
+    severity, remedy = _severity(raw.get("severity"), verdict, limits), _remedy(raw.get("remedy"), verdict, limits)
+    failed = verdict is Verdict.FAILED  # in its own word: what it calls for is said, or follows from the site's limits
+    return Result.finding(limits.check, severity, remedy, component, failed=failed, **about)
+
+
+def _about(raw: Mapping[str, Any], gpu: GpuRef | None) -> About:
+    about: About = {
+        "summary": _text(raw.get("summary", ""), "summary")[:_LINE],
+        "evidence": _evidence(raw.get("evidence", {})),
+        "sticky": True,
+    }
+    if gpu is not None:
+        about |= {"gpu_uuid": gpu.uuid, "gpu_minor": gpu.minor, "pci": gpu.pci}
+    return about
 
 
 def _severity(raw: Any, verdict: Verdict, limits: Limits) -> Severity:

@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from holdfast_checks.registry import Change, Check, Context, Cost, NotApplicable, NotGathered
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +53,16 @@ class Trust:
             log.error("event=custom_check_disabled check=%s misbehaviours=%d last=%r", self.check, self._count, reason)
             return self.sentence()
         log.warning("event=custom_check_misbehaved check=%s count=%d reason=%r", self.check, self._count, reason)
-        return (Result(self.check, Verdict.UNKNOWN, summary=reason[:240], sticky=True),)
+        return (Result.unknown(self.check, summary=reason[:240], sticky=True),)
 
     def sentence(self) -> tuple[Result, ...]:
         """The finding that it is disabled."""
         summary = f"disabled after {self._count} misbehaviours in a row, until its file changes or the agent restarts: {self.last}"
         return (
-            Result(
+            Result.finding(
                 self.check,
-                Verdict.DEGRADED,
+                Severity.WARNING,
                 code=DISABLED,
-                severity=Severity.WARNING,
                 summary=summary[:240],
                 evidence={"misbehaviours": self._count},
                 sticky=True,

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, Threshold, snapshot_of
-from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
 from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
 
@@ -61,12 +61,12 @@ def details_check(
 
 def ok(check: str, ref: GpuRef, summary: str = "") -> Result:
     """A GPU that passed."""
-    return _result(check, ref, Verdict.OK, summary)
+    return Result.ok(check, ref.component, **_of(ref, summary))
 
 
 def skipped(check: str, ref: GpuRef, why: str) -> Result:
     """A GPU that the check has nothing to say of."""
-    return _result(check, ref, Verdict.SKIPPED, why)
+    return Result.skipped(check, ref.component, **_of(ref, why))
 
 
 def finding(
@@ -79,21 +79,8 @@ def finding(
     **evidence: Scalar,
 ) -> Result:
     """A GPU in a state that its hardware keeps until it is repaired."""
-    verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
-    return Result(
-        check,
-        verdict,
-        component=ref.component,
-        code=code,
-        severity=severity,
-        remedy=remedy,
-        summary=summary,
-        evidence=evidence,
-        gpu_uuid=ref.uuid,
-        gpu_minor=ref.minor,
-        pci=ref.pci,
-        sticky=True,
-    )
+    about = _of(ref, summary) | {"code": code, "evidence": evidence}
+    return Result.finding(check, severity, remedy, ref.component, **about)
 
 
 def warning(check: str, ref: GpuRef, code: str, summary: str, **evidence: Scalar) -> Result:
@@ -104,8 +91,8 @@ def warning(check: str, ref: GpuRef, code: str, summary: str, **evidence: Scalar
 def absent(check: str, ref: GpuRef, reading: Reading, what: str) -> Result:
     """A reading that is not there: SKIPPED where it is unsupported, else UNKNOWN."""
     if reading.unsupported:
-        return _result(check, ref, Verdict.SKIPPED, f"{what} is not supported by this GPU or driver")
-    return _result(check, ref, Verdict.UNKNOWN, f"{what}: {reading.error or 'not read'}")
+        return skipped(check, ref, f"{what} is not supported by this GPU or driver")
+    return _unknown(check, ref, f"{what}: {reading.error or 'not read'}")
 
 
 def each(check: str, snapshot: Snapshot, judge: Callable[[GpuSnapshot], Result]) -> tuple[Result, ...]:
@@ -118,7 +105,7 @@ def each_details(check: str, snapshot: Snapshot, judge: Callable[[GpuRef, GpuDet
 
     def judge_one(gpu: GpuSnapshot) -> Result:
         if gpu.details is None:
-            return _result(check, gpu.ref, Verdict.UNKNOWN, "not read yet")
+            return _unknown(check, gpu.ref, "not read yet")
         return judge(gpu.ref, gpu.details)
 
     return each(check, snapshot, judge_one)
@@ -151,17 +138,12 @@ def risen(before: int | None, now: int | None) -> int:
 
 def _not_asked(check: str, gpu: GpuSnapshot) -> Result:
     why = "the GPU is lost" if gpu.lost else f"NVML refuses the GPU ({gpu.failed})"
-    return _result(check, gpu.ref, Verdict.UNKNOWN, why)
+    return _unknown(check, gpu.ref, why)
 
 
-def _result(check: str, ref: GpuRef, verdict: Verdict, summary: str) -> Result:
-    return Result(
-        check,
-        verdict,
-        component=ref.component,
-        summary=summary,
-        gpu_uuid=ref.uuid,
-        gpu_minor=ref.minor,
-        pci=ref.pci,
-        sticky=True,
-    )
+def _unknown(check: str, ref: GpuRef, why: str) -> Result:
+    return Result.unknown(check, ref.component, **_of(ref, why))
+
+
+def _of(ref: GpuRef, summary: str) -> About:
+    return {"summary": summary, "gpu_uuid": ref.uuid, "gpu_minor": ref.minor, "pci": ref.pci, "sticky": True}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast_checks.registry import Threshold
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
 
 
 def good(check: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
     """OK: what was found earlier of this component is over."""
-    return Result(check, Verdict.OK, component, summary=_line(summary), evidence=_clean(evidence), sticky=True)
+    return Result.ok(check, component, summary=_line(summary), evidence=_clean(evidence), sticky=True)
 
 
 def bad(
@@ -23,8 +23,9 @@ def bad(
     **evidence: Scalar,
 ) -> Result:
     """A state of the host that lasts until a later OK."""
-    verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
-    return Result(check, verdict, component, code, severity, remedy, _line(summary), _clean(evidence), sticky=True)
+    return Result.finding(
+        check, severity, remedy, component, code=code, summary=_line(summary), evidence=_clean(evidence), sticky=True
+    )
 
 
 def warning(check: str, code: str, summary: str, component: str = NODE_COMPONENT, **evidence: Scalar) -> Result:
@@ -34,12 +35,12 @@ def warning(check: str, code: str, summary: str, component: str = NODE_COMPONENT
 
 def skipped(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
     """It does not apply to this component."""
-    return Result(check, Verdict.SKIPPED, component, summary=_line(reason))
+    return Result.skipped(check, component, summary=_line(reason))
 
 
 def unknown(check: str, reason: str, component: str = NODE_COMPONENT) -> Result:
     """This component could not be asked."""
-    return Result(check, Verdict.UNKNOWN, component, summary=_line(reason))
+    return Result.unknown(check, component, summary=_line(reason))
 
 
 def _clean(evidence: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
@@ -15,6 +15,8 @@ from holdfast_checks.inventory import Inventory
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import NVML_LIBRARY_NOT_FOUND, NvmlFailure, Snapshot
+
+ALL = "*"
 
 
 class Need(StrEnum):
@@ -125,6 +127,16 @@ class Check:
     observe: bool = True
     """New: its findings are reported as warnings, with what they would have called for, until the site lists it under
     ``act_on``. False: proven, it acts unless the site lists it under ``observe_only``."""
+    place: Callable[[Settings], str] | None = None
+    """Where it looks, by the settings, if it takes for a fault that something is not there. A wrong place looks the same as a broken
+    node, so its findings are only recorded until this node has once shown an OK of the same component at the same place
+    (``seen_right.py``). None: it judges no absence."""
+
+    def acts(self, act_on: Collection[str], observe_only: Collection[str]) -> bool:
+        """Whether its findings count in full on a site with these lists of ids; ``*`` in ``act_on``: all."""
+        if self.id in observe_only:
+            return False
+        return not self.observe or ALL in act_on or self.id in act_on
 
 
 @cache

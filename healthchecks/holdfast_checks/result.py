@@ -1,10 +1,13 @@
-"""The nouns of a health check: verdict, severity, remedy and result. Standard library only."""
+"""The nouns of a health check: verdict, severity, remedy, grade and result, with a result's constructors. Standard library only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
+
+from holdfast_checks.words import known, safe, unknown_reads_as
 
 Scalar = str | int | float | bool
 """What evidence may hold: nothing nested, so that it fits a log line and a database column."""
@@ -13,6 +16,9 @@ NODE_COMPONENT = "node"
 """The component of a result that concerns the node as a whole."""
 
 
+@unknown_reads_as(
+    "unknown", "it says nothing of the component; where a severity is named, the finding remains a finding"
+)
 class Verdict(StrEnum):
     """What a check found. Only ``OK`` clears an earlier finding; only ``DEGRADED`` and ``FAILED`` raise one."""
 
@@ -25,6 +31,7 @@ class Verdict(StrEnum):
     """It does not apply here (no such hardware, an old driver); the summary says why."""
 
 
+@unknown_reads_as("degraded", "the node is taken out of service, and no running job is stopped")
 class Severity(StrEnum):
     """How soon a finding calls for action."""
 
@@ -36,6 +43,7 @@ class Severity(StrEnum):
     """Record and watch; never act."""
 
 
+@unknown_reads_as("human", "no repair is tried; an operator is notified")
 class Remedy(StrEnum):
     """What the evidence calls for, in rising order of cost."""
 
@@ -48,20 +56,81 @@ class Remedy(StrEnum):
     HUMAN = "human"
 
 
+NotBad = Literal[Verdict.OK, Verdict.UNKNOWN, Verdict.SKIPPED]
+"""Verdicts of a result without a fault: it has neither severity nor remedy."""
+_NOT_BAD: tuple[NotBad, ...] = (Verdict.OK, Verdict.UNKNOWN, Verdict.SKIPPED)
+_BAD = (Verdict.FAILED, Verdict.DEGRADED)
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """How bad a finding is: how soon it calls for action, for which action, and the word of its verdict."""
+
+    severity: Severity
+    remedy: Remedy
+    failed: bool
+    """Verdict FAILED, else DEGRADED. Follows from the severity (fatal: failed) unless the check says otherwise: a full disk has failed,
+    and yet its jobs may end first. For people and for exit codes; no decision about a node depends on it."""
+
+    @classmethod
+    def of(cls, severity: Severity, remedy: Remedy = Remedy.NONE, *, failed: bool | None = None) -> Grade:
+        """``failed`` None: as follows from the severity."""
+        return cls(severity, remedy, severity is Severity.FATAL if failed is None else failed)
+
+    @classmethod
+    def read(cls, verdict: object, severity: object, remedy: object) -> Grade | None:
+        """The grade that the words of a message or a file say. None: they say that nothing is wrong, or that nothing is known.
+
+        A missing severity is a warning, a missing remedy none. A word that this release does not know is read as the safe one: the severity
+        DEGRADED, the remedy HUMAN; a verdict that it does not know is a finding where there is a severity."""
+        if verdict in _NOT_BAD or (verdict not in _BAD and not severity):
+            return None
+        return cls.of(
+            _read(Severity, severity) or Severity.WARNING,
+            _read(Remedy, remedy) or Remedy.NONE,
+            failed=verdict == Verdict.FAILED if verdict in _BAD else None,
+        )
+
+    @property
+    def verdict(self) -> Verdict:
+        """FAILED or DEGRADED."""
+        return Verdict.FAILED if self.failed else Verdict.DEGRADED
+
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def _read(words: type[_Word], said: object) -> _Word | None:
+    """None: nothing is said."""
+    return known(words, said) or safe(words) if said else None
+
+
+class About(TypedDict, total=False):
+    """What a result may say besides its verdict, by the names of the fields of :class:`Result`."""
+
+    code: str
+    summary: str
+    evidence: Mapping[str, Scalar]
+    gpu_uuid: str | None
+    gpu_minor: int | None
+    pci: str | None
+    fault_monotonic_s: float | None
+    consequence: bool
+    sticky: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One judged result of one check on one component of this node."""
+    """One judged result of one check on one component of this node: ``Result.ok``, ``unknown``, ``skipped`` or ``finding``."""
 
     check: str
     """Id of the check, such as ``gpu.xid``."""
-    verdict: Verdict
+    outcome: NotBad | Grade
+    """Verdict, severity and remedy in one: a finding has all three, any other result has its verdict alone."""
     component: str = NODE_COMPONENT
     """GPU UUID, PCI address, EFA device, mount point, or ``node``."""
     code: str = ""
     """What the check's own domain calls the fault (an Xid number); with check and component it names a finding."""
-    severity: Severity | None = None
-    """None when the verdict is neither DEGRADED nor FAILED."""
-    remedy: Remedy = Remedy.NONE
     summary: str = ""
     """One line for people; no control characters."""
     evidence: Mapping[str, Scalar] = field(default_factory=dict)
@@ -78,6 +147,92 @@ class Result:
     """The hardware keeps the state (row remap, lost GPU) until it is repaired: an OK of the same check clears it.
     An event (an Xid) is not sticky: nothing but repair or an operator clears it."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.outcome, Grade) and self.outcome not in _NOT_BAD:
+            raise TypeError(
+                f"{self.check}: a result is made by Result.ok, unknown, skipped or finding, not {self.outcome!r}"
+            )
+
+    @classmethod
+    def ok(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+        """The component passed: what the check found on it earlier is over."""
+        return cls(check, Verdict.OK, component, **about)
+
+    @classmethod
+    def unknown(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+        """The component could not be asked; the summary says why."""
+        return cls(check, Verdict.UNKNOWN, component, **about)
+
+    @classmethod
+    def skipped(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:
+        """The check does not apply to the component; the summary says why."""
+        return cls(check, Verdict.SKIPPED, component, **about)
+
+    @classmethod
+    def finding(
+        cls,
+        check: str,
+        severity: Severity,
+        remedy: Remedy = Remedy.NONE,
+        component: str = NODE_COMPONENT,
+        *,
+        failed: bool | None = None,
+        **about: Unpack[About],
+    ) -> Result:
+        """Something is wrong. ``failed`` None: the verdict follows from the severity, FAILED for a fatal one and DEGRADED for any other."""
+        return cls(check, Grade.of(severity, remedy, failed=failed), component, **about)
+
+    @classmethod
+    def read(cls, said: Mapping[str, Any]) -> Result | None:
+        """The result that :meth:`plain` said, as far as it was said; words as :meth:`Grade.read` takes them. None: no check is named."""
+        check, verdict = said.get("check"), said.get("verdict")
+        if not isinstance(check, str) or not check:
+            return None
+        not_bad: NotBad = next((word for word in _NOT_BAD if word == verdict), Verdict.UNKNOWN)
+        outcome = Grade.read(verdict, said.get("severity"), said.get("remedy")) or not_bad
+        component, code, summary = (str(said.get(name) or "") for name in ("component", "code", "summary"))
+        return cls(check, outcome, component or NODE_COMPONENT, code, summary)
+
+    @property
+    def grade(self) -> Grade | None:
+        """None for what is no finding."""
+        return self.outcome if isinstance(self.outcome, Grade) else None
+
     @property
     def bad(self) -> bool:
-        return self.verdict in (Verdict.DEGRADED, Verdict.FAILED)
+        """Whether it is a finding."""
+        return isinstance(self.outcome, Grade)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The outcome's word."""
+        return self.outcome.verdict if isinstance(self.outcome, Grade) else self.outcome
+
+    @property
+    def severity(self) -> Severity | None:
+        """None for what is no finding."""
+        return self.outcome.severity if isinstance(self.outcome, Grade) else None
+
+    @property
+    def remedy(self) -> Remedy:
+        """NONE for what is no finding."""
+        return self.outcome.remedy if isinstance(self.outcome, Grade) else Remedy.NONE
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON says it: verdict, severity and remedy as words of their own."""
+        return {
+            "check": self.check,
+            "verdict": self.verdict.value,
+            "component": self.component,
+            "code": self.code,
+            "severity": self.severity.value if self.severity else None,
+            "remedy": self.remedy.value,
+            "summary": self.summary,
+            "evidence": dict(self.evidence),
+            "gpu_uuid": self.gpu_uuid,
+            "gpu_minor": self.gpu_minor,
+            "pci": self.pci,
+            "fault_monotonic_s": self.fault_monotonic_s,
+            "consequence": self.consequence,
+            "sticky": self.sticky,
+        }

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from holdfast_checks.registry import Change, Check, Context, NotApplicable, NotGathered, Sample
-from holdfast_checks.result import Result, Verdict
+from holdfast_checks.result import Result
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +42,12 @@ def run(check: Check, context: Context, samples: Samples | None = None) -> tuple
         change = kept.change(check.id, Sample(facts, time.monotonic()))
         return check.judge(change)
     except NotApplicable as reason:
-        return (Result(check.id, Verdict.SKIPPED, summary=str(reason)),)
+        return (Result.skipped(check.id, summary=str(reason)),)
     except (NotGathered, OSError) as reason:
-        return (Result(check.id, Verdict.UNKNOWN, summary=_one_line(reason)),)
+        return (Result.unknown(check.id, summary=_one_line(reason)),)
     except Exception as fault:  # the bug of one check must not end the others; logged and shown
         log.exception("check_broken check=%s", check.id)
-        return (Result(check.id, Verdict.UNKNOWN, summary=f"the check itself failed: {_one_line(fault)}"),)
+        return (Result.unknown(check.id, summary=f"the check itself failed: {_one_line(fault)}"),)
 
 
 def run_with_deadline(
@@ -63,7 +63,7 @@ def run_with_deadline(
     thread.join(limit_s)
     if box:
         return box[0]
-    return (Result(check.id, Verdict.UNKNOWN, summary=f"no answer within {limit_s:g} s"),)
+    return (Result.unknown(check.id, summary=f"no answer within {limit_s:g} s"),)
 
 
 def _one_line(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from holdfast_checks.cli import choice, config, keep, main
 from holdfast_checks.cli.weighing import Scales, weigh
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.registry import Check, Context, Cost, Need, Sample, all_checks
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings
 from support.emulated_nvml import library
 
@@ -30,7 +30,7 @@ BOOT = "boot-1"
 
 
 def bad(check: str = "host.x", severity: Severity = Severity.FATAL, **more: Any) -> Result:
-    return Result(check, Verdict.FAILED, code="c", severity=severity, remedy=Remedy.REBOOT, summary="s", **more)
+    return Result.finding(check, severity, Remedy.REBOOT, failed=True, code="c", summary="s", **more)
 
 
 def a_check(**changed: Any) -> Check:
@@ -113,8 +113,8 @@ def test_only_findings_of_some_weight_call_for_service() -> None:
         (bad(), True),
         (bad(severity=Severity.DEGRADED), True),
         (bad(severity=Severity.WARNING), False),
-        (Result("host.x", Verdict.UNKNOWN), False),
-        (Result("host.x", Verdict.OK), False),
+        (Result.unknown("host.x"), False),
+        (Result.ok("host.x"), False),
     ):
         (weighed,) = weigh(a_check(), [result], Scales(), kept)
         assert weighed.calls_for_service is calls
@@ -123,14 +123,14 @@ def test_only_findings_of_some_weight_call_for_service() -> None:
 def test_a_finding_that_wants_several_looks_counts_when_it_had_them(tmp_path: Path) -> None:
     check, kept, path = a_check(hysteresis=(2, 3)), keep.Kept(), tmp_path / "samples"
     codes = []
-    for result in (bad(), Result("host.x", Verdict.OK), bad(), bad(), Result("host.x", Verdict.OK)):
+    for result in (bad(), Result.ok("host.x"), bad(), bad(), Result.ok("host.x")):
         (weighed,) = weigh(check, [result], Scales(), kept)
         codes.append(weighed.code)
         keep.save(path, BOOT, kept, [])
         kept = keep.load(path, BOOT)
     assert codes == [1, 0, 2, 2, 0]
     for _ in range(3):
-        weigh(check, [Result("host.x", Verdict.OK)], Scales(), kept)
+        weigh(check, [Result.ok("host.x")], Scales(), kept)
     assert kept.looks == {}
 
 
@@ -139,7 +139,7 @@ def test_a_kernel_line_is_told_once_and_a_new_one_again() -> None:
 
     def look(*times_s: float, unknown: bool = False) -> list[int]:
         results = [bad(fault_monotonic_s=at_s) for at_s in times_s]
-        results += [Result("host.x", Verdict.UNKNOWN)] if unknown else []
+        results += [Result.unknown("host.x")] if unknown else []
         return [weighed.code for weighed in weigh(check, results, Scales(), kept)]
 
     assert look(1.0) == [2]

@@ -317,7 +317,7 @@ GOOD = Check(
     severity=Severity.WARNING,
     remedy=Remedy.NONE,
     gather=lambda _context: 41,
-    judge=lambda facts: (Result("custom.pack", Verdict.OK, summary=str(facts)),),
+    judge=lambda facts: (Result.ok("custom.pack", summary=str(facts)),),
 )
 
 
@@ -338,7 +338,7 @@ PACKAGES: dict[str, Any] = {
     "gathers-badly": replace(GOOD, gather=bug),
     "judges-badly": replace(GOOD, judge=bug),
     "says-nonsense": replace(GOOD, judge=nonsense),
-    "of-another": replace(GOOD, judge=lambda _facts: (Result("gpu.xid", Verdict.FAILED),)),
+    "of-another": replace(GOOD, judge=lambda _facts: (Result.finding("gpu.xid", Severity.FATAL),)),
     "skips": replace(GOOD, gather=skips),
     "wrong-name": replace(GOOD, id="gpu.mine"),
     "no-check": 3,

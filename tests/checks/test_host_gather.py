@@ -200,7 +200,7 @@ def test_a_rehearsal_says_how_full_a_disk_is(host: HostFiles, told: str, wanted:
 def test_another_users_process_that_is_called_slurmd_is_none(host: HostFiles) -> None:
     host.process(80, "slurmd", "S")
     (host.proc / "80/cmdline").write_bytes(b"slurmd\0-N\0n1\0")
-    asked = Context(Settings(proc=host.proc, slurmd_node="n1"))
+    asked = Context(Settings(proc=host.proc, slurmd_node="n1", sysfs=host.sys))
     assert host_slurmd.gather(asked).pid == 80
     os.chown(host.proc / "80", 65534, 65534)
     assert host_slurmd.gather(asked).pid is None

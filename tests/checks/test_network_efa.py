@@ -401,7 +401,7 @@ def test_memlock_reads_slurmds_limits_and_says_why_not(tmp_path: Path) -> None:
     settings = Settings(sysfs=sysfs, proc=tmp_path / "proc", slurmd_pid_file=tmp_path / "slurmd.pid")
     (result,) = run(net_memlock.CHECK, Context(settings))
     assert (result.verdict, result.component) == ("ok", "slurmd")
-    (tmp_path / "slurmd.pid").unlink()
+    (process / "stat").write_text("42 (slurmd) Z 1 42 42 0 -1 0\n")
     (result,) = run(net_memlock.CHECK, Context(settings))
     assert result.verdict == "unknown"
     (result,) = run(net_memlock.CHECK, Context(replace(settings, network=NetworkSettings(memlock_gib=0))))

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from lifecycle.booted import Booted
 from lifecycle.lifecycle_support import SCRIPTS, write
 
-CACHE = SCRIPTS.parent / ".cache/debian-12-site"
+SOURCE = SCRIPTS.parent
 MIRROR = "http://deb.debian.org/debian"
 PACKAGES = "python3,systemd,dbus,iproute2,openssl,munge,slurmctld,slurmd,slurm-client"
 SERVICES = ("holdfast-quorum", "holdfast-controller", "holdfast-actor", "holdfast-agent")
@@ -52,6 +53,7 @@ FOR_THE_TEST = """state_dir = "/var/lib/holdfast-agent"
 kmsg_path = "/var/lib/kmsg"
 act_on = ["kernel.machine_check"]
 heartbeat_s = 2
+not_reporting_after_s = 5
 """
 """What agent.toml has besides the page's own lines."""
 HANGS_ARE_TOLD = """
@@ -94,13 +96,52 @@ def _call(*command: str | Path, **environ: str) -> None:
     assert done.returncode == 0, f"{command}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
-def fresh_debian() -> Path:
-    """Debian 12 with Slurm, as ``debootstrap`` makes it; kept in .cache."""
-    if not (CACHE / "complete").exists():
-        shutil.rmtree(CACHE, ignore_errors=True)
-        _call("debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", CACHE, MIRROR)
-        (CACHE / "complete").touch()
-    return CACHE
+@dataclass(frozen=True, slots=True)
+class Debian:
+    """A release of Debian, and how Holdfast's packages are built for it."""
+
+    suite: str
+    number: int
+    built_here: bool
+    """With this machine's own interpreter; False: inside that release."""
+
+    def root(self, purpose: str, packages: str) -> Path:
+        """As ``debootstrap`` makes it with these packages; kept in .cache."""
+        cache = SOURCE / f".cache/debian-{self.number}-{purpose}"
+        if not (cache / "complete").exists():
+            shutil.rmtree(cache, ignore_errors=True)
+            _call("debootstrap", "--variant=minbase", f"--include={packages}", self.suite, cache, MIRROR)
+            (cache / "complete").touch()
+        return cache
+
+    def build_packages(self, out: Path) -> None:
+        """Holdfast's own packages, as files in this folder."""
+        if self.built_here:
+            _call("sh", SCRIPTS / "build_deb.sh", "--out", out, PYTHON=sys.executable)
+            return
+        tree = self.root("build", BUILD_PACKAGES)
+        _call("unshare", "--mount", "sh", "-ec", _BUILD_INSIDE, "sh", tree, SOURCE, out)
+
+
+BOOKWORM = Debian("bookworm", 12, built_here=True)
+"""Slurm 22.05 and Python 3.11."""
+TRIXIE = Debian("trixie", 13, built_here=False)
+"""Slurm 24.11, whose unit runs ``slurmd --systemd``, and Python 3.13."""
+BUILD_PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+_BUILD_INSIDE = """
+tree=$1
+show() {
+  [ -e "$1" ] || return 0
+  if [ -d "$1" ]; then mkdir -p "$tree$2"; else touch "$tree$2"; fi
+  mount --rbind "$1" "$tree$2"
+}
+mount --make-rprivate /
+for path in /proc /dev /etc/resolv.conf /etc/ssl /etc/pip.conf /opt/wheels /opt/pypi /opt/pypi-more; do show "$path" "$path"; done
+show "$2" /src
+show "$3" /out
+exec chroot "$tree" sh /src/lifecycle-scripts/build_deb.sh --out /out
+"""
+"""As a site builds them on a machine of that release, with this machine's network and where its pip was told to look."""
 
 
 def page_blocks(page: str, language: str, *sections: str) -> list[str]:
@@ -112,11 +153,11 @@ def page_blocks(page: str, language: str, *sections: str) -> list[str]:
     return found
 
 
-def head_node(folder: Path) -> Path:
+def head_node(folder: Path, debian: Debian = BOOKWORM) -> Path:
     """The root of a machine with Slurm, and the packages of Holdfast as files in /root: nothing of it is installed."""
     root = folder / "root"
-    _call("cp", "-a", fresh_debian(), root)
-    _call("sh", SCRIPTS / "build_deb.sh", "--out", root / "root", PYTHON=sys.executable)
+    _call("cp", "-a", debian.root("site", PACKAGES), root)
+    debian.build_packages(root / "root")
     write(root / "etc/hosts", "127.0.0.1 localhost\n10.77.0.1 head\n")
     write(root / "etc/hostname", "head\n")
     write(root / "etc/slurm/slurm.conf", SLURM_CONF)
@@ -135,13 +176,18 @@ def head_node(folder: Path) -> Path:
     return root
 
 
-def follow_the_page(machine: Booted) -> None:
+_KEY_USAGE = " -addext keyUsage=critical,keyCertSign,cRLSign"
+"""Python 3.13 refuses an authority without it, which the page's lines make."""
+
+
+def follow_the_page(machine: Booted, agent_more: str = FOR_THE_TEST) -> None:
     """docs/how-to-on-premises.md, its commands as they stand, on one machine that is head node and node: here n1 is called head."""
     page = "how-to-on-premises.md"
     controller, agent = page_blocks(page, "toml", "2.", "3.")
     write(machine.root / "etc/holdfast/controller.toml", controller + HANGS_ARE_TOLD)
-    write(machine.root / "etc/holdfast/agent.toml", agent.replace("n1", "head") + FOR_THE_TEST)
+    write(machine.root / "etc/holdfast/agent.toml", agent.replace("n1", "head") + agent_more)
     install, *head = page_blocks(page, "sh", "2.")
     (authority,) = page_blocks("install.md", "sh", "TLS with")
+    authority = authority.replace(" -keyout ca.key", f"{_KEY_USAGE} -keyout ca.key")
     for block in (install, authority, *head, *page_blocks(page, "sh", "3.", "6.")):
-        machine.call(f"cd /root; {block.replace('n1', 'head')}")
+        machine.call(f"cd /root; {block.replace('n1', 'head')}", 300.0)

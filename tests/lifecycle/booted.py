@@ -10,8 +10,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-BOOT_S = 60.0
+BOOT_S = 120.0
 _RUNNING = {"running", "degraded"}
+_UNDER_CGROUPS_V2 = """
+[ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] || {
+  mount --make-rprivate /
+  umount -R /sys/fs/cgroup
+  mount -t cgroup2 none /sys/fs/cgroup
+}
+exec "$@"
+"""
+"""In a mount namespace of its own, which ends with the machine."""
 
 
 def can_boot() -> bool:
@@ -24,12 +33,15 @@ def can_boot() -> bool:
 class Booted:
     """One boot of the system in ``root``, whose name is ``head``. Use it as a context."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, cgroups_v2: bool = False) -> None:
+        """``cgroups_v2``: shown to it whatever this machine has mounted; systemd 256 and later does not boot without."""
         self.root = root
+        self._cgroups_v2 = cgroups_v2
         self._console = root.parent / "console.log"
 
     def __enter__(self) -> Booted:
-        command = ["systemd-nspawn", f"--directory={self.root}", "--machine=head", "--register=no", "--keep-unit"]
+        command = ["unshare", "--mount", "sh", "-ec", _UNDER_CGROUPS_V2, "sh"] if self._cgroups_v2 else []
+        command += ["systemd-nspawn", f"--directory={self.root}", "--machine=head", "--register=no", "--keep-unit"]
         command += ["--private-network", "--link-journal=no", "--boot", "--console=pipe"]
         with self._console.open("wb") as console:
             self._nspawn = subprocess.Popen(
@@ -81,9 +93,9 @@ class Booted:
             [*command, "sh", "-ec", script], env=environ, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
-    def call(self, script: str) -> str:
+    def call(self, script: str, timeout_s: float = 60.0) -> str:
         """Its output; a failure is the test's."""
-        done = self.run(script)
+        done = self.run(script, timeout_s)
         assert done.returncode == 0, f"{script}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
         return done.stdout
 

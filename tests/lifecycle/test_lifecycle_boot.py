@@ -40,6 +40,7 @@ from holdfast_checkpoint import Checkpointer
 c = Checkpointer(sys.argv[1]); c.resume()
 with c.save(5) as folder: (folder / "x").write_bytes(b"1")
 """
+REPORTING = "holdfast-agent-reporting"
 GROUPS = f"exec srun holdfast run -- /opt/holdfast/bin/python {JOBS}/boot_group.py /home/alice/steps"
 
 
@@ -185,6 +186,29 @@ def test_no_short_lived_process_takes_the_record_from_the_daemons(machine: Boote
         held = machine.call(f"ls -l /proc/{machine.show(service, 'MainPID')}/fd")
         assert "holdfast.db-wal" in held
         assert "(deleted)" not in held
+
+
+def test_an_agent_that_no_controller_hears_is_a_failed_unit_and_works_on(machine: Booted) -> None:
+    """What `systemctl --failed` and monitoring see; the agent's own unit is not touched."""
+    before = machine.show("holdfast-agent", "MainPID")
+    machine.call("systemctl stop holdfast-controller")
+    machine.until(lambda: machine.show(REPORTING, "ActiveState") == "failed", 60, "holdfast-agent")
+    assert machine.show("holdfast-agent", "StatusText").startswith("NOT REPORTING")
+    assert machine.run("holdfast-agent check").returncode == 1
+    machine.call("systemctl start holdfast-controller")
+    machine.until(lambda: machine.show(REPORTING, "ActiveState") == "inactive", 60, "holdfast-agent")
+    assert machine.show("holdfast-agent", "StatusText").startswith("Reporting to https://head:8460")
+    assert machine.show("holdfast-agent", "MainPID") == before
+    machine.call("holdfast-agent check")
+
+
+def test_a_renewed_certificate_is_served_after_a_reload(machine: Booted) -> None:
+    before = machine.show("holdfast-controller", "MainPID")
+    machine.call("holdfast tls renew --new-key && systemctl reload holdfast-controller")
+    machine.until(lambda: "outcome=done" in machine.journal("holdfast-controller"), 20, "holdfast-controller")
+    assert machine.show("holdfast-controller", "MainPID") == before
+    assert "holdfast-controller" in machine.call("stat -c %U:%a /etc/holdfast/tls.key")
+    machine.call("holdfast-agent check")
 
 
 def test_a_node_that_is_no_head_node_lets_jobs_speak(machine: Booted) -> None:

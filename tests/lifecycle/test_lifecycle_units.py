@@ -40,14 +40,24 @@ def test_exposure_does_not_grow(name: str) -> None:
     assert float(found[1]) <= MOST[name]
 
 
-@pytest.mark.parametrize("name", ["holdfast-enrol.service", "holdfast-enrol.timer"])
-def test_systemd_understands_the_enrolment_units(name: str, tmp_path: Path) -> None:
-    for unit in SCRIPTS.glob("holdfast-enrol.*"):
+HELPERS = ("holdfast-enrol", "holdfast-agent-reporting", "holdfast-tls-renew")
+
+
+@pytest.mark.parametrize("name", sorted(p.name for h in HELPERS for p in SCRIPTS.glob(f"{h}.*") if p.suffix != ".sh"))
+def test_systemd_understands_the_helpers_units(name: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    for program in ("holdfast", "python"):
+        (tmp_path / "bin" / program).symlink_to("/bin/true")
+    for unit in (
+        *SCRIPTS.glob("holdfast-*.service"),
+        *SCRIPTS.glob("holdfast-*.timer"),
+        *SCRIPTS.glob("holdfast-*.path"),
+    ):
         (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/holdfast", str(tmp_path)))
     done = subprocess.run(
         ["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True, timeout=30, check=False
     )
-    assert [line for line in done.stderr.splitlines() if "holdfast-enrol" in line] == []
+    assert [line for line in done.stderr.splitlines() if name in line] == []
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="no logrotate here; ./dev setup does not install it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from holdfast_checks.active.report import Figure, Report
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
 _DAY_S = 86400.0
 DEADLINE_S = 1260.0
@@ -127,9 +127,17 @@ def judge(check: str, calls: Calls, facts: ActiveFacts) -> tuple[Result, ...]:
     results: list[Result] = []
     for corruption in report.corruptions:
         severity, remedy = calls.corrupt
-        who = _who(facts, corruption.component)
         results.append(
-            _finding(check, who, corruption.code, severity, remedy, corruption.text, {"device": report.device})
+            Result.finding(
+                check,
+                severity,
+                remedy,
+                failed=True,
+                code=corruption.code,
+                summary=corruption.text[:240],
+                evidence={"device": report.device},
+                **_who(facts, corruption.component),
+            )
         )
     for name, figures in baselines.by_name(report).items():
         reference = facts.references.get(name)
@@ -139,7 +147,7 @@ def judge(check: str, calls: Calls, facts: ActiveFacts) -> tuple[Result, ...]:
     bad = {result.component for result in results}
     troubled = {trouble.component: trouble.text for trouble in report.troubles}
     results += [
-        Result(check, Verdict.UNKNOWN, summary=text, **_who(facts, component))
+        Result.unknown(check, summary=text, **_who(facts, component))
         for component, text in troubled.items()
         if component not in bad
     ]
@@ -155,7 +163,8 @@ def _slow(
     if share >= baselines.DEGRADED_BELOW:
         return None
     severity, remedy = calls.slow
-    if share >= baselines.FAILED_BELOW:
+    failed = share < baselines.FAILED_BELOW
+    if not failed:
         remedy = Remedy.HUMAN if severity is not Severity.WARNING else Remedy.NONE
     text = (
         f"{figure.name} {figure.value:.4g} {figure.unit} is {share:.0%} of {reference.value:.4g} ({reference.source})"
@@ -167,28 +176,15 @@ def _slow(
         "share": round(share, 3),
         "source": reference.source,
     }
-    result = _finding(check, _who(facts, figure.component), f"slow_{figure.name}", severity, remedy, text, evidence)
-    return result if share < baselines.FAILED_BELOW else replace(result, verdict=Verdict.DEGRADED)
-
-
-def _finding(
-    check: str,
-    who: Mapping[str, Any],
-    code: str,
-    severity: Severity,
-    remedy: Remedy,
-    text: str,
-    evidence: Mapping[str, Scalar],
-) -> Result:
-    return Result(
+    return Result.finding(
         check,
-        Verdict.FAILED,
-        code=code,
-        severity=severity,
-        remedy=remedy,
+        severity,
+        remedy,
+        failed=failed,
+        code=f"slow_{figure.name}",
         summary=text[:240],
         evidence=evidence,
-        **who,
+        **_who(facts, figure.component),
     )
 
 
@@ -199,7 +195,7 @@ def _ok(check: str, facts: ActiveFacts, component: str) -> Result:
         if figure.component == component
     }
     summary = ", ".join(f"{name} {value:g}" for name, value in own.items())
-    return Result(check, Verdict.OK, summary=summary, evidence=own, **_who(facts, component))
+    return Result.ok(check, summary=summary, evidence=own, **_who(facts, component))
 
 
 def _who(facts: ActiveFacts, component: str) -> dict[str, Any]:

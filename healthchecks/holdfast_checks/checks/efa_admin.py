@@ -12,7 +12,7 @@ from holdfast_checks import counter_rules
 from holdfast_checks.counter_rules import Rule
 from holdfast_checks.probes.rdma import device_counters, efa_devices
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.admin"
 KEEP_ALIVE_S = 10.0
@@ -65,7 +65,7 @@ def _judge_one(
     name: str, pci: str | None, before: Mapping[str, int] | None, now: Mapping[str, int], seconds: float
 ) -> Result:
     if not now:
-        return Result(CHECK_ID, Verdict.UNKNOWN, name, summary=f"{name}: shows no counters", pci=pci)
+        return Result.unknown(CHECK_ID, name, summary=f"{name}: shows no counters", pci=pci)
     grown = counter_rules.growth(before, now)
     result = counter_rules.judge(CHECK_ID, name, pci, RULES, grown, seconds)
     if result.severity is Severity.FATAL or grown is None or before is None or seconds < KEEP_ALIVE_S:
@@ -83,13 +83,12 @@ def _without_keep_alive(
     completed = grown.get("completed_cmds", 0)
     dead = completed == 0
     text = "none completed: it is dead" if dead else f"{completed} completed"
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.FAILED if dead else Verdict.DEGRADED,
+        Severity.FATAL if dead else Severity.WARNING,
+        Remedy.REBOOT if dead else Remedy.NONE,
         name,
         code="dead" if dead else "keep_alive",
-        severity=Severity.FATAL if dead else Severity.WARNING,
-        remedy=Remedy.REBOOT if dead else Remedy.NONE,
         summary=f"{name}: no keep-alive for {seconds:.0f} s, {submitted} commands submitted, {text}",
         evidence={"submitted": submitted, "completed": completed, "seconds": round(seconds, 1)},
         pci=pci,

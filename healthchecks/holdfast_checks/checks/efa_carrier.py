@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast_checks.probes.netdev import Link, link
 from holdfast_checks.probes.rdma import Device, efa_devices, netdevs
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.carrier"
 POLLS = 3
@@ -39,26 +39,23 @@ def _judge_one(device: Device, links: tuple[Link, ...]) -> Result:
     wanted = [one for one in links if one.wanted]
     if not wanted:
         why = "its network device was not brought up" if links else "an EFA-only adapter has no network device"
-        return Result(CHECK_ID, Verdict.SKIPPED, device.name, summary=f"{device.name}: {why}", pci=device.pci)
+        return Result.skipped(CHECK_ID, device.name, summary=f"{device.name}: {why}", pci=device.pci)
     lost = [one.name for one in wanted if one.carrier is False]
     if lost:
-        return Result(
+        return Result.finding(
             CHECK_ID,
-            Verdict.DEGRADED,
+            Severity.DEGRADED,
+            Remedy.REBOOT,
             device.name,
             code="no_carrier",
-            severity=Severity.DEGRADED,
-            remedy=Remedy.REBOOT,
             summary=f"{device.name}: {', '.join(lost)} has no carrier",
             evidence={"netdev": ",".join(lost)},
             pci=device.pci,
             sticky=True,
         )
     if any(one.carrier is None for one in wanted):
-        return Result(
-            CHECK_ID, Verdict.UNKNOWN, device.name, summary=f"{device.name}: carrier not read", pci=device.pci
-        )
-    return Result(CHECK_ID, Verdict.OK, device.name, pci=device.pci, sticky=True)
+        return Result.unknown(CHECK_ID, device.name, summary=f"{device.name}: carrier not read", pci=device.pci)
+    return Result.ok(CHECK_ID, device.name, pci=device.pci, sticky=True)
 
 
 CHECK = Check(

@@ -11,7 +11,7 @@ from holdfast_checks.catalog.instance_types import lookup
 from holdfast_checks.probes import known as memory
 from holdfast_checks.probes.rdma import Device, efa_devices, efa_functions
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
 CHECK_ID = "efa.count"
 _KNOWN = "efa_devices"
@@ -79,7 +79,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     well = {device.pci: device.name for device in facts.bound if device.pci is not None}
     left = dict.fromkeys(facts.forgotten - well.keys() - set(facts.unbound), "not expected any more")
     fine = (
-        Result(CHECK_ID, Verdict.OK, address, summary=text, pci=address, sticky=True)
+        Result.ok(CHECK_ID, address, summary=text, pci=address, sticky=True)
         for address, text in {**well, **left}.items()
     )
     return (*fine, *named, _number(facts, len(named)))
@@ -103,8 +103,9 @@ def _gone(facts: Facts) -> Iterator[Result]:
 
 
 def _device(address: str, code: str, severity: Severity, summary: str) -> Result:
-    verdict = Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
-    return Result(CHECK_ID, verdict, address, code, severity, Remedy.REBOOT, summary, pci=address, sticky=True)
+    return Result.finding(
+        CHECK_ID, severity, Remedy.REBOOT, address, code=code, summary=summary, pci=address, sticky=True
+    )
 
 
 def _number(facts: Facts, named: int) -> Result:
@@ -116,31 +117,18 @@ def _number(facts: Facts, named: int) -> Result:
     }
     if facts.expected > found + named:
         summary = f"{found} EFA devices, expected are {facts.expected}"
-        return Result(
-            CHECK_ID,
-            Verdict.DEGRADED,
-            code="missing",
-            severity=Severity.DEGRADED,
-            remedy=Remedy.REBOOT,
-            summary=summary,
-            evidence=evidence,
-            sticky=True,
+        return Result.finding(
+            CHECK_ID, Severity.DEGRADED, Remedy.REBOOT, code="missing", summary=summary, evidence=evidence, sticky=True
         )
     if not facts.expected and facts.type_has > found + named:
         summary = (
             f"{found} EFA devices; {facts.instance_type} can have {facts.type_has}: "
             f"if it was launched with fewer, say so in network.expected_efa"
         )
-        return Result(
-            CHECK_ID,
-            Verdict.DEGRADED,
-            code="fewer_than_type",
-            severity=Severity.WARNING,
-            summary=summary,
-            evidence=evidence,
-            sticky=True,
+        return Result.finding(
+            CHECK_ID, Severity.WARNING, code="fewer_than_type", summary=summary, evidence=evidence, sticky=True
         )
-    return Result(CHECK_ID, Verdict.OK, NODE_COMPONENT, summary=f"{found} EFA devices", evidence=evidence, sticky=True)
+    return Result.ok(CHECK_ID, summary=f"{found} EFA devices", evidence=evidence, sticky=True)
 
 
 CHECK = Check(

@@ -11,7 +11,7 @@ from holdfast_checks import counter_rules
 from holdfast_checks.counter_rules import Rule
 from holdfast_checks.probes.rdma import device_counters, efa_devices, port_counters
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.counters"
 _EKS = "EKS node monitoring agent: 100 a second"
@@ -84,7 +84,7 @@ def judge(change: Change) -> tuple[Result, ...]:
             CHECK_ID, name, now.pci[name], RULES, counter_rules.growth(before.get(name), counters), change.seconds
         )
         if counters
-        else Result(CHECK_ID, Verdict.UNKNOWN, name, summary=f"{name}: shows no counters", pci=now.pci[name])
+        else Result.unknown(CHECK_ID, name, summary=f"{name}: shows no counters", pci=now.pci[name])
         for name, counters in now.counters.items()
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.probes.rdma import efa_devices
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "efa.provider"
 DEADLINE_S = 20.0
@@ -60,7 +60,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     """One result for the provider as a whole, and one for each device that it leaves out."""
     offered = {_KIND.sub("", domain) for domain in _DOMAIN.findall(facts.output)}
     if facts.status != 0 and not any(sign in facts.complaint for sign in _NO_DATA):
-        return (Result(CHECK_ID, Verdict.UNKNOWN, summary=f"fi_info: {facts.complaint}"),)
+        return (Result.unknown(CHECK_ID, summary=f"fi_info: {facts.complaint}"),)
     evidence = {"offered": len(offered), "devices": len(facts.devices)}
     if not offered:
         summary = f"libfabric offers no EFA device of {len(facts.devices)}: jobs fall back to TCP or fail"
@@ -69,20 +69,19 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     if len(offered) >= len(facts.devices):  # it may name them in its own way: as many are enough
         missing = []
     return (
-        Result(CHECK_ID, Verdict.OK, summary=f"{len(offered)} devices offered", evidence=evidence, sticky=True),
-        *(Result(CHECK_ID, Verdict.OK, name, sticky=True) for name in facts.devices if name not in missing),
+        Result.ok(CHECK_ID, summary=f"{len(offered)} devices offered", evidence=evidence, sticky=True),
+        *(Result.ok(CHECK_ID, name, sticky=True) for name in facts.devices if name not in missing),
         *(_finding(name, "left_out", f"libfabric does not offer {name}", evidence) for name in missing),
     )
 
 
 def _finding(component: str, code: str, summary: str, evidence: dict[str, int]) -> Result:
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        Severity.DEGRADED,
+        Remedy.REBOOT,
         component,
         code=code,
-        severity=Severity.DEGRADED,
-        remedy=Remedy.REBOOT,
         summary=summary,
         evidence=evidence,
         sticky=True,

@@ -13,7 +13,7 @@ from pathlib import Path
 from holdfast_checks.probes.rdma import EFA_DRIVER, devices, port_counters, port_numbers
 from holdfast_checks.probes.steps import jobs_here
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Scalar, Severity
 
 CHECK_ID = "efa.silence"
 BUSY_BYTES_PER_S = 100e6
@@ -111,20 +111,19 @@ def judge(change: Change) -> tuple[Result, ...]:
     """One result for the node, with the rate as evidence."""
     look: Look = change.now.facts
     if look.rate is None:
-        return (Result(CHECK_ID, Verdict.OK, summary="first look", sticky=True),)
+        return (Result.ok(CHECK_ID, summary="first look", sticky=True),)
     evidence: dict[str, Scalar] = {"bytes_per_s": round(look.rate), "counters": len(look.counts)}
     if look.moved_at_s is not None:
         evidence[FABRIC_SILENT_S] = round(look.at_s - look.moved_at_s, 1)
     silent_s = 0.0 if look.silent_since_s is None else look.at_s - look.silent_since_s
     if not look.jobs or silent_s < look.silent_after_s:
-        return (Result(CHECK_ID, Verdict.OK, summary=f"{look.rate / 1e6:.1f} MB/s", evidence=evidence, sticky=True),)
+        return (Result.ok(CHECK_ID, summary=f"{look.rate / 1e6:.1f} MB/s", evidence=evidence, sticky=True),)
     jobs = ",".join(str(job) for job in sorted(look.jobs)[:8])
     return (
-        Result(
+        Result.finding(
             CHECK_ID,
-            Verdict.DEGRADED,
+            Severity.WARNING,
             code="silent",
-            severity=Severity.WARNING,
             summary=f"job {jobs}: no RDMA traffic for {silent_s / 60:.0f} min after {look.busy_s / 60:.0f} busy ones",
             evidence={**evidence, "silent_s": round(silent_s), "busy_s": round(look.busy_s), "jobs": jobs},
             sticky=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from holdfast_checks.inventory import GpuRef, Inventory
 from holdfast_checks.per_gpu import absent, finding, ok
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold, expected_gpus, snapshot_of
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import GpuSnapshot, Reading, Snapshot
 
 CHECK_ID = "gpu.count"
@@ -98,17 +98,14 @@ def _of_node(facts: Facts, at_work: int, absentees: list[Absentee]) -> Result:
     expected = facts.expected if facts.expected is not None else at_work + named + lost
     short = expected - at_work - named
     if not lost and short <= 0:
-        return Result(CHECK_ID, Verdict.OK, summary=f"{at_work} GPUs at work", sticky=True)
+        return Result.ok(CHECK_ID, summary=f"{at_work} GPUs at work", sticky=True)
     if not lost and short <= refused:
-        return Result(
-            CHECK_ID, Verdict.UNKNOWN, summary=f"NVML refuses {refused} GPUs that nobody can name", sticky=True
-        )
-    return Result(
+        return Result.unknown(CHECK_ID, summary=f"NVML refuses {refused} GPUs that nobody can name", sticky=True)
+    return Result.finding(
         CHECK_ID,
-        Verdict.FAILED,
+        Severity.FATAL,
+        Remedy.REBOOT,
         code="count",
-        severity=Severity.FATAL,
-        remedy=Remedy.REBOOT,
         summary=f"{at_work} GPUs at work, {expected} expected",
         evidence={
             "at_work": at_work,

@@ -6,7 +6,7 @@ from collections import Counter
 
 from holdfast_checks.details import GpuDetails
 from holdfast_checks.per_gpu import GpuFacts, details_check
-from holdfast_checks.result import Result, Severity, Verdict
+from holdfast_checks.result import Result, Severity
 
 CHECK_ID = "gpu.mix"
 
@@ -15,10 +15,10 @@ def judge(facts: GpuFacts) -> tuple[Result, ...]:
     """A finding for the node for each thing that differs."""
     gpus = [gpu.details for gpu in facts.snapshot.gpus if gpu.at_work and gpu.details is not None]
     if not gpus:
-        return (Result(CHECK_ID, Verdict.UNKNOWN, summary="no GPU was read", sticky=True),)
+        return (Result.unknown(CHECK_ID, summary="no GPU was read", sticky=True),)
     kinds = {"name": "GPU names", "vbios": "VBIOS versions", "power_limit": "power limits"}
     found = [_differs(code, text, values) for code, text in kinds.items() if len(values := _values(code, gpus)) > 1]
-    return tuple(found) or (Result(CHECK_ID, Verdict.OK, sticky=True),)
+    return tuple(found) or (Result.ok(CHECK_ID, sticky=True),)
 
 
 def _values(code: str, gpus: list[GpuDetails]) -> Counter[str]:
@@ -30,11 +30,10 @@ def _values(code: str, gpus: list[GpuDetails]) -> Counter[str]:
 
 def _differs(code: str, text: str, values: Counter[str]) -> Result:
     words = ", ".join(f"{count} x {value}" for value, count in values.most_common())
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        Severity.WARNING,
         code=code,
-        severity=Severity.WARNING,
         summary=f"different {text}: {words}"[:300],
         evidence={"values": len(values)},
         sticky=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast_checks.registry import (
     Check,
@@ -15,7 +15,7 @@ from holdfast_checks.registry import (
     expected_gpus,
     without_gpus,
 )
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import (
     NVML_DRIVER_NOT_LOADED,
     NVML_LIB_RM_VERSION_MISMATCH,
@@ -72,7 +72,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     """Degraded at most: jobs that run may go on; whoever needs the driver fails by itself."""
     answer = facts.answer
     if isinstance(answer, Snapshot):
-        return (Result(CHECK_ID, Verdict.OK, summary=f"driver {answer.driver_version}", sticky=True),)
+        return (Result.ok(CHECK_ID, summary=f"driver {answer.driver_version}", sticky=True),)
     if answer.hang and answer.misses >= facts.hang_misses:
         return (_finding("hang", f"NVML hangs: no answer {answer.misses} times in a row", Remedy.REBOOT, answer),)
     if answer.code in _FAULTS and facts.gpus_expected:
@@ -80,7 +80,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
         return (_finding(code, summary, remedy, answer),)
     if not answer.hang and answer.misses >= facts.hang_misses and facts.gpus_expected:
         return (_repeated(answer),)
-    return (Result(CHECK_ID, Verdict.UNKNOWN, summary=answer.text, sticky=True),)
+    return (Result.unknown(CHECK_ID, summary=answer.text, sticky=True),)
 
 
 def _repeated(answer: NvmlFailure) -> Result:
@@ -89,16 +89,17 @@ def _repeated(answer: NvmlFailure) -> Result:
         code, summary, remedy = known
         return _finding(code, summary, remedy, answer)
     summary = f"NVML fails {answer.misses} times in a row: {answer.text}"
-    return replace(_finding("failing", summary[:300], Remedy.NONE, answer), severity=Severity.WARNING)
+    return _finding("failing", summary[:300], Remedy.NONE, answer, Severity.WARNING)
 
 
-def _finding(code: str, summary: str, remedy: Remedy, failure: NvmlFailure) -> Result:
-    return Result(
+def _finding(
+    code: str, summary: str, remedy: Remedy, failure: NvmlFailure, severity: Severity = Severity.DEGRADED
+) -> Result:
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        severity,
+        remedy,
         code=code,
-        severity=Severity.DEGRADED,
-        remedy=remedy,
         summary=summary,
         evidence={"text": failure.text, "misses": failure.misses},
         sticky=True,

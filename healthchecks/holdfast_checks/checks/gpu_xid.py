@@ -11,7 +11,7 @@ from holdfast_checks.kernel.repeats import Repeats
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import Record
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, without_gpus
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import Snapshot
 
 
@@ -48,7 +48,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
         if record.from_kernel
         and (result := parse_live(record.message, facts.known_pci, monotonic_s=record.monotonic_s)) is not None
     ]
-    return tuple(results) or (Result(CHECK_ID, Verdict.OK, summary="no Xid in the kernel log"),)
+    return tuple(results) or (Result.ok(CHECK_ID, summary="no Xid in the kernel log"),)
 
 
 CHECK = Check(

@@ -64,6 +64,7 @@ CHECK = Check(
     remedy=Remedy.HUMAN,
     gather=gather,
     judge=judge,
+    place=lambda settings: f"{settings.host.munge} {settings.host.unmunge}",
     hysteresis=(K, N),
     deadline_s=3 * DEADLINE_S,
     thresholds=(

@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast_checks.probes.mounts import NETWORK_TYPES, read_mounts
 from holdfast_checks.probes.procfs import text
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.disk"
@@ -99,7 +99,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
 
 def _judge_one(volume: Volume, facts: Facts) -> Result:
     if volume.skipped:
-        return Result(CHECK_ID, Verdict.SKIPPED, component=volume.path, summary=volume.skipped)
+        return Result.skipped(CHECK_ID, volume.path, summary=volume.skipped)
     worst = max(volume.used_percent, volume.inodes_used_percent)
     what = "space" if worst == volume.used_percent else "inodes"
     if volume.read_only:
@@ -108,17 +108,17 @@ def _judge_one(volume: Volume, facts: Facts) -> Result:
         return _finding(volume, "full", Severity.DEGRADED, f"{worst:.0f} % of {what} used")
     if worst >= facts.degraded_percent:
         return _finding(volume, "filling", Severity.WARNING, f"{worst:.0f} % of {what} used")
-    return Result(CHECK_ID, Verdict.OK, component=volume.path, summary=f"{worst:.0f} % used", sticky=True)
+    return Result.ok(CHECK_ID, volume.path, summary=f"{worst:.0f} % used", sticky=True)
 
 
 def _finding(volume: Volume, code: str, severity: Severity, what: str) -> Result:
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED if severity is Severity.WARNING else Verdict.FAILED,
-        component=volume.path,
+        severity,
+        Remedy.HUMAN if severity is Severity.DEGRADED else Remedy.NONE,
+        volume.path,
+        failed=severity is Severity.DEGRADED,  # what is full or read-only has failed; running jobs may end first
         code=code,
-        severity=severity,
-        remedy=Remedy.HUMAN if severity is Severity.DEGRADED else Remedy.NONE,
         summary=f"{volume.path}: {what}",
         evidence={"used_percent": round(volume.used_percent, 1), "inodes": round(volume.inodes_used_percent, 1)},
         sticky=True,

@@ -56,5 +56,6 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    place=lambda settings: f"{settings.host.proc}/modules",
     hysteresis=(2, 2),
 )

@@ -165,6 +165,7 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    place=lambda settings: f"{settings.host.mounts} {settings.host.writable_mounts}",
     hysteresis=(K, N),
     deadline_s=150.0,
     thresholds=(

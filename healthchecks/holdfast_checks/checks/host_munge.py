@@ -89,6 +89,7 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    place=lambda settings: settings.host.munge_socket,
     hysteresis=(K, N),
     thresholds=(
         Threshold("samples without munged", K, "samples", "a restart of the service takes less than one interval"),

@@ -156,6 +156,7 @@ CHECK = Check(
     remedy=Remedy.REBOOT,
     gather=gather,
     judge=judge,
+    place=lambda _settings: "the unit",
     compares=True,
     hysteresis=(2, 2),
     thresholds=(

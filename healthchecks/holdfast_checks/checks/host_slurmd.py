@@ -1,114 +1,124 @@
-"""``host.slurmd``: is the node's slurmd alive?"""
+"""``host.slurmd``: is the node's slurmd alive?
+
+The process table says whether it runs. When it has none, systemd is asked why before that counts: a unit that was stopped in an orderly
+way is no fault, one that is just starting or stopping says nothing yet, and one that runs by systemd's account contradicts the table."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
-from holdfast_checks.probes.procfs import processes
+from holdfast_checks.per_host import bad, good, unknown, warning
+from holdfast_checks.probes.slurmd import UNIT, Wanted, find
+from holdfast_checks.probes.systemd import UnitState, unit_state
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import Settings
 
 CHECK_ID = "host.slurmd"
 K, N = 2, 2
-_NAME = "slurmd"
-_FIRST_USER = 1000
-"""UID_MIN of login.defs: below are root and the accounts of services."""
+_STARTS_AGAIN = "auto-restart"
+"""SubStates of a unit that waits between two starts begin so: it has just failed."""
+_CHANGES = frozenset({"activating", "deactivating", "reloading", "refreshing", "maintenance"})
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The slurmd that was found."""
+    """The process table's word, and systemd's where that has no slurmd."""
 
     pid: int | None
-    """None: none runs."""
-    why: str = ""
-    """Why none was found."""
+    unit: UnitState | None = None
+    """Of ``slurmd.service``; None: not asked, no systemd, or no such unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """slurmd is alive."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """It was stopped in an orderly way: by an administrator, an upgrade, a shutdown."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """It is gone, and no one asked for that."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """The two witnesses do not agree, or it is just changing."""
+
+    why: str
+
+
+State = Runs | Stopped | Down | Unclear
+
+
+def wanted(settings: Settings) -> Wanted:
+    """Whose slurmd is looked for, by the settings."""
+    return Wanted(
+        settings.slurmd_node,
+        settings.slurmd_pid_file,
+        settings.slurm_conf,
+        settings.proc,
+        settings.sysfs / "fs/cgroup",
+    )
 
 
 def gather(context: Context) -> Facts:
-    """By the pid file where one is configured, else among the processes. Raises NotApplicable without /proc."""
+    """Raises NotApplicable without /proc, NotGathered when the process table has no slurmd and systemd does not answer."""
     settings = context.settings
     if not settings.proc.is_dir():
         raise NotApplicable(f"there is no {settings.proc} here")
-    if settings.slurmd_pid_file is not None:
-        return _by_pid_file(settings.slurmd_pid_file, settings)
-    for found in processes(settings.proc):
-        process = settings.proc / str(found.pid)
-        if found.name == _NAME and _is_slurmd(process, settings.slurmd_node) and _may_be_slurmd(process):
-            return Facts(found.pid)
-    return Facts(None, "no slurmd among the processes")
+    pid = find(wanted(settings))
+    return Facts(pid) if pid is not None else Facts(None, unit_state(settings.host.systemctl, UNIT))
 
 
-def _by_pid_file(path: Path, settings: Settings) -> Facts:
-    try:
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-    except FileNotFoundError:
-        return Facts(None, f"{path} is not there")
-    if not text.isdigit():
-        return Facts(None, f"{path} holds no process id")
-    if not _is_slurmd(settings.proc / text, settings.slurmd_node):
-        return Facts(None, f"process {text} of {path} is no slurmd of this node")
-    return Facts(int(text))
-
-
-def _is_slurmd(process: Path, node: str) -> bool:
-    """A living process named slurmd and, where it was started for a named node, for this one."""
-    try:
-        stat = (process / "stat").read_text(encoding="utf-8", errors="replace")
-        words = (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return False
-    name, state = stat[stat.find("(") + 1 : stat.rfind(")")], stat[stat.rfind(")") + 1 :].split()[0]
-    if name != _NAME or state in "ZX":
-        return False
-    served = _node_of(words)
-    return not node or not served or served == node
-
-
-def _may_be_slurmd(process: Path) -> bool:
-    """Whether root, a system account or the agent's own user runs it: anybody may call a program slurmd.
-
-    A pid file is root's own word, so this is asked only of those that were found by name."""
-    try:
-        uid = process.stat().st_uid
-    except FileNotFoundError:
-        return False
-    return uid < _FIRST_USER or uid == os.geteuid()
-
-
-def _node_of(words: list[str]) -> str:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        if word == "-N":
-            return following
-        if word.startswith("-N"):
-            return word[2:]
-    return ""
+def state_of(facts: Facts) -> State:
+    """What both witnesses say together."""
+    if facts.pid is not None:
+        return Runs(facts.pid)
+    unit = facts.unit
+    if unit is None:
+        return Down("no slurmd among the processes")
+    said = f"systemd: {UNIT} is {unit.active} ({unit.sub}, {unit.result})"
+    if unit.active == "active":
+        return Unclear(f"{said} as process {unit.main_pid}, but the process table shows no slurmd of this node")
+    if unit.sub.startswith(_STARTS_AGAIN):
+        return Down(said)
+    if unit.active in _CHANGES or unit.job not in ("", "0"):
+        return Unclear(f"{said} and is just being changed")
+    if unit.active == "inactive" and unit.result == "success":
+        return Stopped(said)
+    return Down(said)
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
-    """Jobs that run go on without slurmd; new ones cannot start, and none can end well."""
-    if facts.pid is not None:
-        return (Result(CHECK_ID, Verdict.OK, summary=f"slurmd runs as {facts.pid}", sticky=True),)
-    return (
-        Result(
-            CHECK_ID,
-            Verdict.DEGRADED,
-            code="down",
-            severity=Severity.DEGRADED,
-            remedy=Remedy.REBOOT,
-            summary=f"slurmd does not run: {facts.why}",
-            sticky=True,
-        ),
-    )
+    """Jobs that run go on without slurmd; new ones cannot start, and none can end well.
+
+    One that was stopped on purpose is a warning: Slurm itself takes the node for down after SlurmdTimeout, and starts nothing there."""
+    match state_of(facts):
+        case Runs(pid):
+            return (good(CHECK_ID, f"slurmd runs as {pid}"),)
+        case Stopped(why):
+            return (warning(CHECK_ID, "stopped", f"slurmd was stopped in an orderly way: {why}"),)
+        case Unclear(why):
+            return (unknown(CHECK_ID, why),)
+        case Down(why):
+            return (bad(CHECK_ID, "down", Severity.DEGRADED, Remedy.REBOOT, f"slurmd does not run: {why}"),)
 
 
 CHECK = Check(
     id=CHECK_ID,
     title="slurmd runs",
-    needs=frozenset({Need.HOST}),
+    needs=frozenset({Need.HOST, Need.COMMAND}),
     interval_s=30,
     cost=Cost.PASSIVE,
     severity=Severity.DEGRADED,
@@ -116,6 +126,7 @@ CHECK = Check(
     gather=gather,
     judge=judge,
     observe=False,
+    place=lambda _settings: f"process table, {UNIT}",
     thresholds=(
         Threshold("samples without slurmd", K, "samples", "a restart of the service takes less than one interval"),
     ),

@@ -10,7 +10,7 @@ from holdfast_checks.counter_rules import Rule
 from holdfast_checks.probes.fabric import fabric_ports
 from holdfast_checks.probes.rdma import port_counters
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "ib.counters"
 _NVSENTINEL = "NVSentinel NIC monitor"
@@ -81,7 +81,7 @@ def judge(change: Change) -> tuple[Result, ...]:
             CHECK_ID, name, now.pci[name], RULES, counter_rules.growth(before.get(name), counters), change.seconds
         )
         if counters
-        else Result(CHECK_ID, Verdict.SKIPPED, name, summary=f"{name}: its driver shows no counters", pci=now.pci[name])
+        else Result.skipped(CHECK_ID, name, summary=f"{name}: its driver shows no counters", pci=now.pci[name])
         for name, counters in now.counters.items()
     )
 

@@ -10,7 +10,7 @@ from holdfast_checks import link_history
 from holdfast_checks.link_history import LinkHistory, Trouble, observe, trouble
 from holdfast_checks.probes.fabric import fabric_ports, losses
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "ib.flaps"
 
@@ -52,7 +52,7 @@ def judge(change: Change) -> tuple[Result, ...]:
     return tuple(
         _judge_one(name, facts.pci[name], trouble(history, facts.now_s, facts.quiet_s))
         if history.seen_up
-        else Result(CHECK_ID, Verdict.SKIPPED, name, summary=f"{name}: not seen up", pci=facts.pci[name])
+        else Result.skipped(CHECK_ID, name, summary=f"{name}: not seen up", pci=facts.pci[name])
         for name, history in facts.histories.items()
     )
 
@@ -66,18 +66,17 @@ _TEXTS = {
 
 def _judge_one(name: str, pci: str | None, found: Trouble) -> Result:
     if not found.code:
-        return Result(CHECK_ID, Verdict.OK, name, pci=pci, sticky=True)
+        return Result.ok(CHECK_ID, name, pci=pci, sticky=True)
     flapping = found.code == "flapping"
     text = _TEXTS[found.code].format(
         downs=found.long_downs, long=link_history.LONG_DOWN_S, longest=found.longest_s, losses=found.losses
     )
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        Severity.DEGRADED if flapping else Severity.WARNING,
+        Remedy.HUMAN if flapping else Remedy.NONE,
         name,
         code=found.code,
-        severity=Severity.DEGRADED if flapping else Severity.WARNING,
-        remedy=Remedy.HUMAN if flapping else Remedy.NONE,
         summary=f"{name}: {text}",
         evidence={
             "long_downs": found.long_downs,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from holdfast_checks.probes import known as memory
 from holdfast_checks.probes.fabric import FabricPort, fabric_ports
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "ib.port"
 _KNOWN = "ib_ports"
@@ -74,7 +74,7 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     results = [_judge_one(seen, facts) for seen in facts.ports]
     results += _gone(facts)
     results += [
-        Result(CHECK_ID, Verdict.OK, name, summary="not expected any more", sticky=True)
+        Result.ok(CHECK_ID, name, summary="not expected any more", sticky=True)
         for name in sorted(facts.forgotten - {seen.name for seen in facts.ports})
     ]
     bad = sum(result.bad and result.code != "slow" for result in results)
@@ -84,19 +84,17 @@ def judge(facts: Facts) -> tuple[Result, ...]:
 def _judge_one(seen: FabricPort, facts: Facts) -> Result:
     port, name = seen.port, seen.name
     if not port.state:
-        return Result(
-            CHECK_ID, Verdict.UNKNOWN, name, summary=f"{name}: its state could not be read", pci=seen.device.pci
-        )
+        return Result.unknown(CHECK_ID, name, summary=f"{name}: its state could not be read", pci=seen.device.pci)
     if port.up:
         wanted = facts.expected_rate_gbps or facts.known.get(name, 0.0)
         rate = port.rate_gbps
         if rate is not None and rate < wanted * TOLERANCE:
             text = f"runs at {rate:g} Gb/s, not at {wanted:g}"
             return _finding(seen, "slow", Severity.DEGRADED, text)
-        return Result(CHECK_ID, Verdict.OK, name, summary=f"{rate or 0:g} Gb/s", pci=seen.device.pci, sticky=True)
+        return Result.ok(CHECK_ID, name, summary=f"{rate or 0:g} Gb/s", pci=seen.device.pci, sticky=True)
     if name not in facts.known:
         why = f"{name}: never was up ({port.state}, {port.phys_state}): taken for a port without a cable"
-        return Result(CHECK_ID, Verdict.SKIPPED, name, summary=why, pci=seen.device.pci)
+        return Result.skipped(CHECK_ID, name, summary=why, pci=seen.device.pci)
     if port.state in _WAITING:
         text = f"the cable is there, the subnet manager has not made it active ({port.state})"
         return _finding(seen, "not_active", Severity.DEGRADED, text)
@@ -105,13 +103,12 @@ def _judge_one(seen: FabricPort, facts: Facts) -> Result:
 
 def _finding(seen: FabricPort, code: str, severity: Severity, text: str) -> Result:
     port = seen.port
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED,
+        severity,
+        Remedy.HUMAN,
         seen.name,
         code=code,
-        severity=severity,
-        remedy=Remedy.HUMAN,
         summary=f"{seen.name}: {text}",
         evidence={
             "state": port.state,
@@ -130,13 +127,12 @@ def _gone(facts: Facts) -> Iterator[Result]:
     if not learn(facts.known, facts.ports, facts.expected_ports).keys() >= facts.known.keys():
         return
     for name in facts.known.keys() - present:
-        yield Result(
+        yield Result.finding(
             CHECK_ID,
-            Verdict.FAILED,
+            Severity.FATAL,
+            Remedy.REBOOT,
             name,
             code="gone",
-            severity=Severity.FATAL,
-            remedy=Remedy.REBOOT,
             summary=f"{name}: the device is gone",
             sticky=True,
         )
@@ -148,14 +144,13 @@ def _number(facts: Facts, bad: int) -> Iterator[Result]:
     up = sum(seen.port.up for seen in facts.ports)
     evidence = {"up": up, "expected": facts.expected_ports}
     if up + bad >= facts.expected_ports:
-        yield Result(CHECK_ID, Verdict.OK, summary=f"{up} ports up", evidence=evidence, sticky=True)
+        yield Result.ok(CHECK_ID, summary=f"{up} ports up", evidence=evidence, sticky=True)
         return
-    yield Result(
+    yield Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        Severity.DEGRADED,
+        Remedy.HUMAN,
         code="missing",
-        severity=Severity.DEGRADED,
-        remedy=Remedy.HUMAN,
         summary=f"{up} ports up, expected are {facts.expected_ports}",
         evidence=evidence,
         sticky=True,

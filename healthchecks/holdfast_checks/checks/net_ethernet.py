@@ -11,7 +11,7 @@ from holdfast_checks.link_history import LinkHistory, observe, trouble
 from holdfast_checks.probes.fabric import management_devices
 from holdfast_checks.probes.netdev import Link, link
 from holdfast_checks.registry import Change, Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "net.ethernet"
 
@@ -55,17 +55,16 @@ def _judge_one(one: Link, history: LinkHistory, facts: Facts) -> Result:
     if found.code:
         return _finding(one.name, "flapping", f"has lost its carrier {found.losses} times", found.losses)
     if one.carrier is None and one.wanted:
-        return Result(CHECK_ID, Verdict.UNKNOWN, one.name, summary=f"{one.name}: carrier not read")
-    return Result(CHECK_ID, Verdict.OK, one.name, sticky=True)
+        return Result.unknown(CHECK_ID, one.name, summary=f"{one.name}: carrier not read")
+    return Result.ok(CHECK_ID, one.name, sticky=True)
 
 
 def _finding(name: str, code: str, text: str, losses: int) -> Result:
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
-        name,
+        Severity.WARNING,
+        component=name,
         code=code,
-        severity=Severity.WARNING,
         summary=f"{name}: {text}",
         evidence={"losses": losses},
         sticky=True,

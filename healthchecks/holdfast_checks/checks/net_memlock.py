@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.checks.host_slurmd import gather as find_slurmd
+from holdfast_checks.checks.host_slurmd import wanted
 from holdfast_checks.probes.rdma import efa_devices
+from holdfast_checks.probes.slurmd import find
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "net.memlock"
 WANTED_GIB = 16.0
@@ -32,13 +33,13 @@ def gather(context: Context) -> Facts:
         raise NotApplicable("network.memlock_gib is 0")
     if not efa_devices(settings.sysfs):
         raise NotApplicable("this node has no EFA device")
-    slurmd = find_slurmd(context)
-    if slurmd.pid is None:
-        raise NotGathered(slurmd.why)
-    text = (settings.proc / str(slurmd.pid) / "limits").read_text(encoding="ascii", errors="replace")
+    slurmd = find(wanted(settings))
+    if slurmd is None:
+        raise NotGathered("no slurmd among the processes")
+    text = (settings.proc / str(slurmd) / "limits").read_text(encoding="ascii", errors="replace")
     limits = parse(text)
     if limits is None:
-        raise NotGathered(f"no {_ROW!r} among the limits of process {slurmd.pid}")
+        raise NotGathered(f"no {_ROW!r} among the limits of process {slurmd}")
     return Facts(*limits, settings.network.memlock_gib)
 
 
@@ -56,17 +57,16 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     """The hard limit binds every job; a low soft one only those that do not raise it."""
     wanted = facts.wanted_gib * _GIB
     if facts.soft_bytes >= wanted:
-        return (Result(CHECK_ID, Verdict.OK, "slurmd", sticky=True),)
+        return (Result.ok(CHECK_ID, "slurmd", sticky=True),)
     hard = facts.hard_bytes < wanted
     low = facts.hard_bytes if hard else facts.soft_bytes
     return (
-        Result(
+        Result.finding(
             CHECK_ID,
-            Verdict.DEGRADED,
+            Severity.DEGRADED if hard else Severity.WARNING,
+            Remedy.HUMAN if hard else Remedy.NONE,
             "slurmd",
             code="hard" if hard else "soft",
-            severity=Severity.DEGRADED if hard else Severity.WARNING,
-            remedy=Remedy.HUMAN if hard else Remedy.NONE,
             summary=f"slurmd may lock {low / _GIB:.3g} GiB of memory, EFA wants {facts.wanted_gib:g}: set LimitMEMLOCK=infinity",
             evidence={"limit_bytes": round(low)},
             sticky=True,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast_checks.probes.rdma import efa_devices, efa_functions
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 
 CHECK_ID = "net.modules"
 MODULES = ("efa", "ib_uverbs", "ib_core")
@@ -29,19 +29,16 @@ def gather(context: Context) -> Facts:
 
 def judge(facts: Facts) -> tuple[Result, ...]:
     """One result a module."""
-    return tuple(
-        Result(CHECK_ID, Verdict.OK, name, sticky=True) if name in facts.loaded else _missing(name) for name in MODULES
-    )
+    return tuple(Result.ok(CHECK_ID, name, sticky=True) if name in facts.loaded else _missing(name) for name in MODULES)
 
 
 def _missing(name: str) -> Result:
-    return Result(
+    return Result.finding(
         CHECK_ID,
-        Verdict.DEGRADED,
+        Severity.DEGRADED,
+        Remedy.REBOOT,
         name,
         code="missing",
-        severity=Severity.DEGRADED,
-        remedy=Remedy.REBOOT,
         summary=f"the kernel module {name} is not loaded: EFA does not work without it",
         sticky=True,
     )

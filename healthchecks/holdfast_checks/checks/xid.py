@@ -15,7 +15,7 @@ from holdfast_checks import pci
 from holdfast_checks.catalog.xids import Xid, XidClass, lookup, recovery_action
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.kernel.nvlink import LinkFault, block_error, link_error
-from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import About, Remedy, Result, Scalar, Severity
 from holdfast_checks.text import one_line
 
 CHECK_ID = "gpu.xid"
@@ -133,10 +133,9 @@ def from_event(code: int, gpu: GpuRef, *, monotonic_s: float | None = None) -> R
     SKIPPED where the line decides: it is in the kernel log too, and what a bare number seems to say must not be told first."""
     row = lookup(code)
     if code == _NVLINK4 or row.kind in (XidClass.ORDER, XidClass.NVLINK):
-        return Result(
+        return Result.skipped(
             CHECK_ID,
-            Verdict.SKIPPED,
-            component=gpu.component,
+            gpu.component,
             code=str(code),
             summary=f"Xid {code} {row.meaning}: its line in the kernel log decides",
         )
@@ -156,28 +155,19 @@ def _read(text: str, match_xid: _Matcher, match_fallen: _Matcher) -> Line | None
 def _judge(line: Line, gpu: GpuRef, address: str | None, monotonic_s: float | None) -> Result:
     row = lookup(line.code)
     severity, remedy, what = _weigh(row, line)
-    evidence: dict[str, Scalar] = {"xid": line.code, "class": row.kind.value, **_details(line)}
-    return Result(
-        check=CHECK_ID,
-        verdict=_verdict(severity),
-        component=gpu.component,
-        code=str(line.code),
-        severity=severity,
-        remedy=remedy,
-        summary=f"Xid {line.code} {what}" if line.has_xid else "GPU has fallen off the bus (no Xid in the line)",
-        evidence=evidence,
-        gpu_uuid=gpu.uuid,
-        gpu_minor=gpu.minor,
-        pci=address or gpu.pci,
-        fault_monotonic_s=monotonic_s,
-        consequence=_is_consequence(row, line),
-    )
-
-
-def _verdict(severity: Severity | None) -> Verdict:
+    about: About = {
+        "code": str(line.code),
+        "summary": f"Xid {line.code} {what}" if line.has_xid else "GPU has fallen off the bus (no Xid in the line)",
+        "evidence": {"xid": line.code, "class": row.kind.value, **_details(line)},
+        "gpu_uuid": gpu.uuid,
+        "gpu_minor": gpu.minor,
+        "pci": address or gpu.pci,
+        "fault_monotonic_s": monotonic_s,
+        "consequence": _is_consequence(row, line),
+    }
     if severity is None:
-        return Verdict.SKIPPED
-    return Verdict.FAILED if severity is Severity.FATAL else Verdict.DEGRADED
+        return Result.skipped(CHECK_ID, gpu.component, **about)
+    return Result.finding(CHECK_ID, severity, remedy, gpu.component, **about)
 
 
 def _weigh(row: Xid, line: Line) -> tuple[Severity | None, Remedy, str]:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _RENAMED = {"gpu_count": "expected_gpus", "sysfs_path": "sysfs", "node": "slurmd_node"}
 """Keys of the file that have another name in :class:`Settings`."""
 _NOT_IN_THE_FILE = frozenset({"proc", *_RENAMED.values()})
-_PATHS = ("state_dir", "kmsg_path", "pstore_path", "sysfs", "slurmd_pid_file")
+_PATHS = ("state_dir", "kmsg_path", "pstore_path", "sysfs", "slurmd_pid_file", "slurm_conf")
 """Paths at the top; a relative one counts from the folder of the file."""
 _WORDS: Mapping[Any, str] = {
     str: "a string",

@@ -1,6 +1,8 @@
-"""What one run leaves for the next: samples of checks that compare, looks of those that want several, kernel lines that were told.
+"""What one run leaves for the next: samples of checks that compare, looks of those that want several, kernel lines that were told, and
+what was once seen in its place.
 
-A file of JSON of one boot. It is built from scalars, sequences, mappings and the frozen dataclasses of this package alone, so that
+A file of JSON, of which only the last survives a boot. It
+is built from scalars, sequences, mappings and the frozen dataclasses of this package alone, so that
 reading a file runs nothing; one that cannot be read is a first run."""
 
 from __future__ import annotations
@@ -35,15 +37,20 @@ class Kept:
     """Name of a finding → whether each of the latest looks was bad, oldest first."""
     told: set[str] = field(default_factory=set)
     """Names of kernel lines that a run before has told of."""
+    seen_right: str = ""
+    """A dump of :class:`holdfast_checks.seen_right.SeenRight`."""
 
 
 def load(path: Path, boot_id: str) -> Kept:
-    """An empty one for a file that is not there, of another boot, or of another make."""
+    """An empty one for a file that is not there, or of another make; of another boot, what was once seen in its place."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        if (raw["version"], raw["boot_id"]) != (_VERSION, boot_id):
+        if raw["version"] != _VERSION:
             return Kept()
-        kept = Kept(looks=dict(raw["looks"]), told=set(raw["told"]))
+        seen_right = str(raw.get("seen_right", ""))
+        if raw["boot_id"] != boot_id:
+            return Kept(seen_right=seen_right)
+        kept = Kept(looks=dict(raw["looks"]), told=set(raw["told"]), seen_right=seen_right)
         for check, sample in raw["samples"].items():
             _load_sample(kept.samples, check, sample)
     except FileNotFoundError:
@@ -77,6 +84,7 @@ def save(path: Path, boot_id: str, kept: Kept, checks: Iterable[str]) -> None:
         "samples": samples,
         "looks": kept.looks,
         "told": sorted(kept.told),
+        "seen_right": kept.seen_right,
     }
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:

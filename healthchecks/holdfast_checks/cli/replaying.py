@@ -7,7 +7,6 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 
 from holdfast_checks.cli.show import exit_code, line, say
@@ -30,7 +29,7 @@ def _judge(lines: Iterable[str], *, as_json: bool) -> int:
     for result in replay(lines):
         counts[(result.check, result.code, str(result.severity or ""))] += 1
         worst.setdefault(exit_code([result]), result)
-        say(json.dumps(asdict(result)) if as_json else line(result))
+        say(json.dumps(result.plain()) if as_json else line(result))
     if not as_json:
         say(f"{counts.total()} findings")
         for (check, code, severity), count in sorted(counts.items()):

@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 from holdfast_checks.cli import choice, config, keep
 from holdfast_checks.cli.config import Site
 from holdfast_checks.cli.show import OK, UNKNOWN, line, say, worst
-from holdfast_checks.cli.weighing import Scales, Weighed, weigh
+from holdfast_checks.cli.weighing import Counted, Scales, weigh
 from holdfast_checks.inventory import Inventory
 from holdfast_checks.probes.nvml import NvmlProbe
 from holdfast_checks.registry import Check, Context, Cost, Need
-from holdfast_checks.result import Result, Verdict
+from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run_with_deadline
+from holdfast_checks.seen_right import SeenRight, places_of
 from holdfast_checks.settings import Settings
 from holdfast_checks.snapshot import NvmlFailure, Snapshot
 
@@ -41,8 +42,10 @@ def run(args: argparse.Namespace) -> int:
     run_s = args.deadline if args.deadline is not None else (0.0 if active else DEADLINE_S)
     boot_id = _BOOT_ID.read_text(encoding="ascii").strip()
     kept = keep.load(args.samples, boot_id) if args.samples else keep.Kept()
-    scales = Scales(site.act_on, site.observe_only)
-    found: list[Weighed] = []
+    seen_right = SeenRight(places_of({check.id: check for check in checks}, site.settings))
+    seen_right.load(kept.seen_right)
+    scales = Scales(site.act_on, site.observe_only, seen_right)
+    found: list[Counted] = []
     for check, results in _results(checks, site, kept.samples, run_s):
         found += weigh(check, results, scales, kept)
     if args.samples:
@@ -82,7 +85,7 @@ def _run(check: Check, context: Context, samples: Samples, ends_s: float | None)
         return run_with_deadline(check, context, samples=samples)
     left_s = ends_s - time.monotonic()
     if left_s < _LEAST_S:
-        return (Result(check.id, Verdict.UNKNOWN, summary="the time for this run was over"),)
+        return (Result.unknown(check.id, summary="the time for this run was over"),)
     return run_with_deadline(check, context, min(check.deadline_s, round(left_s, 2)), samples)
 
 
@@ -132,17 +135,17 @@ class _Nvml:
         return self._context
 
 
-def _show(found: Sequence[Weighed], *, as_json: bool, as_reason: bool, verbose: bool) -> None:
+def _show(found: Sequence[Counted], *, as_json: bool, as_reason: bool, verbose: bool) -> None:
     if as_json:
         for each in found:
-            say(json.dumps({**asdict(each.result), "counts": each.code, "note": each.note}))
+            say(json.dumps({**each.result.plain(), "counts": each.code, "note": each.note}))
     elif as_reason:
         _show_reason(found)
     else:
         _show_lines(found, verbose=verbose)
 
 
-def _show_reason(found: Sequence[Weighed]) -> None:
+def _show_reason(found: Sequence[Counted]) -> None:
     calling = [each.result for each in found if each.calls_for_service]
     if calling:
         first = min(calling, key=lambda result: str(result.severity) != "fatal")
@@ -152,7 +155,7 @@ def _show_reason(found: Sequence[Weighed]) -> None:
         say(plain.replace('"', "'")[:_LONGEST_REASON] + more)
 
 
-def _show_lines(found: Sequence[Weighed], *, verbose: bool) -> None:
+def _show_lines(found: Sequence[Counted], *, verbose: bool) -> None:
     bad = [each for each in found if each.result.bad]
     unknown = [each for each in found if each.code == UNKNOWN]
     say(f"{len(found)} results, {len(bad)} findings, {len(unknown)} unknown")

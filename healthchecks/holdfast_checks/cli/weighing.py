@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_checks.cli.keep import Kept
 from holdfast_checks.cli.show import OK, WARNING, code_of
 from holdfast_checks.registry import Check, Need
 from holdfast_checks.result import Result, Severity, Verdict
-
-ALL = "*"
+from holdfast_checks.seen_right import SeenRight, recorded_only
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
-    """A result, and what it is worth."""
+class Counted:
+    """A result, and what it counts for in the exit status."""
 
     result: Result
     code: int
@@ -35,16 +34,18 @@ class Scales:
 
     act_on: Sequence[str] = ()
     observe_only: Sequence[str] = ()
+    seen_right: SeenRight = field(default_factory=SeenRight)
+    """What earlier runs have seen in its place: as the agent does, one that never was is only recorded."""
 
     def acts(self, check: Check) -> bool:
         """Whether its findings count in full."""
-        if check.id in self.observe_only:
-            return False
-        return not check.observe or ALL in self.act_on or check.id in self.act_on
+        return check.acts(self.act_on, self.observe_only)
 
 
-def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -> list[Weighed]:
+def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -> list[Counted]:
     """The results of one run of one check. Notes in ``kept`` what this look has seen."""
+    if scales.seen_right.learn(results):
+        kept.seen_right = scales.seen_right.dump()
     seen = {_place(result) for result in results if result.bad}
     _look(check, seen, kept)
     weighed = [_weigh(check, result, scales, kept) for result in results]
@@ -54,20 +55,22 @@ def weigh(check: Check, results: Sequence[Result], scales: Scales, kept: Kept) -
     return weighed
 
 
-def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Weighed:
+def _weigh(check: Check, result: Result, scales: Scales, kept: Kept) -> Counted:
     code = code_of(result)
     if not result.bad or result.severity is Severity.WARNING:
         told = result.bad and Need.KMSG in check.needs and _event(result) in kept.told
-        return Weighed(result, OK if told else code, "told before" if told else "")
+        return Counted(result, OK if told else code, "told before" if told else "")
     if Need.KMSG in check.needs and _event(result) in kept.told:
-        return Weighed(result, OK, "told before")
+        return Counted(result, OK, "told before")
     if not scales.acts(check):
-        return Weighed(result, WARNING, "observes")
+        return Counted(result, WARNING, "observes")
+    if place := scales.seen_right.unproven(result):
+        return Counted(result, WARNING, recorded_only(place))
     k, n = check.hysteresis
     bad = sum(kept.looks.get(_place(result), [True]))
     if bad < k:
-        return Weighed(result, WARNING, f"{bad} of {k} looks in {n}")
-    return Weighed(result, code)
+        return Counted(result, WARNING, f"{bad} of {k} looks in {n}")
+    return Counted(result, code)
 
 
 def _look(check: Check, seen: set[str], kept: Kept) -> None:

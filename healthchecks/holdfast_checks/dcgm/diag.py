@@ -15,7 +15,7 @@ from typing import Any
 from holdfast_checks.dcgm.errors import NOT_APPLICABLE, SAYS_NOTHING, DcgmError, by_number, by_text
 from holdfast_checks.dcgm.text import a_dict, line, loads
 from holdfast_checks.inventory import GpuRef
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
 
 _ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 _STATUSES = {"pass": "pass", "warn": "warn", "fail": "fail", "skip": "skip", "skipped": "skip", "not run": "skip"}
@@ -104,11 +104,11 @@ def _judge_place(check: str, place: str, ref: GpuRef | None, outcomes: list[Outc
     silent = [outcome for outcome in outcomes if _says_nothing(outcome)]
     if silent:
         what = ", ".join(sorted({outcome.test for outcome in silent}))
-        return [Result(check, Verdict.UNKNOWN, summary=f"no result: {what}"[:200], **who)]
+        return [Result.unknown(check, summary=f"no result: {what}"[:200], **who)]
     passed = sum(outcome.status == "pass" for outcome in outcomes)
     if not passed:
-        return [Result(check, Verdict.SKIPPED, summary=_why_skipped(outcomes), **who)]
-    return [Result(check, Verdict.OK, summary=f"{passed} tests passed", **who)]
+        return [Result.skipped(check, summary=_why_skipped(outcomes), **who)]
+    return [Result.ok(check, summary=f"{passed} tests passed", **who)]
 
 
 def _faults(outcome: Outcome) -> Iterator[tuple[DcgmError, str]]:
@@ -152,12 +152,11 @@ def _why_skipped(outcomes: list[Outcome]) -> str:
 
 def _finding(check: str, who: Mapping[str, Any], error: DcgmError, outcome: Outcome, text: str) -> Result:
     evidence: dict[str, Scalar] = {"test": outcome.test, "dcgm_error": error.name or error.code, "text": line(text)}
-    return Result(
+    return Result.finding(
         check,
-        Verdict.FAILED if error.severity is Severity.FATAL else Verdict.DEGRADED,
+        error.severity,
+        error.remedy,
         code=error.code,
-        severity=error.severity,
-        remedy=error.remedy,
         summary=line(f"DCGM {outcome.test}: {text}"),
         evidence=evidence,
         **who,

@@ -12,7 +12,7 @@ from typing import Any
 from holdfast_checks.dcgm.errors import DcgmError, by_text
 from holdfast_checks.dcgm.text import a_dict, line, loads
 from holdfast_checks.inventory import GpuRef
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Severity
 
 _GPU = "GPU"
 
@@ -53,14 +53,14 @@ def judge(check: str, facts: HealthFacts) -> tuple[Result, ...]:
     """A result for every error of every GPU, OK for the other GPUs; switches and what else is not a GPU is told of the
     node. An answer that is neither Healthy nor says why is UNKNOWN."""
     if not facts.incidents and facts.overall != "Healthy":
-        return (Result(check, Verdict.UNKNOWN, summary=f"DCGM says {facts.overall!r} and gives no incident"[:200]),)
+        return (Result.unknown(check, summary=f"DCGM says {facts.overall!r} and gives no incident"[:200]),)
     bad: list[Result] = []
     for incident in facts.incidents:
         bad += [_finding(check, facts, incident, error) for error in _errors(incident)]
     hurt = {result.component for result in bad}
     fine = [_ok(check, ref) for ref in facts.gpus.values() if ref.component not in hurt]
     if NODE_COMPONENT not in hurt:
-        fine.append(Result(check, Verdict.OK, summary=f"DCGM says {facts.overall}", sticky=True))
+        fine.append(Result.ok(check, summary=f"DCGM says {facts.overall}", sticky=True))
     return (*bad, *fine)
 
 
@@ -90,13 +90,12 @@ def _finding(check: str, facts: HealthFacts, incident: Incident, error: DcgmErro
     elif error.name:
         code = f"{error.code} {incident.group.lower()} {incident.entity}"
     word = "Failure" if incident.failed else "Warning"
-    return Result(
+    return Result.finding(
         check,
-        Verdict.FAILED if error.severity is Severity.FATAL else Verdict.DEGRADED,
-        component=component,
+        error.severity,
+        error.remedy,
+        component,
         code=code,
-        severity=error.severity,
-        remedy=error.remedy,
         summary=line(f"DCGM {incident.system} {word}: {incident.text}"),
         evidence={"system": incident.system, "dcgm_error": error.name or "unknown", "dcgm_health": word},
         gpu_uuid=ref.uuid if ref else None,
@@ -107,15 +106,7 @@ def _finding(check: str, facts: HealthFacts, incident: Incident, error: DcgmErro
 
 
 def _ok(check: str, ref: GpuRef) -> Result:
-    return Result(
-        check,
-        Verdict.OK,
-        component=ref.component,
-        gpu_uuid=ref.uuid,
-        gpu_minor=ref.minor,
-        pci=ref.pci,
-        sticky=True,
-    )
+    return Result.ok(check, ref.component, gpu_uuid=ref.uuid, gpu_minor=ref.minor, pci=ref.pci, sticky=True)
 
 
 def _incidents(body: Mapping[str, Any]) -> Iterator[Incident]:

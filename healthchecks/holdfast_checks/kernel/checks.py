@@ -11,7 +11,7 @@ from holdfast_checks.kernel.table import judge_record
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import Record
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.snapshot import Snapshot
 
 
@@ -42,7 +42,7 @@ def kernel_check(
             if record.from_kernel
         )
         found = tuple(repeats.weigh(result) for result in results if result is not None and result.check == check)
-        return found or (Result(check, Verdict.OK, summary="no such line in the kernel log"),)
+        return found or (Result.ok(check, summary="no such line in the kernel log"),)
 
     return Check(
         id=check,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from holdfast_checks import pci
 from holdfast_checks.catalog.sxids import SxidClass, lookup
 from holdfast_checks.kernel.devices import Devices
-from holdfast_checks.kernel.rule import Finding, Rule, rule, weighed
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.kernel.rule import LineMeaning, Rule, rule, weighed
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.text import one_line
 
 SXID = "kernel.sxid"
@@ -21,12 +21,12 @@ _SXID = (
 )
 
 
-def _sxid(groups: Mapping[str, str]) -> Finding:
+def _sxid(groups: Mapping[str, str]) -> LineMeaning:
     """Acts only where the driver says Fatal and the table knows the code for fatal: of an unknown one nobody knows what helps."""
     row = lookup(int(groups["sxid"]))
     acts = groups["said"] == "Fatal" and row.kind in (SxidClass.FATAL, SxidClass.HOST)
     link = "/link{link}" if "link" in groups else ""
-    return Finding(
+    return LineMeaning(
         groups["sxid"],
         Severity.FATAL if acts else Severity.WARNING,
         row.remedy if acts else Remedy.NONE,
@@ -91,13 +91,12 @@ def init_failed(message: str, devices: Devices, monotonic_s: float | None) -> Re
     gpu = devices.gpu(address)
     if gpu is None:
         return None
-    return Result(
+    return Result.finding(
         GPU_DRIVER,
-        Verdict.FAILED,
-        component=gpu.component,
+        Severity.FATAL,
+        Remedy.REBOOT,
+        gpu.component,
         code="init_failed",
-        severity=Severity.FATAL,
-        remedy=Remedy.REBOOT,
         summary="the driver could not start this GPU (RmInitAdapter failed)",
         evidence={"status": match["status"] or "", "line": one_line(message)},
         gpu_uuid=gpu.uuid,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast_checks.kernel.rule import Finding, rule, weighed
+from holdfast_checks.kernel.rule import LineMeaning, rule, weighed
 from holdfast_checks.result import Remedy, Severity
 
 MACHINE_CHECK = "kernel.machine_check"
@@ -16,44 +16,46 @@ _LOST_CONTEXT = 1 << 57
 """MCi_STATUS.PCC: what the CPU was doing cannot be trusted any more."""
 
 
-def _bank(groups: Mapping[str, str]) -> Finding:
+def _bank(groups: Mapping[str, str]) -> LineMeaning:
     status = int(groups["status"], 16)
     bits = (("uncorrected", bool(status & _UNCORRECTED)), ("context_lost", bool(status & _LOST_CONTEXT)))
     if not status & _UNCORRECTED:
-        return Finding("corrected", Severity.WARNING, Remedy.NONE, "CPU {cpu} corrected an error", "cpu{cpu}", bits)
+        return LineMeaning("corrected", Severity.WARNING, Remedy.NONE, "CPU {cpu} corrected an error", "cpu{cpu}", bits)
     what = "CPU {cpu}: uncorrected machine check in bank {bank}"
-    return Finding("uncorrected", Severity.FATAL, Remedy.STOP_START, what, "cpu{cpu}", bits)
+    return LineMeaning("uncorrected", Severity.FATAL, Remedy.STOP_START, what, "cpu{cpu}", bits)
 
 
-def _amd(groups: Mapping[str, str]) -> Finding:
+def _amd(groups: Mapping[str, str]) -> LineMeaning:
     if groups["kind"] in ("Corrected error", "Deferred error"):
-        return Finding("corrected", Severity.WARNING, Remedy.NONE, "machine check: {kind}")
-    return Finding("uncorrected", Severity.FATAL, Remedy.STOP_START, "machine check: {kind}")
+        return LineMeaning("corrected", Severity.WARNING, Remedy.NONE, "machine check: {kind}")
+    return LineMeaning("uncorrected", Severity.FATAL, Remedy.STOP_START, "machine check: {kind}")
 
 
-def _firmware(groups: Mapping[str, str]) -> Finding | None:
+def _firmware(groups: Mapping[str, str]) -> LineMeaning | None:
     match groups["kind"]:
         case "fatal":
-            return Finding("firmware_fatal", Severity.FATAL, Remedy.STOP_START, "the firmware reports a fatal error")
+            return LineMeaning(
+                "firmware_fatal", Severity.FATAL, Remedy.STOP_START, "the firmware reports a fatal error"
+            )
         case "recoverable":
-            return Finding("firmware_recoverable", Severity.WARNING, Remedy.HUMAN, "the firmware reports an error")
+            return LineMeaning("firmware_recoverable", Severity.WARNING, Remedy.HUMAN, "the firmware reports an error")
         case "corrected":
-            return Finding("firmware_corrected", Severity.WARNING, Remedy.NONE, "the firmware corrected an error")
+            return LineMeaning("firmware_corrected", Severity.WARNING, Remedy.NONE, "the firmware corrected an error")
         case _:
             return None
 
 
-def _page(groups: Mapping[str, str]) -> Finding:
+def _page(groups: Mapping[str, str]) -> LineMeaning:
     if groups["outcome"] in ("Recovered", "Delayed"):
-        return Finding("memory_failure", Severity.DEGRADED, Remedy.STOP_START, "a page of memory broke: {outcome}")
-    return Finding("memory_failure", Severity.FATAL, Remedy.STOP_START, "a page of memory broke: {outcome}")
+        return LineMeaning("memory_failure", Severity.DEGRADED, Remedy.STOP_START, "a page of memory broke: {outcome}")
+    return LineMeaning("memory_failure", Severity.FATAL, Remedy.STOP_START, "a page of memory broke: {outcome}")
 
 
-def _edac(groups: Mapping[str, str]) -> Finding:
+def _edac(groups: Mapping[str, str]) -> LineMeaning:
     if groups["kind"] == "UE":
-        return Finding("ue", Severity.FATAL, Remedy.STOP_START, "uncorrectable memory error on {label}", "{label}")
+        return LineMeaning("ue", Severity.FATAL, Remedy.STOP_START, "uncorrectable memory error on {label}", "{label}")
     # How many are too many is for flap control to say: each DIMM is a component of its own.
-    return Finding("ce", Severity.WARNING, Remedy.NONE, "{count} corrected memory errors on {label}", "{label}")
+    return LineMeaning("ce", Severity.WARNING, Remedy.NONE, "{count} corrected memory errors on {label}", "{label}")
 
 
 MEMORY_RULES = (

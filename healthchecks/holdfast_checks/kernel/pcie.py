@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast_checks.kernel.rule import PCI, Finding, weighed
+from holdfast_checks.kernel.rule import PCI, LineMeaning, weighed
 from holdfast_checks.result import Remedy, Severity
 
 PCIE = "kernel.pcie"
 
 
-def _aer(groups: Mapping[str, str]) -> Finding:
+def _aer(groups: Mapping[str, str]) -> LineMeaning:
     """A fatal one means that the link had to be reset. Corrected ones are for rates to judge (``gpu.pcie_replay``) and not here."""
     if groups["kind"] == "Fatal":
-        return Finding("fatal", Severity.DEGRADED, Remedy.REBOOT, "fatal PCIe error of {pci}", "{pci}")
-    return Finding("non_fatal", Severity.WARNING, Remedy.NONE, "uncorrected PCIe error of {pci}", "{pci}")
+        return LineMeaning("fatal", Severity.DEGRADED, Remedy.REBOOT, "fatal PCIe error of {pci}", "{pci}")
+    return LineMeaning("non_fatal", Severity.WARNING, Remedy.NONE, "uncorrected PCIe error of {pci}", "{pci}")
 
 
 PCIE_RULES = (

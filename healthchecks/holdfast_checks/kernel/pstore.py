@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_checks.registry import Context, NotApplicable, NotGathered, Threshold
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.text import one_line
 
 CHECK_ID = "kernel.panic"
@@ -87,17 +87,16 @@ def judge(facts: Facts) -> tuple[Result, ...]:
     since_s = facts.boot_s - BEFORE_BOOT_S.value
     panics = [dump for dump in facts.dumps if dump.mtime_s >= since_s and _panicked(dump)]
     if not panics:
-        return (Result(CHECK_ID, Verdict.OK, summary="no panic of the boot before is on record", sticky=True),)
+        return (Result.ok(CHECK_ID, summary="no panic of the boot before is on record", sticky=True),)
     newest = max(panics, key=lambda dump: (_PANIC.search(dump.text) is not None, dump.mtime_s, dump.name))
     said = _PANIC.search(newest.text)
     reason = one_line(said[1]) if said else "it does not say why"
     return (
-        Result(
+        Result.finding(
             CHECK_ID,
-            Verdict.DEGRADED,
+            Severity.WARNING,
+            Remedy.HUMAN,
             code="panic",
-            severity=Severity.WARNING,
-            remedy=Remedy.HUMAN,
             summary=f"the kernel of the boot before panicked: {reason}",
             evidence={"file": one_line(newest.name), "mtime_s": round(newest.mtime_s), "files": len(panics)},
             sticky=True,

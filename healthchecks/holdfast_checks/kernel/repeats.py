@@ -53,12 +53,8 @@ class Repeats:
             return result
         if at_s is not None and first_s is not None and at_s - first_s <= AGAIN_S:
             return result
-        return replace(
-            result,
-            remedy=Remedy.REPLACE,
-            summary=f"{result.summary}, for the second time on link {link[1]}",
-            evidence={**result.evidence, "repeated": True},
-        )
+        said = f"for the second time on link {link[1]}"
+        return _calling_for(Remedy.REPLACE, result, said, "repeated")
 
     def _block_error(self, result: Result) -> Result:
         now_s = result.fault_monotonic_s
@@ -74,10 +70,16 @@ class Repeats:
             self._echoes.popitem(last=False)
         others = (at_s for gpu, at_s in self._echoes.items() if gpu != result.component)
         if any(abs(now_s - at_s) <= ECHO_S for at_s in others):
-            return replace(
-                result,
-                remedy=Remedy.REBOOT,
-                summary=f"{result.summary}, on several GPUs and no link of theirs is down",
-                evidence={**result.evidence, "fabric_wide": True},
-            )
+            said = "on several GPUs and no link of theirs is down"
+            return _calling_for(Remedy.REBOOT, result, said, "fabric_wide")
         return result
+
+
+def _calling_for(remedy: Remedy, result: Result, said: str, mark: str) -> Result:
+    """The same fault, which for a reason (``mark`` in the evidence) calls for something else."""
+    return replace(
+        result,
+        outcome=result.outcome if result.grade is None else replace(result.grade, remedy=remedy),
+        summary=f"{result.summary}, {said}",
+        evidence={**result.evidence, mark: True},
+    )

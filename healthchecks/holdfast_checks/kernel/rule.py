@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast_checks import pci
 from holdfast_checks.kernel.devices import Devices
-from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity, Verdict
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Scalar, Severity
 from holdfast_checks.text import one_line
 
 PCI = r"(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
@@ -17,7 +17,7 @@ _LONGEST_NUMBER = 15
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LineMeaning:
     """What a line comes to. Texts may name the pattern's groups in braces."""
 
     code: str
@@ -28,7 +28,7 @@ class Finding:
     evidence: tuple[tuple[str, Scalar], ...] = ()
 
 
-Weigh = Callable[[Mapping[str, str]], Finding | None]
+Weigh = Callable[[Mapping[str, str]], LineMeaning | None]
 """The pattern's groups in, what the line comes to out; None: it is nobody's fault."""
 
 
@@ -42,7 +42,7 @@ class Rule:
 
     check: str
     pattern: re.Pattern[str]
-    finding: Finding | Weigh
+    finding: LineMeaning | Weigh
     device: str = ""
     """``pci`` or ``nvme``: the group of that name is a device, which must be there for the line to be acted upon."""
 
@@ -55,7 +55,7 @@ class Rule:
         address = pci.normalise(groups["pci"]) if "pci" in groups else None
         if address is not None:
             groups["pci"] = address
-        found = self.finding if isinstance(self.finding, Finding) else self.finding(groups)
+        found = self.finding if isinstance(self.finding, LineMeaning) else self.finding(groups)
         if found is None:
             return None
         evidence = {**{name: _scalar(value) for name, value in groups.items()}, **dict(found.evidence)}
@@ -64,13 +64,12 @@ class Rule:
             evidence["present"] = False
         gpu = devices.gpus.get(address) if address is not None else None
         component = found.component.format_map(groups)
-        return Result(
+        return Result.finding(
             self.check,
-            Verdict.FAILED if found.severity is Severity.FATAL else Verdict.DEGRADED,
-            component=gpu.component if gpu is not None and component == address else component,
+            found.severity,
+            found.remedy,
+            gpu.component if gpu is not None and component == address else component,
             code=found.code,
-            severity=found.severity,
-            remedy=found.remedy,
             summary=found.summary.format_map(groups),
             evidence={**evidence, "line": one_line(message)},
             gpu_uuid=gpu.uuid if gpu is not None else None,
@@ -92,7 +91,7 @@ def rule(
     device: str = "",
 ) -> Rule:
     """A rule whose lines all mean the same."""
-    return Rule(check, re.compile(pattern), Finding(code, severity, remedy, summary, component), device)
+    return Rule(check, re.compile(pattern), LineMeaning(code, severity, remedy, summary, component), device)
 
 
 def weighed(check: str, pattern: str, weigh: Weigh, *, device: str = "") -> Rule:

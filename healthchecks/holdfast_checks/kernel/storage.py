@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast_checks.kernel.rule import Finding, rule, weighed
+from holdfast_checks.kernel.rule import LineMeaning, rule, weighed
 from holdfast_checks.result import Remedy, Severity
 
 READ_ONLY = "kernel.read_only"
@@ -22,36 +22,38 @@ def _brought(device: str) -> bool:
     return device.startswith(_NOT_THE_NODES)
 
 
-def _turned_read_only(groups: Mapping[str, str]) -> Finding | None:
+def _turned_read_only(groups: Mapping[str, str]) -> LineMeaning | None:
     if _brought(groups["device"]):
         return None
-    return Finding(
+    return LineMeaning(
         "remounted", Severity.DEGRADED, Remedy.REBOOT, "{device} turned read-only after an error", "{device}"
     )
 
 
-def _shut_down(groups: Mapping[str, str]) -> Finding | None:
+def _shut_down(groups: Mapping[str, str]) -> LineMeaning | None:
     if _brought(groups["device"]):
         return None
-    return Finding("shut_down", Severity.DEGRADED, Remedy.REBOOT, "XFS on {device} shut itself down", "{device}")
+    return LineMeaning("shut_down", Severity.DEGRADED, Remedy.REBOOT, "XFS on {device} shut itself down", "{device}")
 
 
-def _damaged(groups: Mapping[str, str]) -> Finding | None:
+def _damaged(groups: Mapping[str, str]) -> LineMeaning | None:
     if _brought(groups["device"]):
         return None
-    return Finding("damaged", Severity.DEGRADED, Remedy.REBOOT, "the file system on {device} is damaged", "{device}")
+    return LineMeaning(
+        "damaged", Severity.DEGRADED, Remedy.REBOOT, "the file system on {device} is damaged", "{device}"
+    )
 
 
-def _block(groups: Mapping[str, str]) -> Finding | None:
+def _block(groups: Mapping[str, str]) -> LineMeaning | None:
     if _brought(groups["device"]):
         return None
     if groups.get("kind") == "critical medium error":
-        return Finding(
+        return LineMeaning(
             "medium", Severity.DEGRADED, Remedy.STOP_START, "{device} cannot read or write a place", "{device}"
         )
     if groups.get("kind") == "critical target error":
         return None  # a command that the device does not know (discard on some disks)
-    return Finding("io", Severity.WARNING, Remedy.NONE, "input/output error on {device}", "{device}")
+    return LineMeaning("io", Severity.WARNING, Remedy.NONE, "input/output error on {device}", "{device}")
 
 
 DISK_RULES = (

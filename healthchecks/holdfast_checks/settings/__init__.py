@@ -40,7 +40,9 @@ class Settings:
     disk_failed_percent: float = 95.0
     nvml_hang_misses: int = 3
     slurmd_pid_file: Path | None = None
-    """None: look for a slurmd among the processes."""
+    """Where to look first for slurmd's process id; Slurm 23.11 and later write none under systemd."""
+    slurm_conf: Path | None = None
+    """The slurm.conf of this node's slurmd, where several clusters share a machine."""
     slurmd_node: str = ""
     """The node name that this slurmd serves (``slurmd -N``), where several run on one machine."""
     kmsg_path: Path = Path("/dev/kmsg")

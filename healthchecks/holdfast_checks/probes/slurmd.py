@@ -1,0 +1,134 @@
+"""This node's slurmd, found in the process table.
+
+Slurm 23.11 and later runs ``slurmd --systemd``, which writes no pid file: a file that is missing says nothing. A pid file, and
+systemd's list of a unit's processes, only say where to look first. What counts is the process itself: what it executes, who runs it,
+which node and which slurm.conf it was started for. A user who calls a program slurmd changes none of that."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_checks.probes.procfs import named, owner, text, whole
+
+NAMES = frozenset({"slurmd", "slurmd-wlm"})
+"""The executable; Debian installs it with the suffix."""
+UNIT = "slurmd.service"
+"""Its unit in Slurm's sources, in Debian and in SchedMD's packages."""
+_FIRST_USER = 1000
+"""UID_MIN of login.defs: below are root and the accounts of services."""
+_COPIES = ("/conf-cache/", "/run/slurm/conf/")
+"""Where a slurmd without a configuration of its own keeps what slurmctld gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whose slurmd is looked for, and where."""
+
+    node: str = ""
+    """A slurmd that was started for a named node (``-N``) must name this one; empty: any."""
+    pid_file: Path | None = None
+    """SlurmdPidFile, a hint."""
+    slurm_conf: Path | None = None
+    """A slurmd that was started for a named node and with a file of its own must name this one; None: any."""
+    proc: Path = Path("/proc")
+    cgroups: Path = Path("/sys/fs/cgroup")
+
+
+def find(wanted: Wanted) -> int | None:
+    """Process id of the node's slurmd; None: the process table has none. Raises OSError without procfs."""
+    written = whole(text(wanted.pid_file) or "") if wanted.pid_file is not None else None
+    if written is not None and _choose(wanted, [written], trusted=True) is not None:
+        return written
+    of_unit = _choose(wanted, _unit_pids(wanted.cgroups))
+    return of_unit if of_unit is not None else _choose(wanted, os.listdir(wanted.proc))
+
+
+def _unit_pids(cgroups: Path) -> list[str]:
+    """What systemd lists for the unit, under cgroups v2, v1 and both: slurmd, and with some plug-ins its steps and their tasks."""
+    listed = (text(cgroups / place / "system.slice" / UNIT / "cgroup.procs") for place in ("", "systemd", "unified"))
+    return next((words.split() for words in listed if words), [])
+
+
+def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = False) -> int | None:
+    """The slurmd among these processes that no other one of them has started: slurmd forks before it starts a script or a step.
+
+    ``trusted``: root's own word names the process, so that anyone may run it (SlurmdUser may be anyone)."""
+    pids = (entry for entry in entries if isinstance(entry, int) or entry.isdigit())
+    parents = {
+        each.pid: _parent(wanted.proc, each.pid)
+        for each in named(wanted.proc, pids)
+        if each.name in NAMES
+        and each.state not in "ZX"
+        and _is_wanted(wanted, wanted.proc / str(each.pid))
+        and (trusted or (_trusted_owner(wanted.proc, each.pid) and _is_of_this_machine(wanted.proc, each.pid)))
+    }
+    return next((pid for pid, parent in parents.items() if parent not in parents), None)
+
+
+def _is_wanted(wanted: Wanted, process: Path) -> bool:
+    """A program of Slurm's, for this node and by this slurm.conf as far as it says."""
+    try:
+        executable = os.path.basename(os.readlink(process / "exe").removesuffix(" (deleted)"))
+    except OSError:
+        executable = ""  # not shown to us: then its name has to do
+    if executable and executable not in NAMES:
+        return False
+    words = _words(process / "cmdline")
+    served = _option(words, "-N")
+    if not served or not wanted.node:
+        return True
+    conf = _option(words, "-f") or _environ(process).get("SLURM_CONF", "")
+    return served == wanted.node and _may_be_same(wanted.slurm_conf, conf)
+
+
+def _may_be_same(wanted: Path | None, named_file: str) -> bool:
+    """Whether both may be the same cluster's: asked where a machine may run slurmd for several nodes."""
+    if wanted is None or not named_file or any(copy in named_file for copy in _COPIES):
+        return True
+    return os.path.realpath(wanted) == os.path.realpath(named_file)
+
+
+def _parent(proc: Path, pid: int) -> int | None:
+    """None: it has ended."""
+    words = (text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
+    return whole(words[1]) if len(words) > 1 else None
+
+
+def _words(path: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return path.read_bytes().decode("utf-8", "replace").split("\0")
+    return []
+
+
+def _environ(process: Path) -> Mapping[str, str]:
+    """Empty where it cannot be read."""
+    pairs = (word.partition("=") for word in _words(process / "environ"))
+    return {name: value for name, _, value in pairs}
+
+
+def _trusted_owner(proc: Path, pid: int) -> bool:
+    """Root, a system account or the user that we are: anyone may run a program called slurmd."""
+    uid = owner(proc, pid)
+    return uid is not None and (uid < _FIRST_USER or uid == os.geteuid())
+
+
+def _is_of_this_machine(proc: Path, pid: int) -> bool:
+    """Not inside a container that is a machine of its own: those have their own numbering of processes. True where that is not shown."""
+    try:
+        return os.readlink(proc / str(pid) / "ns/pid") == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return True
+
+
+def _option(words: list[str], name: str) -> str:
+    """Value of a one-letter option, written apart or together; empty: it was not given."""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word == name:
+            return following
+        if word.startswith(name):
+            return word[len(name) :]
+    return ""

@@ -1,0 +1,55 @@
+"""Unknown words: what each enum reads a word of another release as. Pure; standard library only.
+
+Releases meet on the wire and in the store, so a word may come that this release does not know. It must end no process and lose no fault:
+each enum that is stored or sent says once, by :func:`unknown_reads_as`, which of its own words is safe then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
+
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Safe:
+    """What an unknown word of one enum is read as."""
+
+    word: str | None
+    """A word of the enum; None: the field is left without a value."""
+    effect: str
+    """What follows from it, for the documentation."""
+
+
+_SAFE: dict[type[StrEnum], Safe] = {}
+
+
+def unknown_reads_as(word: str | None, effect: str) -> Callable[[type[E]], type[E]]:
+    """Class decorator of an enum whose words are stored or sent. Raises ValueError for a word that the enum does not have."""
+
+    def declare(kind: type[E]) -> type[E]:
+        if word is not None:
+            kind(word)
+        _SAFE[kind] = Safe(word, effect)
+        return kind
+
+    return declare
+
+
+def declared() -> Mapping[type[StrEnum], Safe]:
+    """Every enum with a safe word that has been loaded."""
+    return MappingProxyType(_SAFE)
+
+
+def known(kind: type[E], said: object) -> E | None:
+    """The enum's word; None: it has no such word."""
+    return next((word for word in kind if word == said), None)
+
+
+def safe(kind: type[E]) -> E | None:
+    """What an unknown word is read as. Raises KeyError for an enum that declares none."""
+    word = _SAFE[kind].word
+    return None if word is None else kind(word)

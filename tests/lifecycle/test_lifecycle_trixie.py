@@ -1,0 +1,158 @@
+"""A booted Debian 13 in ``act``, with the distribution's own units and Slurm 24.11: while nothing is wrong nothing is done, and then each
+fault of the demo is found. ``HOLDFAST_SOAK_QUIET_S`` says how long the quiet time is (an hour unless set)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from lifecycle.boot_site import follow_the_page
+from lifecycle.boot_trixie import Site, agent_more, trixie_node
+from lifecycle.booted import Booted, can_boot
+
+QUIET_S = float(os.environ.get("HOLDFAST_SOAK_QUIET_S", "3600"))
+pytestmark = [
+    pytest.mark.soak,  # the quiet time and about a quarter of an hour; some minutes more for the first
+    pytest.mark.timeout(QUIET_S + 1800),
+    pytest.mark.skipif(not can_boot(), reason="needs root and systemd-nspawn (package systemd-container)"),
+    pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
+]
+SAMPLES_S = 75.0
+"""``host.slurmd`` counts after two samples, 30 s apart."""
+ORDINARY = ("systemctl restart slurmd", "scontrol reconfigure", "systemctl restart slurmctld")
+"""What administrators do on any day. From 23.11 on a slurmd that is configured again replaces itself by another process."""
+SPEAKS = """
+import json, os, socket
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect("/run/holdfast/agent.sock")
+    s.settimeout(5)
+    job = {"v": 1, "kind": "checkpoint.register", "job_id": int(os.environ["SLURM_JOB_ID"]), "dir": "/home/alice"}
+    s.sendall(json.dumps(job).encode() + b"\\n")
+    s.shutdown(socket.SHUT_WR)
+    print("answer", s.recv(200))
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    root = trixie_node(tmp_path_factory.mktemp("trixie"))
+    (root / "usr/local/lib/speaks.py").write_text(SPEAKS)
+    with Booted(root, cgroups_v2=True) as machine:
+        follow_the_page(machine, agent_more())
+        site = Site(machine)
+        site.until(lambda: "idle" in machine.call("sinfo -h -o %T"), 60, "Slurm is not up")
+        yield site
+
+
+@pytest.fixture
+def healed(site: Site) -> Iterator[Site]:
+    """The same, as new again afterwards."""
+    yield site
+    site.heal()
+
+
+def test_it_is_what_the_distribution_starts(site: Site) -> None:
+    assert "24.11" in site.machine.call("slurmd -V")
+    command = site.machine.call(f"tr '\\0' ' ' </proc/{site.slurmd()}/cmdline")
+    assert command.startswith("/usr/sbin/slurmd --systemd")
+    assert site.machine.run("ls /run/slurmd.pid").returncode != 0
+    assert '"mode": "act"' in site.holdfast("nodes --json")
+    site.until(lambda: "host.slurmd" in proofs(site), 60, "slurmd was not seen")
+
+
+def proofs(site: Site) -> str:
+    """What the agent remembers to have seen in its place."""
+    read = "import sqlite3; d = sqlite3.connect('file:/var/lib/holdfast-agent/agent.db?mode=ro', uri=True)"
+    shown = "print(d.execute('SELECT value FROM meta WHERE key = ?', ('seen_right',)).fetchall())"
+    return site.machine.call(f'/opt/holdfast/bin/python -c "{read}; {shown}"')
+
+
+def test_while_nothing_is_wrong_nothing_is_done(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    """Jobs come and go; slurmd is restarted, and replaces itself when Slurm is configured again."""
+    begun_s, ordinary = time.monotonic(), list(ORDINARY)
+    jobs = 0
+    while (passed_s := time.monotonic() - begun_s) < QUIET_S:
+        if passed_s > QUIET_S * (len(ORDINARY) - len(ordinary) + 1) / (len(ORDINARY) + 1) and ordinary:
+            site.machine.call(ordinary.pop(0))
+        site.submit("srun sleep 5", "--gres=gpu:8")
+        jobs += 1
+        assert site.drained_for() == "", site.machine.journal("holdfast-agent")[-3000:]
+        time.sleep(20)
+    recorded = sorted({event["kind"] for event in site.events()})
+    with capsys.disabled():
+        sys.stderr.write(
+            f"\nquiet for {passed_s:.0f} s: {jobs} jobs, {len(ORDINARY) - len(ordinary)} ordinary changes, recorded: {recorded}\n"
+        )
+    assert site.actions() == []
+    site.until(lambda: "idle" in site.machine.call("sinfo -h -o %T"), 90, "the last jobs have not ended")
+
+
+def test_a_job_is_heard(site: Site) -> None:
+    """slurmd's word on which process belongs to which job."""
+    job = site.submit("exec srun /opt/holdfast/bin/python /usr/local/lib/speaks.py")
+    heard = f"kind=checkpoint.register job={job}"
+    site.until(lambda: heard in site.machine.journal("holdfast-agent"), 60, "the job was not heard")
+
+
+def test_an_administrator_may_stop_slurmd(healed: Site) -> None:
+    last = last_event(healed)
+    healed.machine.call("systemctl stop slurmd")
+    time.sleep(SAMPLES_S + 20)
+    assert healed.drained_for() == ""
+    assert healed.actions(last) == []
+    assert "stopped in an orderly way" in json.dumps(healed.incidents() + healed.events(last))
+
+
+def test_a_place_that_a_roll_out_got_wrong_is_only_recorded(healed: Site) -> None:
+    """munged listens where it always did; the settings say elsewhere."""
+    last = last_event(healed)
+    set_munge_socket(healed, '"/run/elsewhere/munge.socket.2"')
+    healed.until(lambda: "host.munge" in json.dumps(healed.events(last)), 60, "nothing was recorded")
+    time.sleep(20)
+    assert healed.drained_for() == ""
+    assert healed.actions(last) == []
+    assert "never yet seen right on this node" in json.dumps(healed.incidents() + healed.events(last))
+    set_munge_socket(healed, '"/run/munge/munge.socket.2"')
+
+
+def set_munge_socket(site: Site, path: str) -> None:
+    file = site.machine.root / "etc/holdfast/agent.toml"
+    before = file.read_text().partition("[host]")[0]
+    file.write_text(f"{before}[host]\nmunge_socket = {path}\n")
+    site.machine.call("systemctl restart holdfast-agent")
+
+
+def last_event(site: Site) -> int:
+    return max((int(event["id"]) for event in site.events()), default=0)
+
+
+def test_a_gpu_falls_off_the_bus_under_a_job_that_cannot_end(healed: Site) -> None:
+    """Its processes are stopped, so slurmd cannot end them: the agent does, and finds slurmd and its steps without a pid file.
+
+    One job only: a second one within the hour is held by the brake on stopped jobs, as the cluster is this node."""
+    job = healed.submit("srun sleep 600", "--gres=gpu:8", "--requeue", "--comment=holdfast")
+    healed.until(lambda: healed.machine.run("pgrep -x sleep").returncode == 0, 60, "the task does not run")
+    time.sleep(3)
+    stopped = healed.machine.run("pkill -STOP -x sleep; pkill -STOP -f '^slurmstepd: .[0-9]'")
+    assert stopped.returncode == 0
+    healed.xid(79, 3)
+    healed.until(lambda: "gpu.xid 79" in healed.drained_for(), 30, "not drained")
+    healed.until(lambda: healed.job(job).startswith("PENDING"), 120, "the job still holds the node")
+    assert "end_stuck_job" in json.dumps(healed.events())
+    assert healed.machine.run("pgrep -x sleep").returncode != 0
+
+
+def test_slurmd_is_killed(healed: Site) -> None:
+    healed.machine.call(f"kill -KILL {healed.slurmd()}")
+    healed.until(lambda: "host.slurmd" in healed.drained_for(), SAMPLES_S + 60, "not drained")
+
+
+def test_a_machine_check(healed: Site) -> None:
+    healed.machine_check()
+    healed.until(lambda: "kernel.machine_check" in healed.drained_for(), 30, "not drained")
