@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,9 +28,10 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.event import EventKind
-from holdfast.model.incident import TRANSITIONS, IncidentState, RecoveryPhase
+from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
+from holdfast_checks.words import declared
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py from the code; do not edit. -->\n"
@@ -191,24 +195,39 @@ def _first_sentence(kind: type[Any]) -> str:
 def lifecycle() -> str:
     """The states of an incident and of a job's recovery."""
     lines = ["# Lifecycle of an incident, and of a job's recovery", "", NOTE]
-    lines += ["Only the steps drawn here are possible; the controller checks each against this table.", ""]
     lines += [
-        "```mermaid",
-        "stateDiagram-v2",
-        "  [*] --> watching",
-        "  [*] --> suspected",
-        "  [*] --> open",
-        "  [*] --> awaiting_human",
+        "Only the steps drawn here are possible: each is checked against this table before it is stored. Each one is an event that names",
+        "both states (`from` and `to` in its detail), so that the events of an incident tell all of its way.",
+        "",
     ]
-    lines += [f"  {before.value} --> {after.value}" for before, after, _ in TRANSITIONS]
-    lines += ["  closed --> [*]", "```", "", "| state | meaning |", "|---|---|"]
+    lines += ["```mermaid", "stateDiagram-v2", *(_drawn(t) for t in TRANSITIONS), "  closed --> [*]", "```", ""]
+    lines += ["| state | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {_cell(docstrings(IncidentState)[state.name])} |" for state in IncidentState]
-    lines += ["", "| from | to | when |", "|---|---|---|"]
-    lines += [f"| `{before.value}` | `{after.value}` | {_cell(why)} |" for before, after, why in TRANSITIONS]
+    lines += ["", "| from | to | by | when |", "|---|---|---|---|"]
+    lines += [f"| {_before(t)} | `{t.after.value}` | {t.by.value} | {_cell(t.when)} |" for t in TRANSITIONS]
+    lines += [
+        "",
+        "## Kinds",
+        "",
+        "Set when an incident is opened, and never changed.",
+        "",
+        "| kind | meaning |",
+        "|---|---|",
+    ]
+    lines += [f"| `{kind.value}` | {_cell(docstrings(IncidentKind)[kind.name])} |" for kind in IncidentKind]
     lines += ["", "## Recovery of a job", "", "One per run of a job that was hurt; it runs beside its incident.", ""]
     lines += ["| phase | meaning |", "|---|---|"]
     lines += [f"| `{phase.value}` | {_cell(docstrings(RecoveryPhase)[phase.name])} |" for phase in RecoveryPhase]
     return "\n".join(lines) + "\n"
+
+
+def _drawn(step: Transition) -> str:
+    before = step.before.value if step.before is not None else "[*]"
+    return f"  {before} --> {step.after.value}" + (" : operator" if step.by is MovedBy.OPERATOR else "")
+
+
+def _before(step: Transition) -> str:
+    return f"`{step.before.value}`" if step.before is not None else "(new)"
 
 
 def _attribute(name: str) -> str:
@@ -235,6 +254,40 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("``", "`").replace("|", "\\|").split())
 
 
+def unknown_words() -> str:
+    """What each enum that is stored or sent reads a word of another release as."""
+    lines = ["# Words of other releases", "", NOTE]
+    lines += [
+        "A word that this release does not know, in the store or in a message, is read as the one below ([../upgrade.md](../upgrade.md)).",
+        "",
+        "| what | words | read as | what follows |",
+        "|---|---|---|---|",
+    ]
+    _load_declarations()
+    for kind, safe in sorted(declared().items(), key=lambda one: one[0].__name__):
+        words = ", ".join(f"`{word.value}`" for word in kind) if len(kind) <= _FEW else f"{len(kind)} words"
+        lines.append(
+            f"| {_cell(_named(kind))} | {words} | {f'`{safe.word}`' if safe.word else '—'} | {_cell(safe.effect)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _load_declarations() -> None:
+    """Import each module that declares a safe word: what is declared depends on what is loaded."""
+    for root in (REFERENCE.parents[1] / "daemon", REFERENCE.parents[1] / "healthchecks"):
+        for file in sorted(root.rglob("*.py")):
+            if "@unknown_reads_as(" in file.read_text(encoding="utf-8"):
+                importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
+_FEW = 12
+
+
+def _named(kind: type[StrEnum]) -> str:
+    """The class's name in words: ``IncidentState`` is an incident state."""
+    return re.sub(r"(?<!^)([A-Z])", lambda m: f" {m[1].lower()}", kind.__name__)
+
+
 PAGES = {
     "configuration.md": configuration,
     "api.md": api,
@@ -245,6 +298,7 @@ PAGES = {
     "checks.md": reference.render,
     "coverage.md": coverage.render,
     "holdfast-checks.md": page.render,
+    "unknown-words.md": unknown_words,
 }
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes holdfast-agent_VERSION_ARCH.deb and holdfast-controller_VERSION_ARCH.deb: /opt/holdfast as a virtual environment, units,
 # users, folders and example configuration. No network on the machine that installs them. The interpreter comes from the
-# distribution, so build with that of the target (its 3.11 on Debian 12 and, from universe, on Ubuntu 22.04).
+# distribution, so build with that of the target (3.11 on Debian 12 and, from universe, on Ubuntu 22.04; 3.13 on Debian 13).
 #
 #   build_deb.sh [--out FOLDER] [--python /usr/bin/python3.N]
 #
@@ -12,6 +12,7 @@ umask 022
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 SOURCE=$(dirname "$HERE")
 out=$SOURCE/build target=/usr/bin/python3.11
+[ -x "$target" ] || target=$(readlink -f /usr/bin/python3) # Debian 13: 3.13
 while [ $# -ge 2 ]; do
 	case $1 in --out) out=$2 ;; --python) target=$2 ;; *) break ;; esac
 	shift 2
@@ -102,8 +103,12 @@ settle "$controller"
 (cd "$agent" && find . ! -type d) | (cd "$controller" && xargs -d '\n' rm -f)
 find "$controller" -type d -empty -delete
 
-for unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do put "$agent" "$unit" "lib/systemd/system/$unit"; done
-for unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service; do put "$controller" "$unit" "lib/systemd/system/$unit"; done
+for unit in holdfast-agent.service holdfast-agent-reporting.path holdfast-agent-reporting.service holdfast-enrol.service holdfast-enrol.timer; do
+	put "$agent" "$unit" "lib/systemd/system/$unit"
+done
+for unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service holdfast-tls-renew.service holdfast-tls-renew.timer; do
+	put "$controller" "$unit" "lib/systemd/system/$unit"
+done
 put "$agent" holdfast-logrotate.conf etc/logrotate.d/holdfast
 put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
 put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
@@ -118,14 +123,14 @@ install -D -m 0644 "$work/controller.toml" "$controller/usr/share/doc/holdfast-c
 install -D -m 0644 "$SOURCE/LICENSE" "$agent/usr/share/doc/holdfast-agent/copyright"
 install -D -m 0644 "$SOURCE/LICENSE" "$controller/usr/share/doc/holdfast-controller/copyright"
 mkdir -p "$agent/usr/bin"
-for name in holdfast holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent/usr/bin/$name"; done
+for name in holdfast holdfast-agent holdfast-checks; do ln -s "/opt/holdfast/bin/$name" "$agent/usr/bin/$name"; done
 
 control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
 control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target"), systemd" \
 	"Holdfast controller, actor and quorum service, for the head node of a Slurm cluster"
 echo /etc/logrotate.d/holdfast >"$agent/DEBIAN/conffiles"
-scripts "$agent" holdfast-agent.service 'mkdir -p /etc/holdfast'
-scripts "$controller" 'holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
+scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast'
+scripts "$controller" 'holdfast-tls-renew.timer holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
 cat >"$agent/DEBIAN/preinst" <<'PREINST'
 #!/bin/sh

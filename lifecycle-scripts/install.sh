@@ -62,7 +62,7 @@ else
 fi
 
 mkdir -p "$R/etc/holdfast" "$R/usr/local/bin"
-for name in holdfast holdfast-checks; do ln -sfn "/opt/holdfast/bin/$name" "$R/usr/local/bin/$name"; done
+for name in holdfast holdfast-agent holdfast-checks; do ln -sfn "/opt/holdfast/bin/$name" "$R/usr/local/bin/$name"; done
 if [ "$what" = agent ]; then
 	install_agent_units || true
 	services=holdfast-agent.service

@@ -23,6 +23,8 @@ KINDS = {
 
 JOBS = ["how-to-elastic-loop.md", "how-to-elastic-sbatch.md", "how-to-elastic-slurm.md"]
 """Pages for those who train, and what their jobs need of Slurm."""
+CHORES = ["how-to-tls.md"]
+"""Pages for one chore at any kind of site."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -48,9 +50,9 @@ def test_every_block_of_settings_is_read(page: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_file_that_is_named_exists(page: Path) -> None:
     named = set(re.findall(r"(?:lifecycle-scripts|slurm-plugins|docs)/[\w./-]*\w", page.read_text()))
-    assert named or page.name in JOBS
+    assert named or page.name in (*JOBS, *CHORES)
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_there_is_a_page_for_each_kind_of_site() -> None:
-    assert [page.name for page in PAGES] == sorted([*KINDS, *JOBS])
+    assert [page.name for page in PAGES] == sorted([*KINDS, *JOBS, *CHORES])

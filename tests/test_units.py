@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.agent.reporting import STATUS_FILE
+from holdfast.config.agent import AgentConfig
+
 UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
 NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor", "holdfast-quorum")
 
@@ -125,3 +128,24 @@ def test_active_tests_have_room_beside_the_agent() -> None:
     assert agent["MemoryMax"] == ["25%"]
     assert int(agent["TasksMax"][0]) >= 4096
     assert agent["LimitMEMLOCK"] == ["infinity"]
+
+
+def test_the_unit_that_shows_an_agent_as_not_reporting_watches_the_agents_own_file() -> None:
+    path = dict(
+        line.split("=", 1)
+        for line in (UNITS / "holdfast-agent-reporting.path").read_text().splitlines()
+        if "=" in line and not line.startswith("#")
+    )
+    assert path["PathChanged"] == str(AgentConfig().run_dir / STATUS_FILE)
+    assert path["Unit"] == "holdfast-agent-reporting.service"
+    assert any("holdfast-agent-reporting.path" in wants for wants in unit("holdfast-agent")["Wants"]), (
+        "nothing to enable"
+    )
+    (command,) = unit("holdfast-agent-reporting")["ExecStart"]
+    assert command.split()[1:5] == ["-m", "holdfast.agent", "check", "--running"]
+    assert unit("holdfast-agent-reporting")["Type"] == ["oneshot"]
+
+
+def test_a_reload_of_the_controller_is_the_signal_that_it_knows() -> None:
+    assert unit("holdfast-controller")["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert "signal.SIGHUP" in (UNITS.parent / "daemon/holdfast/controller/main.py").read_text()

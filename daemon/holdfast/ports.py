@@ -8,7 +8,7 @@ Every call is synchronous and bounded: an adapter has a deadline of its own and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -50,6 +50,25 @@ class Scheduler(Protocol):
 
     def job(self, job_id: int) -> Job:
         """One job, read now. Raises NotFound once Slurm has forgotten it."""
+        ...
+
+    def components(self, job_id: int) -> tuple[Job, ...]:
+        """The records of one job, read now: of a heterogeneous job's leader those of all components in the order of their ids, of
+        any other job its own alone. Raises NotFound."""
+        ...
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        """Jobs that hold one node, COMPLETING ones too, read now, in the order of their ids. Reads no other node and no other job.
+
+        Raises NotFound for an unknown node; Unavailable also for a job whose record cannot be read without doubt."""
+        ...
+
+    def all_nodes(self) -> dict[str, Node]:
+        """All nodes by name, read now; without jobs and reservations, which cost most of a :meth:`view`."""
+        ...
+
+    def all_reservations(self) -> dict[str, Reservation]:
+        """All reservations by name, read now."""
         ...
 
     def version(self) -> str:
@@ -278,6 +297,7 @@ class Lease:
     """The leader's lease. The fence grows by one with every new holder and is carried by every intent."""
 
     holder: str
+    """Id of the controller's process: ``NAME/RANDOM``, the name for people alone."""
     fence: int
     expires_at: datetime
 
@@ -294,9 +314,12 @@ class Accepted:
 class Store(Protocol):
     """The database. Synchronous; writes go through one writer that groups commits; every method is one transaction."""
 
-    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
-        """Take or renew the leader's lease. None: somebody else holds it. A lease of one's own that ran out and was taken
-        by nobody is renewed with the same fence."""
+    def take_lease(self, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
+        """Take or renew the leader's lease. None: another process holds it. A lease of one's own that ran out and was taken
+        by nobody is renewed with the same fence; every new holder gets a new one.
+
+        ``holder``: an id that no other process has. ``ended``: ids of processes that have ended for certain: their lease is
+        taken over before it runs out."""
         ...
 
     def lease(self) -> Lease | None: ...

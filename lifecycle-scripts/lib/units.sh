@@ -9,7 +9,8 @@ put() { # put NAME TO: true when it changed
 
 install_agent_units() { # true when one changed
 	_changed=1
-	for _unit in holdfast-agent.service holdfast-enrol.service holdfast-enrol.timer; do
+	for _unit in holdfast-agent.service holdfast-agent-reporting.path holdfast-agent-reporting.service \
+		holdfast-enrol.service holdfast-enrol.timer; do
 		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
 	done
 	if [ -d "$R/etc/logrotate.d" ]; then put holdfast-logrotate.conf /etc/logrotate.d/holdfast || true; fi
@@ -23,7 +24,8 @@ install_controller_units() { # users and folders first: the units name them
 	logged systemd-sysusers ${R:+--root="$R"} holdfast.conf || say "systemd-sysusers failed: see the log"
 	logged systemd-tmpfiles ${R:+--root="$R"} --create holdfast.conf || say "systemd-tmpfiles failed: see the log"
 	_changed=1
-	for _unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service; do
+	for _unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service \
+		holdfast-tls-renew.service holdfast-tls-renew.timer; do
 		if put "$_unit" "/etc/systemd/system/$_unit"; then _changed=0; fi
 	done
 	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi

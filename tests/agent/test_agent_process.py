@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 from holdfast.agent.memory import Memory
-from support.agent_bench import PCI, XID, FakeController, Folder
+from holdfast.model.action import Verb
+from support.agent_bench import PCI, XID, FakeController, Folder, running
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def running(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:
-    process = folder.start()
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
 
 
 def know_gpu(folder: Folder, boot_id: str = "boot-1") -> None:
@@ -139,3 +127,18 @@ def test_an_order_over_the_wire_is_answered_through_the_outbox(folder: Folder, c
     with tarfile.open(outcome["detail"]["path"]) as bundle:
         names = {name.removeprefix("0h3k/") for name in bundle.getnames()}
     assert {"kernel.log", "pstore.json", "proc/meminfo", "nvml.json", "inventory.json", "missing.json"} <= names
+
+
+def test_each_verb_has_a_handler_and_another_releases_verb_is_refused(
+    folder: Folder, controller: FakeController
+) -> None:
+    """The refusal lists what the agent knows: every verb, and nothing else."""
+    with running(folder):
+        controller.give({"id": "a/1", "verb": "paint_node", "args": {}, "expires_s": 30})
+        controller.wait(lambda: bool(controller.items("order_outcome")))
+    (outcome,) = controller.items("order_outcome")
+    known = ", ".join(sorted(verb.value for verb in Verb))
+    assert (outcome["ok"], outcome["summary"]) == (
+        False,
+        f"refused: unsupported verb 'paint_node'; this agent knows {known}",
+    )

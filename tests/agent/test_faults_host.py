@@ -20,10 +20,13 @@ from holdfast.practice.hardware.host import HostFiles
 from holdfast.practice.host import Host
 from holdfast.practice.machine import Machine
 from holdfast_checks.registry import all_checks
-from support.agent_bench import FakeController, Folder
+from support.agent_bench import FakeController, Folder, seen_right
+from support.practice import eventually
 
 pytestmark = pytest.mark.slow
 
+BY_PLACE = ("host.munge", "host.credential", "host.services", "host.mounts", "host.modules")
+"""These act only once they have seen their things in their places."""
 CHECKS = [name for name in all_checks() if name.startswith("host.") and name != "host.slurmd"]
 
 
@@ -44,6 +47,7 @@ class Node:
             mount_deadline_s=0.3,
         )
         self.process: subprocess.Popen[bytes] = self.folder.start()
+        eventually(lambda: set(BY_PLACE) <= seen_right(path), within_s=30)
 
     def inject(self, fault: str, value: str = "") -> None:
         all_faults()[fault].apply(self.machine, value, 0)

@@ -15,7 +15,7 @@ import pytest
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.launchers import ask_group_to_leave
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.rooms import Rooms
 from holdfast.agent.stacks import collect_stacks
@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def carry_out(verb: Verb, **args: object) -> Done:
+def carry_out(verb: Handler, **args: object) -> Done:
     return verb(Order("o1", "", args, "", "", time.monotonic() + 60))
 
 

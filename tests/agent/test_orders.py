@@ -24,9 +24,10 @@ from holdfast.agent.orders import Done, Order, OrderBook, Orders, refusal
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, handles, start_ticks
 from holdfast.agent.sender import Identity
+from holdfast.agent.trust import Weighed
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.registry import all_checks
-from holdfast_checks.result import Result, Severity, Verdict
+from holdfast_checks.result import Result, Severity
 from support.agent_bench import FakeController
 
 ME = Identity("n1", "i-0abc", "boot-1")
@@ -263,7 +264,7 @@ def test_a_job_is_asked_to_save_only_where_it_listens_and_only_by_its_owner(trap
     assert not handles(trapping.pid, signal.SIGUSR2)
 
 
-def outcome_of(results: dict[str, tuple[Result, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> Done:
+def outcome_of(results: dict[str, tuple[Weighed, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> Done:
     known = {name: all_checks()[name] for name in ("gpu.count", "host.disk")}
     names = [f"GPU-{n}" for n in range(uuids)]
     slurm = FakeSlurm()
@@ -272,14 +273,14 @@ def outcome_of(results: dict[str, tuple[Result, ...]], on_bus: int = 0, uuids: i
     )
 
 
-OK: dict[str, tuple[Result, ...]] = {
-    "gpu.count": (Result("gpu.count", Verdict.OK),),
-    "host.disk": (Result("host.disk", Verdict.SKIPPED),),
+OK: dict[str, tuple[Weighed, ...]] = {
+    "gpu.count": (Weighed(Result.ok("gpu.count")),),
+    "host.disk": (Weighed(Result.skipped("host.disk")),),
 }
 
 
-def bad(severity: Severity) -> dict[str, tuple[Result, ...]]:
-    return {**OK, "host.disk": (Result("host.disk", Verdict.DEGRADED, code="full", severity=severity),)}
+def bad(severity: Severity) -> dict[str, tuple[Weighed, ...]]:
+    return {**OK, "host.disk": (Weighed(Result.finding("host.disk", severity, failed=False, code="full")),)}
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def bad(severity: Severity) -> dict[str, tuple[Result, ...]]:
         (lambda: outcome_of(OK), True, "2 checks OK, 2 GPUs"),
         (lambda: outcome_of(bad(Severity.WARNING)), True, "2 checks OK"),
         (lambda: outcome_of(bad(Severity.DEGRADED)), False, "host.disk node full"),
-        (lambda: outcome_of({**OK, "gpu.count": (Result("gpu.count", Verdict.UNKNOWN),)}), False, "unknown"),
+        (lambda: outcome_of({**OK, "gpu.count": (Weighed(Result.unknown("gpu.count")),)}), False, "unknown"),
         (lambda: outcome_of({"gpu.count": OK["gpu.count"]}), False, "host.disk did not answer"),
         (lambda: outcome_of(OK, on_bus=8), False, "2 GPUs at work, 8 expected"),
         (lambda: outcome_of(OK, expect_gpus=3), False, "2 GPUs at work, 3 expected"),

@@ -43,6 +43,12 @@ def test_items_survive_the_process_and_keep_the_outbox_id(tmp_path: Path) -> Non
     assert codes(again.next_batch()) == ["79"]
 
 
+def test_a_text_that_is_not_unicode_is_kept_without_what_cannot_be_sent(tmp_path: Path) -> None:
+    box = outbox(tmp_path)
+    assert box.put([Item({"kind": "finding", "check": "site.x", "code": "half \ud800"}, time.monotonic())])
+    assert codes(box.next_batch()) == ["half ?"]
+
+
 def test_a_report_keeps_its_name_and_items_until_it_is_answered_also_over_a_restart(tmp_path: Path) -> None:
     box = outbox(tmp_path)
     box.put([finding("1"), finding("2")])

@@ -16,6 +16,7 @@ import pytest
 from holdfast.agent.orders import Done, Order
 from holdfast.agent.probing import probe_pair, run_checks
 from holdfast.agent.processes import SlurmNode, Stepd
+from holdfast.agent.trust import Weighed
 from holdfast.agent.vacancy import busy, held_by
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
@@ -66,14 +67,14 @@ def order(**args: object) -> Order:
     ],
 )
 def test_a_node_is_free_only_when_slurm_says_so(state: str, free: bool) -> None:
-    assert (busy(f"NodeName=n1 State={state} ThreadsPerCore=1") == "") is free
+    assert (busy(f"NodeName=n1 State={state} ThreadsPerCore=1") is None) is free
 
 
 def test_both_witnesses_are_asked() -> None:
-    assert held_by(Node()) == ""
+    assert held_by(Node()) is None
     assert held_by(Node(jobs=(7,))) == "job 7"
-    assert "ALLOCATED" in held_by(Node("State=ALLOCATED"))
-    assert "no state" in held_by(Node("gibberish"))
+    assert "ALLOCATED" in str(held_by(Node("State=ALLOCATED")))
+    assert "no state" in str(held_by(Node("gibberish")))
     with pytest.raises(Unavailable):
         held_by(Node(""))
 
@@ -135,16 +136,18 @@ def test_what_makes_no_sense_is_rejected(changed: dict[str, Any]) -> None:
         probe_pair(lambda _side: GOOD, Node())(order(**{**ARGS, **changed}))
 
 
-def result(check: str, verdict: Verdict, severity: Severity = Severity.FATAL) -> Result:
-    bad = verdict in (Verdict.FAILED, Verdict.DEGRADED)
-    return Result(check, verdict, code="x" if bad else "", severity=severity if bad else None, summary="what it saw")
+def result(check: str, verdict: Verdict, severity: Severity = Severity.FATAL) -> Weighed:
+    if verdict in (Verdict.OK, Verdict.UNKNOWN, Verdict.SKIPPED):
+        return Weighed(Result(check, verdict, summary="what it saw"))
+    failed = verdict is Verdict.FAILED
+    return Weighed(Result.finding(check, severity, failed=failed, code="x", summary="what it saw"))
 
 
 KNOWN = {name: all_checks()[name] for name in ("active.burn", "active.memory", "dcgm.diag1", "host.disk")}
 
 
-def checked(results: Mapping[str, tuple[Result, ...]], node: SlurmNode | None = None, **args: object) -> Done:
-    def run(names: list[str]) -> dict[str, tuple[Result, ...]]:
+def checked(results: Mapping[str, tuple[Weighed, ...]], node: SlurmNode | None = None, **args: object) -> Done:
+    def run(names: list[str]) -> dict[str, tuple[Weighed, ...]]:
         return {name: results[name] for name in names if name in results}
 
     return run_checks(run, KNOWN, node or Node())(order(**{"checks": list(results), **args}))
@@ -168,7 +171,7 @@ OK, FAILED = Verdict.OK, Verdict.FAILED
         ),
     ],
 )
-def test_checks_by_order(results: dict[str, tuple[Result, ...]], outcome: str) -> None:
+def test_checks_by_order(results: dict[str, tuple[Weighed, ...]], outcome: str) -> None:
     done = checked(results)
     assert (done.detail["outcome"], done.ok) == (outcome, outcome == "ok")
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from holdfast.agent.flaps import QUIET_S, STORM, Events
 from holdfast.agent.schedule import Hysteresis, Schedule
 from holdfast.agent.standing import Standing
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast.agent.trust import Weighed
+from holdfast_checks.result import About, Remedy, Result, Severity
+
+NOT_BAD = {"ok": Result.ok, "unknown": Result.unknown, "skipped": Result.skipped}
 
 
 def result(verdict: str, code: str = "", component: str = "GPU-1", severity: Severity | None = None) -> Result:
-    bad = verdict in ("failed", "degraded")
-    return Result(
-        "gpu.ecc",
-        Verdict(verdict),
-        component=component,
-        code=code or ("volatile" if bad else ""),
-        severity=severity or (Severity.FATAL if bad else None),
-        remedy=Remedy.RESET_GPU if bad else Remedy.NONE,
-        sticky=True,
-    )
+    if verdict not in ("failed", "degraded"):
+        return NOT_BAD[verdict]("gpu.ecc", component, code=code, sticky=True)
+    failed, severity = verdict == "failed", severity or Severity.FATAL
+    about: About = {"code": code or "volatile", "sticky": True}
+    return Result.finding("gpu.ecc", severity, Remedy.RESET_GPU, component, failed=failed, **about)
 
 
 def say(standing: Standing, now_s: float, *results: Result) -> tuple[list[str], list[str]]:
-    news = standing.judge(results, now_s)
-    return [found.code for found in news.findings], [component for _check, component in news.clears]
+    news = standing.judge(map(Weighed, results), now_s)
+    return [found.result.code for found in news.findings], [component for _check, component in news.clears]
 
 
 def test_a_finding_is_said_once_then_as_a_reminder() -> None:
@@ -83,7 +83,7 @@ def test_all_ok_needs_an_answer_of_every_expected_check() -> None:
     standing = Standing(expected=frozenset({"gpu.ecc", "host.disk"}))
     say(standing, 0, result("ok"))
     assert not standing.all_ok
-    say(standing, 1, Result("host.disk", Verdict.SKIPPED))
+    say(standing, 1, Result.skipped("host.disk"))
     assert standing.all_ok
     say(standing, 2, result("unknown"))
     assert not standing.all_ok
@@ -93,7 +93,7 @@ def test_k_of_n_before_it_counts_and_k_good_in_a_row_before_it_clears() -> None:
     standing = Standing()
     said = []
     for at_s, verdict in enumerate(["failed", "ok", "failed", "failed", "ok", "ok", "failed", "ok", "ok", "ok"]):
-        news = standing.judge([result(verdict)], at_s, (3, 5))
+        news = standing.judge([Weighed(result(verdict))], at_s, (3, 5))
         said.append("f" if news.findings else "c" if news.clears else ".")
     assert "".join(said) == "...f.....c"
 
@@ -180,3 +180,30 @@ def test_a_due_time_can_be_set_and_an_unknown_name_is_left_alone() -> None:
     schedule.set("a", 5.0)
     schedule.set("b", 1.0)
     assert schedule.due(5.0) == ("a",)
+
+
+def test_what_was_said_is_kept_in_the_words_of_earlier_releases() -> None:
+    kept = '[["gpu.ecc", "GPU-1", "volatile", "failed/fatal/reset_gpu"]]'
+    standing = Standing()
+    standing.load(kept)
+    assert standing.dump() == kept
+    assert standing.fatal == ("gpu.ecc GPU-1 volatile",)
+
+
+@pytest.mark.parametrize(
+    ("words", "safe", "fatal"),
+    [
+        ("failed/None/none", "failed/warning/none", False),
+        ("degraded/catastrophic/melt", "degraded/degraded/human", False),
+        ("broken/fatal/reboot", "failed/fatal/reboot", True),
+        ("", "degraded/warning/none", False),
+    ],
+)
+def test_words_of_another_release_are_read_safely_and_the_fault_can_still_clear(
+    words: str, safe: str, fatal: bool
+) -> None:
+    standing = Standing()
+    standing.load(json.dumps([["gpu.ecc", "GPU-1", "volatile", words]]))
+    assert json.loads(standing.dump()) == [["gpu.ecc", "GPU-1", "volatile", safe]]
+    assert bool(standing.fatal) is fatal
+    assert say(standing, 0, result("ok")) == ([], ["GPU-1"])

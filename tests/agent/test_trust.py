@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import courtesy
+from holdfast.agent import courtesy, wire
 from holdfast.agent.checks import HostChecks
-from holdfast.agent.trust import Trust
+from holdfast.agent.trust import Trust, Weighed
 from holdfast_checks.registry import Check, Context, Cost, Need
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Grade, Remedy, Result, Severity, Verdict
+from holdfast_checks.seen_right import SeenRight
 from support.practice import eventually
 
 CHECK = Check(
@@ -26,34 +27,66 @@ CHECK = Check(
     gather=lambda _context: None,
     judge=lambda _facts: (),
 )
-FATAL = Result("net.new", Verdict.FAILED, "efa0", "gone", Severity.FATAL, Remedy.REPLACE, evidence={"seen": 3})
-UNKNOWN = Result("net.new", Verdict.UNKNOWN, summary="no answer")
+FATAL = Result.finding("net.new", Severity.FATAL, Remedy.REPLACE, "efa0", code="gone", evidence={"seen": 3})
+UNKNOWN = Result.unknown("net.new", summary="no answer")
 KNOWN = {"net.new": CHECK, "gpu.old": replace(CHECK, id="gpu.old", observe=False)}
 
 
 def test_a_new_check_observes_and_says_what_it_would_have_called_for() -> None:
     weighed = Trust(KNOWN).weigh(FATAL)
-    assert (weighed.verdict, weighed.severity, weighed.remedy) == (Verdict.DEGRADED, Severity.WARNING, Remedy.NONE)
-    assert weighed.evidence == {"seen": 3, "observe": True, "would_severity": "fatal", "would_remedy": "replace"}
-    assert weighed.code == "gone"
+    counts = weighed.result
+    assert (counts.verdict, counts.severity, counts.remedy) == (Verdict.DEGRADED, Severity.WARNING, Remedy.NONE)
+    evidence = wire.finding(weighed, 0.0, "").body["evidence"]
+    assert evidence == {"seen": 3, "observe": True, "would_severity": "fatal", "would_remedy": "replace"}
+    assert weighed.would == Grade(Severity.FATAL, Remedy.REPLACE, failed=True)
+    assert counts.code == "gone"
+
+
+def test_what_a_notice_would_have_called_for_is_kept_and_none_is_weighed_twice() -> None:
+    """Weighed again, a spot notice that only observes said that it would have been a warning without a remedy."""
+    trust = Trust({CHECK.id: CHECK})
+    weighed = trust.weigh(replace(FATAL, evidence={"notice": "interruption"}))
+    assert weighed.would == Grade(Severity.FATAL, Remedy.REPLACE, failed=True)
+    with pytest.raises(AttributeError):
+        trust.weigh(weighed)  # type: ignore[arg-type]  # the point: it does not type-check
+
+
+def test_the_words_of_an_observing_check_are_never_a_checks_own() -> None:
+    told = replace(FATAL, check="gpu.old", evidence={"seen": 3, "observe": True, "would_severity": "fatal"})
+    assert wire.finding(Trust(KNOWN).weigh(told), 0.0, "").body["evidence"] == {"seen": 3}
 
 
 @pytest.mark.parametrize("act_on", ["net.new", "*"])
 def test_a_site_switches_it_on(act_on: str) -> None:
-    assert Trust(KNOWN, act_on=frozenset({act_on})).weigh(FATAL) == FATAL
+    assert Trust(KNOWN, act_on=frozenset({act_on})).weigh(FATAL) == Weighed(FATAL)
 
 
 def test_a_proven_check_acts_unless_the_site_says_otherwise() -> None:
     proven = replace(FATAL, check="gpu.old")
-    assert Trust(KNOWN).weigh(proven) == proven
-    assert Trust(KNOWN, observe_only=frozenset({"gpu.old"})).weigh(proven).severity is Severity.WARNING
+    assert Trust(KNOWN).weigh(proven) == Weighed(proven)
+    assert Trust(KNOWN, observe_only=frozenset({"gpu.old"})).weigh(proven).result.severity is Severity.WARNING
     assert Trust(KNOWN, frozenset({"*"}), frozenset({"gpu.old"})).acts("gpu.old") is False
 
 
 def test_what_an_observing_check_cannot_ask_keeps_no_node_from_serving() -> None:
-    assert Trust(KNOWN).for_service(UNKNOWN).verdict is Verdict.SKIPPED
-    assert Trust(KNOWN, act_on=frozenset({"*"})).for_service(UNKNOWN) == UNKNOWN
-    assert Trust(KNOWN).for_service(replace(UNKNOWN, check="gpu.old")).verdict is Verdict.UNKNOWN
+    assert Trust(KNOWN).for_service(UNKNOWN).result.verdict is Verdict.SKIPPED
+    assert Trust(KNOWN, act_on=frozenset({"*"})).for_service(UNKNOWN) == Weighed(UNKNOWN)
+    assert Trust(KNOWN).for_service(replace(UNKNOWN, check="gpu.old")).result.verdict is Verdict.UNKNOWN
+
+
+ABSENT = Result.finding("gpu.old", Severity.DEGRADED, Remedy.REBOOT, code="down", summary="it is not there")
+
+
+def test_what_was_never_seen_in_its_place_is_only_recorded_and_says_so() -> None:
+    seen = SeenRight({"gpu.old": "/run/x.sock"})
+    trust = Trust(KNOWN, frozenset({"*"}), seen_right=seen)
+    weighed = trust.weigh(ABSENT)
+    assert (weighed.result.outcome, weighed.would) == (Grade.of(Severity.WARNING), ABSENT.grade)
+    assert weighed.result.summary == "it is not there; only recorded: never yet seen right on this node (/run/x.sock)"
+    unknown = replace(UNKNOWN, check="gpu.old")
+    assert trust.for_service(unknown).result.verdict is Verdict.SKIPPED
+    seen.learn([Result.ok("gpu.old")])
+    assert (trust.weigh(ABSENT), trust.for_service(unknown)) == (Weighed(ABSENT), Weighed(unknown))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +129,7 @@ def test_a_check_that_hangs_holds_up_no_other() -> None:
 
 def test_what_a_site_only_observes_makes_no_planned_stop() -> None:
     planned = replace(CHECK, id="cloud.maintenance", observe=False)
-    told = Result("cloud.maintenance", Verdict.DEGRADED, severity=Severity.WARNING, evidence={"notice": "stop"})
-    assert Trust({planned.id: planned}).weigh(told) is told
+    told = Result.finding("cloud.maintenance", Severity.WARNING, evidence={"notice": "stop"})
+    assert Trust({planned.id: planned}).weigh(told).result is told
     watched = Trust({planned.id: planned}, observe_only=frozenset({planned.id})).weigh(told)
-    assert watched.evidence["observe"] is True
+    assert wire.finding(watched, 0.0, "").body["evidence"]["observe"] is True

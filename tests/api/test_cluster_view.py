@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from holdfast.api.node_shapes import ClusterShape
 from holdfast.api.views import cluster_shape
+from holdfast.cli.reading import cluster_lines
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Node, Reservation
 from holdfast.model.policy import Policy
@@ -36,3 +38,11 @@ def test_many_silent_agents_are_said_to_freeze() -> None:
     agents = {f"n{k}": (AgentView(f"n{k}", "i", "b", long_ago, long_ago),) for k in range(4)}
     world = World(NOW, Policy(), Book(), _world().view, agents)
     assert "silent at once" in (cluster_shape(world, agents, NOW, leader=True).frozen or "")
+
+
+def test_a_standby_says_who_leads() -> None:
+    shown = cluster_shape(None, {}, NOW, leader=False, led_by="head1/0123456789ab")
+    assert "this controller is a standby: head1/0123456789ab leads" in cluster_lines(shown)
+    older = ClusterShape.read(shown.model_dump(mode="json", exclude={"led_by"}))
+    assert "this controller is a standby: another one leads" in cluster_lines(older)
+    assert not any("standby" in line for line in cluster_lines(cluster_shape(_world(), {}, NOW, leader=True)))

@@ -101,6 +101,13 @@ def test_all_kinds_of_items(served: Any) -> None:
     assert (stored.outcomes[0].ok, stored.outcomes[0].detail) == (True, {"a": [1]})
 
 
+def test_the_refusal_of_an_agent_of_before_gets_its_word(served: Any) -> None:
+    refused = {"kind": "order_outcome", "order_id": "inc/SendOrder/deep/n1.0/1", "ok": False}
+    text = "refused: unsupported verb 'run_checks'; this agent knows validate"
+    assert served.call("POST", "/v1/reports", "n1", json=report({**refused, "summary": text})).status_code == 200
+    assert served.store.reports[0].outcomes[0].detail == {"refused": "unsupported_verb"}
+
+
 @pytest.mark.parametrize(
     "change", [{"history": True}, {"verdict": "ok"}, {"verdict": "unknown"}, {"verdict": "skipped"}]
 )
@@ -152,7 +159,7 @@ BAD_REPORTS: list[tuple[str, Any, int, str, str | None]] = [
     ("item without kind", report({"check": "x"}), 422, "invalid", "items.0.kind"),
     ("too many items", report(*[{"kind": "clear", "check": "x"}] * 1001), 422, "invalid", "items"),
     ("finding without verdict", report({"kind": "finding", "check": "x"}), 422, "invalid", "items.0.verdict"),
-    ("unknown severity", report({**FINDING, "severity": "dire"}), 422, "invalid", "items.0.severity"),
+    ("severity is no word", report({**FINDING, "severity": 7}), 422, "invalid", "items.0.severity"),
     ("infinite age", json.dumps(report(FINDING)).replace("2.5", "1e999", 1).encode(), 422, "invalid", "items.0.age_s"),
     ("GPU below zero", report({**FINDING, "gpu_minor": -1}), 422, "invalid", "items.0.gpu_minor"),
     ("evidence is no object", report({**FINDING, "evidence": [1]}), 422, "invalid", "items.0.evidence"),

@@ -11,7 +11,7 @@ import pytest
 from holdfast.controller.agents import Hello
 from holdfast.model.action import Drain, Intent, IntentState
 from holdfast.model.background import Background, Lemon, Outage
-from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
+from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
@@ -86,8 +86,10 @@ def a_world(**book: Any) -> World:
 
 
 def test_nodes_merge_slurm_agents_incidents_spares_and_brakes(served: Any) -> None:
-    brake = Brake("drains", T0, "4 drains in 10 minutes, at most 3")
-    served.world = a_world(brakes={"drains": brake, "job_stops": replace(brake, kind="job_stops", released_at=T0)})
+    brake = Brake(BrakeKind.DRAINS, T0, "4 drains in 10 minutes, at most 3")
+    served.world = a_world(
+        brakes={"drains": brake, "job_stops": replace(brake, kind=BrakeKind.JOB_STOPS, released_at=T0)}
+    )
     served.agents.heard(Hello("n1", "i-1", "b-1", interval_s=10.0, fabric_silent_s=90.0), T0, 0.0)
     served.agents.heard(Hello("n9", "i-9", "b-9", interval_s=10.0), T0 - timedelta(seconds=60), 0.0)
     got = served.call("GET", "/v1/nodes").json()
@@ -249,7 +251,7 @@ class TestOperators:
             assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
     def test_a_brake_is_released(self, served: Any) -> None:
-        served.commit(Change(brakes=(Brake("drains", T0, "too many"),)))
+        served.commit(Change(brakes=(Brake(BrakeKind.DRAINS, T0, "too many"),)))
         assert served.call("POST", "/v1/brakes/drains/release").status_code == 200
 
 
@@ -269,6 +271,7 @@ ROUTES = [
     ("GET", "/v1/orders"),
     ("POST", "/v1/reports"),
     ("POST", "/v1/agent/room"),
+    ("GET", "/v1/agent/self"),
     ("POST", "/v1/heartbeats"),
     ("POST", "/v1/pause"),
     ("POST", "/v1/resume"),
@@ -280,7 +283,7 @@ ROUTES = [
     ("POST", f"/v1/incidents/{ID}/close"),
     ("POST", f"/v1/incidents/{ID}/retry"),
 ]
-_AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/v1/agent/room"}
+_AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/v1/agent/room", "/v1/agent/self"}
 ALLOWED = {
     "n1": {r for r in ROUTES if r[1] in _AGENTS | {"/openapi.json"}},
     "1001": {r for r in ROUTES if r[1] in ("/v1/jobs", "/openapi.json")},

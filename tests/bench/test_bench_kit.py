@@ -23,7 +23,7 @@ from bench import events  # noqa: E402
 from holdfast.config.agent import AgentConfig  # noqa: E402
 from holdfast.model.errors import Unavailable  # noqa: E402
 from holdfast_checks.registry import Check, Cost, Need  # noqa: E402
-from holdfast_checks.result import Remedy, Result, Severity, Verdict  # noqa: E402
+from holdfast_checks.result import Remedy, Result, Severity  # noqa: E402
 
 BURN = "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\n"
 
@@ -38,7 +38,7 @@ def a_check(gather: Callable[[Any], Any]) -> Check:
         Severity.WARNING,
         Remedy.NONE,
         gather,
-        lambda _facts: (Result("host.x", Verdict.OK), Result("host.x", Verdict.OK), Result("host.x", Verdict.SKIPPED)),
+        lambda _facts: (Result.ok("host.x"), Result.ok("host.x"), Result.skipped("host.x")),
     )
 
 

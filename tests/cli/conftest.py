@@ -23,7 +23,7 @@ from holdfast.cli.app import run
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry, Hello
 from holdfast.model.background import Background, Lemon, Outage
-from holdfast.model.book import Book, Brake, Change, World
+from holdfast.model.book import Book, Brake, BrakeKind, Change, World
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
@@ -131,7 +131,7 @@ def _record(store: SqlStore, now: datetime) -> World:
     )
     lease = store.take_lease("test", now, 3600)
     assert lease is not None
-    brake = Brake("drains", now, "4 drains in 10 minutes, at most 3")
+    brake = Brake(BrakeKind.DRAINS, now, "4 drains in 10 minutes, at most 3")
     store.commit(Change(incidents=(incident,), recoveries=(recovery,), events=events, brakes=(brake,)), lease.fence)
     nodes = {"n1": Node("n1", "IDLE", frozenset({"DRAIN"}), gpu_count=8), "n2": Node("n2", "IDLE", frozenset())}
     book = Book(incidents={ID: incident}, brakes={"drains": brake})

@@ -218,3 +218,31 @@ def test_bad_files_get_one_line_with_file_and_key(tmp_path: Path, text: str, exp
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: No such file"):
         load(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[repair]\ngroup_window_s = 2678400\n",
+            "repair.group_window_s: 2678400 s (31 days) is too long: at most 2592000 s (30 days)",
+        ),
+        (
+            "[jobs]\nsuspect_window_s = 5184000\n",
+            "jobs.suspect_window_s: 5184000 s (60 days) is too long: at most 2592000 s (30 days)",
+        ),
+        (
+            "[elastic]\nleave_deadline_s = 7200\n",
+            "elastic.leave_deadline_s: 7200 s (2 hours) is too long: at most 3600 s (1 hour)",
+        ),
+        (
+            "[store]\nkeep_days = 30\n",
+            "store.keep_days: 30 is too short: announcements looks back 5184000 s (60 days); keep at least 60",
+        ),
+    ],
+)
+def test_a_window_longer_than_what_is_remembered_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(write(tmp_path, text))
+    assert f"controller.toml: {said}" in str(refused.value)
+    assert "\n" not in str(refused.value)

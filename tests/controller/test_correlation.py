@@ -13,6 +13,7 @@ from holdfast.controller.timings import measure
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.observed import would_be
 from holdfast.model.policy import Policy
 from holdfast.model.report import Finding
 from holdfast_checks.result import Remedy, Severity
@@ -129,7 +130,8 @@ def test_what_is_worse_than_what_an_operator_took_over_is_news() -> None:
 @pytest.mark.parametrize(("would", "leads"), [("fatal", True), ("warning", False), ("", False), ("nonsense", False)])
 def test_a_watched_incident_shows_what_would_be_the_worst_of_it(would: str, leads: bool) -> None:
     mild = finding(check="kernel.oom", code="oom", severity=Severity.WARNING, remedy=Remedy.NONE)
-    observed = replace(mild, check="kernel.machine_check", code="mce", evidence={"would_severity": would})
+    said = would_be({"observe": True, "would_severity": would}, mild.severity, mild.remedy)
+    observed = replace(mild, check="kernel.machine_check", code="mce", would_severity=said and said.severity)
     both = _only(_correlated(mild, observed))
     assert (both.state, both.severity) == (_S.WATCHING, Severity.WARNING)
     assert both.headline.startswith("kernel.machine_check" if leads else "kernel.oom")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.actor import outlived
+from holdfast.controller.actor import HEARD_AGAIN, outlived
 from holdfast.model.action import Intent, IntentState, SetDown, Terminate
 from holdfast.model.book import Change
 from holdfast.model.event import EventKind
@@ -167,7 +167,7 @@ def test_a_job_that_was_just_ending_there_is_let_go() -> None:
 def test_what_only_its_death_called_for_is_not_done_once_it_is_heard_again() -> None:
     site, _ = _drained()
     incident = site.incident("n1")
-    down = SetDown("n1", slurm_reason(incident.id, "node.dead: silent to the controller"))
+    down = SetDown("n1", slurm_reason(incident.id, "node.dead: silent to the controller"), node_dead=True)
     stuck = SetDown("n1", slurm_reason(incident.id, f"{incident.headline}; tasks stuck"))
     off = Terminate("i-0001", "n1", fence=True)
     book = site.book
@@ -175,14 +175,15 @@ def test_what_only_its_death_called_for_is_not_done_once_it_is_heard_again() -> 
         outlived(book, Intent(f"{incident.id}/x/1", incident.id, a, "", 1, IntentState.PLANNED, site.clock.now()))
         for a in (down, stuck, off)
     ]
-    assert verdicts == ["the node was heard again meanwhile", "", "the node was heard again meanwhile"]
+    assert verdicts == [HEARD_AGAIN, None, HEARD_AGAIN]
+    assert HEARD_AGAIN.text == "the node was heard again meanwhile"
 
 
 def test_a_down_that_was_dropped_because_the_node_was_heard_again_may_be_tried_again() -> None:
     """It may die after all, under the same incident."""
     site, _ = _drained()
     incident = site.incident("n1")
-    step = SetDown("n1", slurm_reason(incident.id, "node.dead: silent to the controller"))
+    step = SetDown("n1", slurm_reason(incident.id, "node.dead: silent to the controller"), node_dead=True)
     key = f"{incident.id}/SetDown/n1/1"
     lease = site.store.lease()
     assert lease is not None

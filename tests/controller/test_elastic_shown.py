@@ -9,8 +9,9 @@ import pytest
 
 from holdfast.api.elastic import elastic_shapes
 from holdfast.cli.reading import show_groups
-from holdfast.controller.groups import Role, elastic_jobs
+from holdfast.controller.groups import elastic_jobs
 from holdfast.model.cluster import ClusterView, Job, JobKey
+from holdfast.model.elastic import GroupRole
 from holdfast.model.resizing import ElasticPolicy
 from support.simulated.arrays import ElasticSite
 from support.simulated.site import POLICY
@@ -41,11 +42,11 @@ def test_two_arrays_are_one_job() -> None:
     (job,) = elastic_jobs(_view(*BASE, third, rest, PLAIN))
     assert (job.room, job.base_array_id, job.flexible_array_ids) == ("job-71", 71, (80,))
     assert [(g.index, g.role, g.start) for g in job.groups] == [
-        (0, Role.BASE, "72.0"),
-        (1, Role.BASE, "73.0"),
-        (2, Role.FLEXIBLE, "90.1"),
-        (3, Role.FLEXIBLE, ""),
-        (4, Role.SPARE, ""),
+        (0, GroupRole.BASE, "72.0"),
+        (1, GroupRole.BASE, "73.0"),
+        (2, GroupRole.FLEXIBLE, "90.1"),
+        (3, GroupRole.FLEXIBLE, ""),
+        (4, GroupRole.SPARE, ""),
     ]
     assert (len(job.running), len(job.waiting), job.size) == (3, 2, 3)
 
@@ -112,7 +113,7 @@ def test_jobs_show_who_is_where_and_why(capsys: pytest.CaptureFixture[str]) -> N
     assert elastic_shapes(site.loop.world, None, 4711) == []
     assert len(elastic_shapes(site.loop.world, 1000, flexible)) == 1
     assert elastic_shapes(None, None, None) == []
-    show_groups(shown.model_dump(mode="json"))
+    show_groups(shown)
     out = capsys.readouterr().out
     assert f"job-{base}  ada  train: 4 groups running, size 4, going to 3; declared 2:4" in out
     assert why in " ".join(out.split())
@@ -135,6 +136,6 @@ def test_jobs_show_how_far_each_group_is_and_who_hangs(capsys: pytest.CaptureFix
     (incident,) = [i for i in site.store.incidents() if i.open]
     assert [(g.step, g.phase) for g in shown.groups] == [(59, "step"), (20, "step"), (59, "step")]
     assert [(g.trouble, g.incident_id) for g in shown.groups] == [("", ""), ("job.hung", incident.id), ("", "")]
-    show_groups(shown.model_dump(mode="json"))
+    show_groups(shown)
     out = capsys.readouterr().out
     assert f"job.hung: incident {incident.id}" in out

@@ -16,7 +16,7 @@ from holdfast.controller.facts import HUNG
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
-from holdfast.model.incident import IncidentState
+from holdfast.model.incident import IncidentKind, IncidentState
 from holdfast.model.policy import Mode, Policy
 from holdfast.model.rooms import GroupRun, RoomView, run_of
 from holdfast_checks.result import Severity
@@ -64,7 +64,7 @@ def test_a_stop_on_its_way_shuts_out_the_run_that_it_ends(stop: Intent, state: I
 @pytest.mark.parametrize("state", list(IntentState))
 def test_a_group_that_hung_is_shut_out_once_its_stop_has_begun(state: IntentState) -> None:
     """It may tell of a step in the moment of the decision, and then it is not stopped."""
-    hung = {"inc1": incident(state=IncidentState.WATCHING, check=HUNG)}
+    hung = {"inc1": incident(state=IncidentState.WATCHING, kind=IncidentKind.HANG, check=HUNG)}
     world = world_of(view_of(*four_groups()), replace(REQUEUE, state=state), incidents=hung)
     begun = state in (IntentState.STARTED, IntentState.DONE)
     assert evicted(world) == ([("0~72.0", "inc1")] if begun else [])

@@ -118,6 +118,20 @@ def test_a_site_remembers_what_happened_to_a_node() -> None:
     assert background.lemons == {}
 
 
+@pytest.mark.parametrize("short_days", [7, 60])
+def test_a_short_window_that_is_the_longer_one_is_read_whole(short_days: int) -> None:
+    """Two faults, 40 days apart, and then 20 days without one: within 60 days they make a lemon."""
+    policy = HistoryPolicy(short_window_s=short_days * 86_400, lemon_s=30 * 86_400, window_s=86_400)
+    site = Site(2, policy=replace(POLICY, history=policy, spares=replace(POLICY.spares, rate_window_s=0)))
+    for days in (40, 20):
+        site.fault("n1", remedy=Remedy.REBOOT, code=str(days))
+        site.run(600, step_s=5)
+        site.run(days * 86_400, step_s=3600)
+    site.read_background()
+    background = site.loop.observer.background.newest
+    assert background.lemon("n1", site.clock.now()) is (short_days == 60)
+
+
 def test_lemons_are_listed_for_the_lua_module(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "lemons"
     site = Site(3, policy=replace(POLICY, history=HistoryPolicy(lemon_file=str(path), short_faults=1)))

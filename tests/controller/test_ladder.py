@@ -130,6 +130,15 @@ def test_a_second_fault_within_a_day_begins_one_rung_higher() -> None:
         site.run(600, step_s=10)
 
 
+def test_the_climb_does_not_depend_on_the_window_of_the_third_fault() -> None:
+    site = Site(2, policy=replace(POLICY, repair=replace(POLICY.repair, third_fault_window_s=60)))
+    for expected in (Rung.REBOOT, Rung.STOP_START):
+        site.fault("n1", remedy=Remedy.REBOOT, code=expected.value)
+        assert _run(site).state is _S.CLOSED
+        assert site.incident("n1").rung == expected.value
+        site.run(600, step_s=10)
+
+
 def test_after_a_day_the_ladder_begins_anew() -> None:
     site = Site(2)
     for day in range(2):

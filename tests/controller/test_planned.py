@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.guard import DRAINS, JOB_STOPS
 from holdfast.model.action import IntentState, SendOrder, Verb
-from holdfast.model.book import Brake, Change
+from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast.model.policy import Mode
-from holdfast_checks.result import Remedy, Severity, Verdict
+from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
 
@@ -252,10 +251,19 @@ def test_many_machines_that_go_trip_no_brake_and_a_fault_after_them_is_acted_upo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_beyond_the_calendar_is_no_time_and_ends_no_turn(at: str) -> None:
+    site = Site(4)
+    site.fault("n2", check="cloud.x", component="node", minor=None, evidence={"notice": "stop", "goes_at": at})
+    site.fault("n3")
+    site.run(10)
+    assert site.slurm.nodes["n3"].drain
+
+
 def test_neither_brake_holds_back_a_planned_stop() -> None:
     site = Site(12, spares=("n12",))
     jobs = [job_that_saves(site, 1) for _ in range(10)]
-    brakes = tuple(Brake(kind, site.clock.now(), "drill") for kind in (DRAINS, JOB_STOPS))
+    brakes = tuple(Brake(kind, site.clock.now(), "drill") for kind in BrakeKind)
     lease = site.loop.lease
     assert lease is not None
     site.store.commit(Change(brakes=brakes), lease.fence)
@@ -437,7 +445,7 @@ def test_of_two_that_tell_of_the_same_maintenance_one_is_acted_upon() -> None:
     site.run(600, step_s=10)
     evidence = {"notice": "stop", "goes_at": told.at.isoformat()}
     changed = {"check": "cloud.maintenance", "code": "instance-retirement", "component": "node", "sticky": True}
-    mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "verdict": Verdict.DEGRADED}
+    mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "failed": False}
     site.fault("n1", minor=None, evidence=evidence, **changed, **mild)
     site.run(30)
     assert [i.state for i in site.store.incidents(node="n1")] == [IncidentState.WATCHING] * 2
@@ -504,3 +512,14 @@ def test_the_machine_goes_and_a_new_one_takes_its_place() -> None:
     assert site.machine(node).instance_id != old
     assert site.incident(node).state is IncidentState.CLOSED
     assert job.restarts == 1
+
+
+def test_an_operators_word_about_an_announcement_holds_until_its_day() -> None:
+    """A reboot in a fortnight whose incident an operator closed: it is not acted upon when it is due, though a week has passed twice."""
+    site = Site(3)
+    announce(site, "n1", NoticeKind.REBOOT, "system-reboot", 14 * 86_400.0)
+    site.operate("close", site.incident("n1").id)
+    site.run(14 * 86_400.0 - 3000, step_s=900)
+    site.run(120, step_s=5)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    assert site.kinds() == []

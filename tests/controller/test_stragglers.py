@@ -10,7 +10,7 @@ from holdfast.controller.facts import STRAGGLER
 from holdfast.controller.stragglers import is_slow, limit
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.hangs import StragglerPolicy
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
@@ -144,3 +144,16 @@ def test_a_part_that_says_nothing_any_more_is_not_compared() -> None:
     train(site, jobs, 50, [700, 710, 1000, 705])
     train(site, jobs[:2], 40, [700, 710], 50)
     assert found(site) == []
+
+
+def test_a_fault_of_the_node_is_not_taken_for_the_slow_group() -> None:
+    """Evidence of a fault stands by itself; the slow group is still followed, and not found a second time."""
+    site = Site(5)
+    jobs = elastic(site)
+    train(site, jobs, 75, [700, 710, 1000, 705])
+    (slow,) = found(site)
+    site.fault("n3")
+    train(site, jobs[:2] + jobs[3:], 20, [700, 710, 705], 75)
+    assert [(i.id, i.state, i.note) for i in found(site)] == [(slow.id, _S.CLOSED, "the run is over")]
+    others = [i for i in site.store.incidents(node="n3") if i.id != slow.id]
+    assert [(i.check, i.kind) for i in others] == [("gpu.xid", IncidentKind.FAULT)]

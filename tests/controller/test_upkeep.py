@@ -8,14 +8,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast.controller.decide.upkeep import night
+from holdfast.controller.upkeep import follow_upkeep
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import Mode, SparePolicy
-from holdfast_checks.result import Remedy
+from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY
+
+_KEY = "upkeep/SendOrder/check.light/n4.1/1"
 
 
 def _site(nodes: int = 4, spares: tuple[str, ...] = ("n3", "n4"), mode: Mode = Mode.ACT, **policy: object) -> Site:
@@ -93,6 +96,32 @@ def test_what_a_deep_check_finds_is_repaired_and_the_node_stays_a_spare() -> Non
     assert site.machine("n4").instance_id != incident.instance_id
     assert site.slurm.reservations["holdfast-spares"].nodes == ("n4",)
     assert len(site.store.incidents(node="n4")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "severity", "remedy"),
+    [
+        ({"verdict": "failed", "severity": "fatal"}, Severity.FATAL, Remedy.REBOOT),
+        ({"verdict": "failed", "severity": "degraded", "remedy": "none"}, Severity.DEGRADED, Remedy.REBOOT),
+        ({"verdict": "doomed", "severity": "fatal", "remedy": "replace"}, Severity.FATAL, Remedy.REPLACE),
+        ({"verdict": "failed", "severity": "apocalyptic", "remedy": "melt"}, Severity.DEGRADED, Remedy.HUMAN),
+        ({"verdict": "failed"}, None, None),
+        ({"verdict": "failed", "severity": "warning", "remedy": "replace"}, None, None),
+        ({"verdict": "ok", "severity": "fatal"}, None, None),
+    ],
+)
+def test_a_fault_that_a_check_by_order_found_is_never_lost_to_a_word(
+    words: dict[str, str], severity: Severity | None, remedy: Remedy | None
+) -> None:
+    site = _site(spares=("n4",))
+    record = replace(site.book.nodes["n4"], checked_at=None)
+    order = SendOrder("n4", record.instance_id, record.boot_id, Verb.VALIDATE, 60.0, {})
+    at = site.clock.now()
+    result = {"results": [{"check": "host.x", **words}, "no result", {"check": 3}]}
+    intent = Intent(_KEY, "upkeep", order, "hourly", 1, IntentState.FAILED, at, finished_at=at, result=result)
+    world = World(at, POLICY, Book(nodes={"n4": record}, intents={_KEY: intent}), None)
+    found = [(i.severity, i.remedy) for i in follow_upkeep(world, lambda _at: "new").incidents]
+    assert found == ([] if severity is None else [(severity, remedy)])
 
 
 def test_one_under_test_is_not_taken_unless_there_is_no_other() -> None:

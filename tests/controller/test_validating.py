@@ -178,9 +178,10 @@ def test_an_agent_that_does_not_know_the_order_keeps_no_machine_out() -> None:
     site = Site(2)
 
     def old(_machine: Machine, order: object) -> object:
-        from holdfast.model.report import UNSUPPORTED, OrderOutcome  # noqa: PLC0415
+        from holdfast.model.report import OrderOutcome  # noqa: PLC0415
 
-        return OrderOutcome(order.key, False, f"{UNSUPPORTED} 'run_checks'", site.clock.now())  # type: ignore[attr-defined]
+        said = {"refused": "unsupported_verb"}
+        return OrderOutcome(order.key, False, "refused: unsupported verb 'run_checks'", site.clock.now(), said)  # type: ignore[attr-defined]
 
     site.agents.probes.check = old  # type: ignore[method-assign, assignment]
     site.fault("n1")

@@ -415,9 +415,13 @@ def test_every_advice_is_tried_here_and_documented() -> None:
         found
         for file in sources
         for found in re.findall(
-            r'^ +"((?:slurm|pool|agents|site|provider|plugins|elastic|quorum)\.\w+)",$', file.read_text(), re.MULTILINE
+            r'^ +"((?:slurm|pool|agents|site|provider|plugins|elastic|quorum|tls)\.\w+)",$',
+            file.read_text(),
+            re.MULTILINE,
         )
     }
-    elsewhere = "".join(Path(__file__).with_name(f"test_doctor_{r}.py").read_text() for r in ("elastic", "quorum"))
-    assert used == {row[0] for row in TABLE} | set(re.findall(r'"((?:elastic|quorum)\.\w+)"', elsewhere))
+    elsewhere = "".join(
+        Path(__file__).with_name(f"test_doctor_{r}.py").read_text() for r in ("elastic", "quorum", "tls")
+    )
+    assert used == {row[0] for row in TABLE} | set(re.findall(r'"((?:elastic|quorum|tls)\.\w+)"', elsewhere))
     assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))

@@ -11,7 +11,7 @@ from support.postgres import PostgresServer
 from support.practice import eventually
 from support.site import Drill, MakeDrill
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(480)]
 
 STEPS = (
     *("Drain", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold"),
@@ -35,7 +35,7 @@ def make_walk(request: pytest.FixtureRequest, make_drill: MakeDrill) -> Callable
 
 def recovered_once(drill: Drill, job_id: int) -> None:
     """The whole recovery, counted from Slurm and at EC2, not from what Holdfast says."""
-    drill.closed(1, within_s=150)
+    drill.closed(1, within_s=300)
     drill.trains(job_id, restarts=1)
     assert len(drill.launched()) == 1
     assert len(drill.terminated()) == 1

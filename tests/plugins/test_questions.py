@@ -18,7 +18,8 @@ from holdfast.agent.processes import SlurmNode
 from holdfast.agent.questions import Answers, parse_question
 from holdfast.agent.standing import Standing
 from holdfast.agent.statements import Malformed
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast.agent.trust import Weighed
+from holdfast_checks.result import Remedy, Result, Severity
 
 
 class NoSlurm(SlurmNode):
@@ -50,8 +51,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.socket.stop()
 
 
-def bad(severity: Severity, check: str = "gpu.count", component: str = "GPU-1", code: str = "") -> Result:
-    return Result(check, Verdict.FAILED, component, code, severity, Remedy.REPLACE)
+def bad(severity: Severity, check: str = "gpu.count", component: str = "GPU-1", code: str = "") -> Weighed:
+    return Weighed(Result.finding(check, severity, Remedy.REPLACE, component, failed=True, code=code))
 
 
 def test_only_fatal_findings_that_stand_are_named() -> None:
@@ -64,7 +65,7 @@ def test_only_fatal_findings_that_stand_are_named() -> None:
     again = Standing()
     again.load(standing.dump())
     assert again.fatal == standing.fatal
-    again.judge([Result("gpu.count", Verdict.OK, "GPU-1")], 2.0)
+    again.judge([Weighed(Result.ok("gpu.count", "GPU-1"))], 2.0)
     assert not again.fatal
 
 

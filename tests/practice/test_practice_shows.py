@@ -75,8 +75,12 @@ def test_the_next_machines_are_as_arranged_and_then_good(tmp_path: Path) -> None
 
 
 def test_a_failed_attempt_is_told() -> None:
-    event = {"kind": "incident.state", "detail": {}, "text": "attempt 1 failed: the same hardware came back: GPU-1"}
+    event = {
+        "kind": "incident.state",
+        "detail": {"attempt_failed": 1, "failure": "same_hardware"},
+        "text": "attempt 1 failed: the same hardware came back: GPU-1",
+    }
     line = line_of(event)
     assert line is not None
     assert line.label == "climbs"
-    assert line_of({**event, "text": "validating → repairing (x)"}) is None
+    assert line_of({**event, "detail": {}, "text": "validating → repairing (x)"}) is None

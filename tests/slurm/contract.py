@@ -236,7 +236,47 @@ class SchedulerContract:
         jobs = [job for job in slurm.view().jobs.values() if job.array_task_id is not None and job.key.job_id >= array]
         return [job for job in jobs if job.state == "RUNNING"]
 
+    def test_the_jobs_of_one_node_are_those_of_the_view(self, slurm: Scheduler, practice: Practice) -> None:
+        """Also with forged records, elements of an array, a heterogeneous job's components, and a job that ends there."""
+        forger = "--job-name=x\nJobId=77 JobState=RUNNING NodeList=n1\nRUNNING"
+        first = self.running(slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:1", forger)
+        array = practice.sbatch(OBEDIENT, "--array=0-1", "-N1", "-w", "n2", "--gres=gpu:1")
+        parts = "#!/bin/sh\n#SBATCH -N1 -w n3\n#SBATCH hetjob\n#SBATCH -N1 -w n4\nexec sleep 60\n"
+        leader = practice.sbatch(parts)
+        practice.sbatch("exit 0", "-N1", "-w", "n1")
+        practice.sbatch("sleep 60", "-N1", "-w", "n5", "--begin=now+1hour")
+        eventually(lambda: len(self.elements(slurm, array)) == 2)
+        eventually(lambda: slurm.job(leader).state == "RUNNING")
+        eventually(lambda: [j.key.job_id for j in slurm.view().jobs_on("n1")] == [first.key.job_id])
+        view = slurm.view()
+        assert [len(view.jobs_on(name)) for name in practice.nodes] == [1, 3, 1, 1, 0]
+        for name in practice.nodes:
+            assert slurm.jobs_on(name) == view.jobs_on(name), name
+        assert [job.key.job_id for job in slurm.components(leader)] == [leader, leader + 1]
+        assert slurm.components(leader) == tuple(view.jobs[number] for number in (leader, leader + 1))
+        assert slurm.components(leader + 1) == (view.jobs[leader + 1],)
+        assert slurm.components(first.key.job_id) == (first,)
+
+    def test_a_job_that_is_completing_holds_its_node(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = self.running(slurm, practice, "-N1", "-w", "n1", script=STUBBORN).key.job_id
+        slurm.requeue(job_id)
+        assert [(job.key.job_id, job.state) for job in slurm.jobs_on("n1")] == [(job_id, "COMPLETING")]
+        self.until_pending(slurm, job_id)
+        assert slurm.jobs_on("n1") == ()
+
+    def test_all_nodes_and_all_reservations_are_those_of_the_view(self, slurm: Scheduler, practice: Practice) -> None:
+        slurm.create_reservation("holdfast-spares", ("n4", "n5"), users=("root",), duration_s=None)
+        slurm.drain("n2", "holdfast[x]: bad")
+        view = slurm.view()
+        assert tuple(slurm.all_nodes()) == practice.nodes
+        assert slurm.all_nodes() == view.nodes
+        assert slurm.all_reservations() == view.reservations
+
     def test_what_is_not_there(self, slurm: Scheduler) -> None:
+        with pytest.raises(NotFound):
+            slurm.jobs_on("n99")
+        with pytest.raises(NotFound):
+            slurm.components(99999)
         with pytest.raises(NotFound):
             slurm.node("n99")
         with pytest.raises(NotFound):

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from holdfast.model.errors import NotPermitted, Unavailable
+from holdfast.controller.outside import Outside, prove_free
+from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
+from holdfast.model.ids import slurm_reason
 from holdfast.ports import Scheduler
 from holdfast.practice import Practice
-from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.commands import _SQUEUE, SlurmCommands
+from holdfast.slurm.holding import HeldByReservation
 from slurm.contract import OWNER, ROOT, SchedulerContract
+from support.practice import eventually
+
+INCIDENT = "0a1b2c3d4e5f"
 
 
 @pytest.mark.slurm
@@ -37,6 +44,65 @@ class TestCommands(SchedulerContract):
             twin.requeue(job_id)
         assert not slurm.node("n1").draining
         assert len(twin.view().nodes) == 5
+
+    def test_how_many_commands_a_step_costs(self, practice: Practice) -> None:
+        """The proof that a node is free took five commands, four of which printed the whole cluster; it takes two of one node."""
+        twin = SlurmCommands(env=practice.command_env())
+        leader = practice.sbatch("#!/bin/sh\n#SBATCH -N1 -w n3\n#SBATCH hetjob\n#SBATCH -N1 -w n4\nexec sleep 60\n")
+        eventually(lambda: twin.job(leader).state == "RUNNING")
+        ran = _count(twin)
+        twin.drain("n1", slurm_reason(INCIDENT, "gpu.xid: bad"))
+        del ran[:]
+        prove_free("n1", _outside(twin))
+        assert ran == ["scontrol show node n1", "squeue -w n1"]
+        for node, number in (("n1", 1), ("n3", 2)):
+            del ran[:]
+            twin.jobs_on(node)
+            assert len(ran) == number, "one for the node, and one for each job there"
+        del ran[:]
+        twin.components(leader)
+        assert ran == [f"squeue -j {leader}", f"scontrol show job {leader}"]
+        del ran[:]
+        twin.view()
+        assert ran == ["scontrol show node", "scontrol show reservation", "squeue", "scontrol show job"]
+        held = HeldByReservation(twin)
+        del ran[:]
+        held.node("n2")
+        assert ran == ["scontrol show node n2", "scontrol show reservation"]
+        twin.undrain("n1")
+        del ran[:]
+        twin.delete_reservation("holdfast-none")
+        assert ran == ["squeue -R holdfast-none", "scontrol delete ReservationName=holdfast-none"]
+
+    def test_a_node_that_slurm_conf_does_not_name(self, make_practice: Callable[..., Practice]) -> None:
+        """squeue calls a dynamic node invalid: its jobs are found in the list of all."""
+        practice = make_practice(nodes=2, gpus=1, extra_slurm_conf="MaxNodeCount=10\nPrivateData=cloud\n")
+        practice.up()
+        twin = SlurmCommands(env=practice.command_env())
+        practice.command("scontrol", "create", "NodeName=dyn1", "CPUs=2", "State=CLOUD")
+        assert twin.jobs_on("dyn1") == ()
+        with pytest.raises(NotFound):
+            twin.jobs_on("n99")
+
+
+def _count(twin: SlurmCommands) -> list[str]:
+    """What the twin runs from now on: command and what it is about."""
+    ran: list[str] = []
+    plain = twin._commands.run
+
+    def run(*argv: str) -> str:
+        told = [word for word in argv if word not in _SQUEUE[1:] and word not in ("-o", "-d") and "%" not in word]
+        ran.append(" ".join(told))
+        return plain(*argv)
+
+    twin._commands.run = run  # type: ignore[method-assign]
+    return ran
+
+
+def _outside(slurm: Scheduler) -> Outside:
+    """The actor's hands, of which only Slurm is there."""
+    nothing = cast(Any, None)
+    return Outside(slurm, nothing, nothing, nothing, nothing, dict)
 
 
 def _wrapper(folder: Path, command: str, uid: int) -> Path:
@@ -65,3 +131,19 @@ def test_a_command_that_hangs_is_unavailable(tmp_path: Path) -> None:
 def test_a_command_that_is_missing_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be run"):
         SlurmCommands(env={"PATH": str(tmp_path)}).config()
+
+
+@pytest.mark.parametrize(("known", "wanted"), [(False, NotFound), (True, Rejected)])
+def test_26_05_says_the_same_of_an_unknown_node_and_of_one_that_saves_no_power(
+    tmp_path: Path, known: bool, wanted: type[Exception]
+) -> None:
+    shown = "echo NodeName=n9 State=IDLE CPUTot=1" if known else "echo Node n9 not found; exit 1"
+    script = tmp_path / "scontrol"
+    refused = 'echo "slurm_update error: Invalid power action" >&2; exit 1'
+    script.write_text(f'#!/bin/sh\ncase "$*" in *update*) {refused} ;; *) {shown} ;; esac\n')
+    script.chmod(0o755)
+    slurm = SlurmCommands(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    with pytest.raises(wanted):
+        slurm.power_down("n9", "x")
+    with pytest.raises(wanted):
+        slurm.power_up("n9")

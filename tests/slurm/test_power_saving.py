@@ -59,7 +59,7 @@ class Ground:
         self.launched_at = datetime.now(UTC)
 
     def nodes(self) -> Mapping[str, Node]:
-        return {name: self.shown(node) for name, node in self.slurm.nodes().items()}
+        return {name: self.shown(node) for name, node in self.slurm.all_nodes().items()}
 
     def shown(self, node: Node) -> Node:
         return replace(node, address=node.name) if node.name in self.homeless else node
@@ -112,9 +112,9 @@ def test_reserved_and_drained_nodes_are_suspended_and_excluded_ones_are_not(savi
     slurm.create_reservation("holdfast-spares", ("n1", "n3"), users=("root",), duration_s=None)
     HeldByReservation(slurm).drain("n2", REASON)
     slurm.drain("n4", REASON)
-    eventually(lambda: {n.name for n in slurm.nodes().values() if n.asleep} == {"n3", "n4", "n5"}, within_s=20)
+    eventually(lambda: {n.name for n in slurm.all_nodes().values() if n.asleep} == {"n3", "n4", "n5"}, within_s=20)
     time.sleep(SUSPEND_S)
-    assert {n.name for n in slurm.nodes().values() if n.asleep} == {"n3", "n4", "n5"}
+    assert {n.name for n in slurm.all_nodes().values() if n.asleep} == {"n3", "n4", "n5"}
 
 
 @pytest.mark.slurm

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate
-from holdfast.model.book import Book, Brake, Change, NodeMark, NodeRecord
+from holdfast.model.book import Book, Brake, BrakeKind, Change, NodeMark, NodeRecord
 from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
 from holdfast.model.incident import RecoveryPhase
@@ -49,7 +49,7 @@ def test_a_change_comes_back_as_the_book(store: SqlStore) -> None:
         intents=(intent(), intent("inc1/Requeue/7/1", Requeue(job_key(), 0), order=1)),
         marks=(MARK,),
         nodes=(NodeRecord("n1", "i-1", "boot-1", frozenset({"GPU-1"})),),
-        brakes=(Brake("drains", NOW, "too many"),),
+        brakes=(Brake(BrakeKind.DRAINS, NOW, "too many"),),
         events=(event("one"), event("two")),
     )
     store.commit(change, fence=0)

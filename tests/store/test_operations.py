@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.action import IntentState
-from holdfast.model.book import Brake, Change
+from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.errors import NotFound, Rejected, Stale
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
@@ -100,9 +100,9 @@ def test_a_suppression_holds_until_it_ends_or_is_lifted(store: SqlStore) -> None
 
 
 def test_releasing_a_brake(store: SqlStore) -> None:
-    store.commit(Change(brakes=(Brake("drains", NOW, "too many"),)), fence=0)
+    store.commit(Change(brakes=(Brake(BrakeKind.DRAINS, NOW, "too many"),)), fence=0)
     _operate(store, "release_brake", "drains")
-    assert store.load_book(NOW).brakes == {"drains": Brake("drains", NOW, "too many", released_at=later(5))}
+    assert store.load_book(NOW).brakes == {"drains": Brake(BrakeKind.DRAINS, NOW, "too many", released_at=later(5))}
     with pytest.raises(NotFound, match="not tripped"):
         _operate(store, "release_brake", "drains")
     assert [e.kind for e in store.events()] == [EventKind.BRAKE_RELEASED]

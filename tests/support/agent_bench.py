@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -158,3 +160,24 @@ class Folder:
     @property
     def agent_log(self) -> str:
         return (self.path / "agent.log").read_text()
+
+
+def seen_right(folder: Path) -> set[str]:
+    """Checks that the agent in this folder remembers to have seen right."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{folder}/state/agent.db?mode=rw", uri=True)) as db:
+            row = db.execute("SELECT value FROM meta WHERE key = 'seen_right'").fetchone()
+    except sqlite3.OperationalError:  # the agent has just begun
+        return set()
+    return {proof[0] for proof in json.loads(row[0])} if row else set()
+
+
+@contextlib.contextmanager
+def running(folder: Folder) -> Iterator[subprocess.Popen[bytes]]:
+    """The agent as a process of its own; killed at the end."""
+    process = folder.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

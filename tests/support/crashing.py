@@ -25,7 +25,22 @@ from holdfast.model.book import Change
 from holdfast.model.report import Report
 from holdfast.ports import Accepted
 
-_ASKING = frozenset({"view", "node", "job", "version", "config", "reservation", "name", "can"})
+_ASKING = frozenset(
+    {
+        "view",
+        "node",
+        "job",
+        "components",
+        "jobs_on",
+        "all_nodes",
+        "all_reservations",
+        "version",
+        "config",
+        "reservation",
+        "name",
+        "can",
+    }
+)
 _ASKING |= {"instance_of", "instance", "find_launched", "repairs_itself", "notices", "on_trial"}
 
 

@@ -11,7 +11,7 @@ from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.report import Finding, Report, Statement
-from holdfast_checks.result import Remedy, Severity, Verdict
+from holdfast_checks.result import Remedy, Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -29,9 +29,9 @@ def finding(**changed: Any) -> Finding:
         check="gpu.xid",
         component="GPU-3",
         code="79",
-        verdict=Verdict.FAILED,
         severity=Severity.FATAL,
         remedy=Remedy.REPLACE,
+        failed=True,
         summary="GPU has fallen off the bus",
         fault_at=NOW,
         received_at=NOW,

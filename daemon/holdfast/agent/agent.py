@@ -11,6 +11,7 @@ import time
 from functools import partial
 
 from holdfast.agent import probing, verbs, wire
+from holdfast.agent.authorities import Authorities
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.courtesy import step_back, stretch
@@ -26,9 +27,10 @@ from holdfast.agent.loop import Loop, Task
 from holdfast.agent.machine_id import machine_id
 from holdfast.agent.memory import Memory, only_agent
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
-from holdfast.agent.orders import Orders, Verb
+from holdfast.agent.orders import Handler, Orders
 from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.processes import SlurmNode
+from holdfast.agent.reporting import Reporting
 from holdfast.agent.resetting import Held, reset_gpu
 from holdfast.agent.rooms import Rooms
 from holdfast.agent.sender import Identity, Sender
@@ -36,8 +38,9 @@ from holdfast.agent.stacks import collect_stacks
 from holdfast.agent.standing import Standing
 from holdfast.agent.stuckjob import end_stuck_job
 from holdfast.agent.system import read_id, utc_ms
-from holdfast.agent.trust import Trust
+from holdfast.agent.trust import Trust, Weighed
 from holdfast.config.agent import AgentConfig
+from holdfast.model.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s
 from holdfast_checks.active.pair import run_side
 from holdfast_checks.checks import efa_silence
@@ -46,10 +49,12 @@ from holdfast_checks.probes.nvml import NvmlEvent
 from holdfast_checks.registry import Check, Context, all_checks
 from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
+from holdfast_checks.seen_right import SeenRight, places_of
 
 log = logging.getLogger(__name__)
 
 STANDING_KEY = "standing"
+SEEN_RIGHT_KEY = "seen_right"
 EXIT_BROKEN = 70
 """EX_SOFTWARE of sysexits.h: a bug; systemd starts the agent again."""
 _CURSOR_S = 30.0
@@ -75,14 +80,18 @@ class Agent:
             {**all_checks(), **on_demand_checks(config), **checks},
             frozenset(config.act_on),
             frozenset(config.observe_only),
+            SeenRight(places_of(checks, self.settings)),
         )
+        self.trust.seen_right.load(self.memory.get(SEEN_RIGHT_KEY))
         self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
         self.fabric = Fabric(self._interval_s(efa_silence.CHECK))
         self.samples = Samples()
         self.controllers = Controllers(config.controllers)
-        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir)
+        self.authorities = Authorities(config.ca_file)
+        self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
+        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.kernel = KernelLog(
             config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
@@ -99,19 +108,18 @@ class Agent:
         self.loop = Loop(self._tasks(), random.random())  # noqa: S311 - jitter
         inspector = Inspector(config, self.loop, self.nvml, checks, self.trust)
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
-        self.orders = Orders(
-            self._client(), self.memory, self.identity, self._verbs(inspector), lambda item: self.report([item])
-        )
+        handlers = {verb.value: handler for verb, handler in self._handlers(inspector).items()}
+        self.orders = Orders(self._client(), self.memory, self.identity, handlers, lambda item: self.report([item]))
         self.jobs.answers.fatal = self.standing.fatal
 
     def _client(self) -> Client:
         return Client(self.controllers, self.config.token_file, self.config.ca_file)
 
-    def _verbs(self, inspector: Inspector) -> dict[str, Verb]:
-        """Everything that an order can ask of this agent."""
+    def _handlers(self, inspector: Inspector) -> dict[Verb, Handler]:
+        """What carries out the orders: one handler for each verb."""
         config = self.config
         return {
-            "validate": verbs.validate(
+            Verb.VALIDATE: verbs.validate(
                 inspector.run_checks,
                 inspector.checks,
                 inspector.gpu_uuids,
@@ -119,18 +127,18 @@ class Agent:
                 self.slurm,
                 inspector.named,
             ),
-            "collect_evidence": collect_evidence(
+            Verb.EVIDENCE: collect_evidence(
                 config.state_dir / "evidence", config.kmsg_path, config.pstore_path, inspector.gpu_evidence
             ),
-            "end_leftover_step": verbs.end_leftover_step(self.slurm),
-            "end_stuck_job": end_stuck_job(self.slurm),
-            "probe_peer": verbs.probe_peer,
-            "ask_job_to_save": verbs.ask_job_to_save(self.slurm),
-            "ask_group_to_leave": ask_group_to_leave(self.jobs.launchers),
-            "collect_stacks": collect_stacks(self.slurm),
-            "reset_gpu": reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
-            "probe_pair": probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
-            "run_checks": probing.run_checks(inspector.run_checks, inspector.named, self.slurm),
+            Verb.END_STEP: verbs.end_leftover_step(self.slurm),
+            Verb.END_JOB: end_stuck_job(self.slurm),
+            Verb.PROBE_PEER: verbs.probe_peer,
+            Verb.SAVE: verbs.ask_job_to_save(self.slurm),
+            Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
+            Verb.STACKS: collect_stacks(self.slurm),
+            Verb.RESET_GPU: reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
+            Verb.PROBE_PAIR: probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
+            Verb.CHECK: probing.run_checks(inspector.run_checks, inspector.named, self.slurm),
         }
 
     def _tasks(self) -> dict[str, tuple[float, Task]]:
@@ -159,9 +167,10 @@ class Agent:
             self.identity.instance_id,
             len(self.outbox),
         )
+        self.jobs.start()
+        self.reporting.begin()
         self.sender.start()
         self.orders.start()
-        self.jobs.start()
         self.loop.watch(self.kernel, self.read_kernel)
         self.nvml.attach(self.loop)
         if self.nvml.known.this_boot:
@@ -190,6 +199,7 @@ class Agent:
         self.host.close()
         self.nvml.close()
         self.sender.stop()
+        self.reporting.end()
         self.kernel.close()
         self.loop.close()
         self.memory.close()
@@ -200,7 +210,7 @@ class Agent:
         """Deal with what the kernel has logged: items and cursor go to disk in one transaction."""
         now_s = time.monotonic()
         items = [
-            self._finding(result, now_s, history=seen.history)
+            self._finding(self.trust.weigh(result), now_s, history=seen.history)
             for seen in self.kernel.read(self.nvml.gpus, now_s)
             if (result := seen.result if seen.history else self._admit(seen.result, now_s)) is not None
         ]
@@ -228,6 +238,7 @@ class Agent:
                 "all_ok": self.standing.all_ok,
                 "failing": self.standing.failing,
                 "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
+                "authorities": self.authorities.known(),
             }
         )
 
@@ -239,11 +250,10 @@ class Agent:
         """An event as it is to be reported; None: it was told already, or it is one of a storm."""
         return self.events.admit(result, now_s if result.fault_monotonic_s is None else result.fault_monotonic_s)
 
-    def _finding(self, result: Result, now_s: float, *, history: bool = False) -> Item:
-        result = self.trust.weigh(result)
-        named = (result.check, result.code, result.component)
+    def _finding(self, found: Weighed, now_s: float, *, history: bool = False) -> Item:
+        named = (found.result.check, found.result.code, found.result.component)
         log.warning("event=finding check=%s code=%s component=%s history=%s", *named, history)
-        return wire.finding(result, now_s, utc_ms(), history=history)
+        return wire.finding(found, now_s, utc_ms(), history=history)
 
     def _interval_s(self, check: Check) -> float:
         return self.config.intervals.get(check.id, check.interval_s)
@@ -269,10 +279,12 @@ class Agent:
         now_s = time.monotonic()
         if check.id == efa_silence.CHECK_ID:
             self.fabric.told(results, now_s)
+        if self.trust.seen_right.learn(results):
+            self.outbox.put((), {SEEN_RIGHT_KEY: self.trust.seen_right.dump()})
         news = self.standing.judge(map(self.trust.weigh, results), now_s, check.hysteresis)
         if not news:
             return
-        items = [self._finding(result, now_s) for result in news.findings]
+        items = [self._finding(found, now_s) for found in news.findings]
         for name, component in news.clears:
             log.info("event=clear check=%s component=%s", name, component)
             items.append(wire.clear(name, component, now_s))
@@ -284,7 +296,7 @@ class Agent:
         if event.kind == "xid":
             told = from_event(event.data, self.nvml.known.named(event.gpu), monotonic_s=event.monotonic_s)
             if told.bad and (result := self._admit(told, now_s)) is not None:
-                self.report([self._finding(result, now_s)])
+                self.report([self._finding(self.trust.weigh(result), now_s)])
         self.nvml.snapshot()
 
     def _tell_inventory(self) -> None:

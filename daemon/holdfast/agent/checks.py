@@ -11,7 +11,7 @@ from collections.abc import Callable
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.custom import custom_checks
 from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
-from holdfast_checks.result import Result, Verdict
+from holdfast_checks.result import Result
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import Settings
 
@@ -30,6 +30,7 @@ def settings_of(config: AgentConfig) -> Settings:
         disk_paths=config.disk_paths,
         slurmd_pid_file=config.slurmd_pid_file,
         slurmd_node=config.node,
+        slurm_conf=config.slurm_conf,
         kmsg_path=config.kmsg_path,
         pstore_path=config.pstore_path,
         sysfs=config.sysfs_path,
@@ -92,7 +93,7 @@ class HostChecks:
         """Have it run. While the run before it has not ended, that it hangs is the result."""
         self._replace_stuck()
         if check.id in self._busy:
-            return (Result(check.id, Verdict.UNKNOWN, summary="the check before this one has not answered yet"),)
+            return (Result.unknown(check.id, summary="the check before this one has not answered yet"),)
         self._busy.add(check.id)
         self._work.put((check, context))
         return ()

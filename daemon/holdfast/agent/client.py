@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import threading
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import urllib3
 
+from holdfast.agent.authorities import file_stamp, trust_context
+from holdfast.agent.failures import Failure, of_answer, of_error
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,14 @@ class Controllers:
                 log.info("event=controller_changed from=%s to=%s", url, self.current)
 
 
+class NoAnswer(Unavailable):
+    """The controller did not answer; ``failure`` says why in plain words."""
+
+    def __init__(self, text: str, failure: Failure) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Status and parsed body; an unreadable body is an empty one."""
@@ -53,6 +62,14 @@ class Answer:
     status: int
     body: Mapping[str, Any] = field(default_factory=dict)
     retry_after_s: float = 0.0
+    url: str = ""
+    """Of the controller that answered."""
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it counts as not taken; None: a controller that does not call itself the standby took it."""
+        leader = self.body.get("leader")
+        return of_answer(self.url, self.status, self.error, leader=leader if isinstance(leader, bool) else None)
 
     @property
     def error(self) -> str:
@@ -65,10 +82,30 @@ class Client:
     """Not thread-safe: one per thread."""
 
     def __init__(self, controllers: Controllers, token_file: Path | None, ca_file: Path | None) -> None:
+        """Raises OSError in one line where ``ca_file`` cannot be used."""
         self._controllers = controllers
         self._token_file = token_file
-        context = ssl.create_default_context(cafile=str(ca_file)) if ca_file else None
-        self._pool = urllib3.PoolManager(num_pools=4, maxsize=1, retries=False, ssl_context=context)
+        self._ca_file = ca_file
+        self._trusted = file_stamp(ca_file)
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> urllib3.PoolManager:
+        """Raises OSError that names the file of authorities where that cannot be read."""
+        return urllib3.PoolManager(num_pools=4, maxsize=1, retries=False, ssl_context=trust_context(self._ca_file))
+
+    def _trust_again(self, error: urllib3.exceptions.HTTPError) -> None:
+        """After a refused certificate: the file of authorities may have been replaced since it was read."""
+        stamp = file_stamp(self._ca_file)
+        if not isinstance(error, urllib3.exceptions.SSLError) or stamp == self._trusted:
+            return
+        try:
+            fresh = self._new_pool()
+        except OSError as problem:
+            log.error("event=authorities_unreadable error=%r effect=the_former_ones_stay", str(problem))
+            return
+        self._pool.clear()
+        self._pool, self._trusted = fresh, stamp
+        log.info("event=authorities_read_again path=%s", self._ca_file)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         """Raises Unavailable when the controller does not answer in time."""
@@ -87,10 +124,11 @@ class Client:
             answer = self._once(method, url + path, data, read_timeout_s, query)
         except urllib3.exceptions.HTTPError as error:
             self._controllers.pass_over(url)
-            raise Unavailable(f"{url}: {_short(error)}") from error
+            self._trust_again(error)
+            raise NoAnswer(f"{url}: {_short(error)}", of_error(url, error)) from error
         if answer.status == 503 or answer.body.get("leader") is False:
             self._controllers.pass_over(url)
-        return answer
+        return replace(answer, url=url)
 
     def _once(
         self, method: str, url: str, data: bytes | None, read_timeout_s: float, query: Mapping[str, str] | None

@@ -13,7 +13,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.verbs import number
 from holdfast_checks.probes.kmsg import read_present
 from holdfast_checks.probes.kmsg_record import render
@@ -33,7 +33,7 @@ _DEFAULT_S = 10.0
 Part = tuple[str, bytes]
 
 
-def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[float], Mapping[str, Any]]) -> Verb:
+def collect_evidence(folder: Path, kmsg: Path, pstore: Path, gpus: Callable[[float], Mapping[str, Any]]) -> Handler:
     """Write ``INCIDENT.tar.gz`` under ``folder``. ``gpus``: what NVML says within so many seconds, and the inventory."""
 
     def verb(order: Order) -> Done:

@@ -9,11 +9,10 @@ from typing import Any
 from holdfast.agent.checks import on_demand_checks, settings_of
 from holdfast.agent.loop import Loop
 from holdfast.agent.nvml import Answer, NvmlSource
-from holdfast.agent.trust import Trust
+from holdfast.agent.trust import Trust, Weighed
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import Unavailable
 from holdfast_checks.registry import Check, Context, Need
-from holdfast_checks.result import Result
 from holdfast_checks.runner import run, run_with_deadline
 from holdfast_checks.snapshot import NvmlFailure
 
@@ -48,8 +47,8 @@ class Inspector:
             raise Unavailable(f"NVML did not answer within {within_s:g} s")
         return box[0]
 
-    def run_checks(self, wanted: list[str]) -> dict[str, tuple[Result, ...]]:
-        """These checks (empty: all periodic ones) on facts gathered now."""
+    def run_checks(self, wanted: list[str]) -> dict[str, tuple[Weighed, ...]]:
+        """These checks (empty: all periodic ones) on facts gathered now, weighed for service."""
         chosen = [self.named[name] for name in wanted or self.checks]
         answer: Answer | None = None
         if any(Need.NVML in check.needs for check in chosen):

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.outbox import Item
@@ -34,6 +35,18 @@ _SILENCE_S = 24 * 3600.0
 _ASK_SLURM_EVERY_S = 0.5
 """Most often that slurmd is asked which process belongs to which job, whatever users claim."""
 _PEERCRED = struct.Struct("3i")
+
+
+class _No(NamedTuple):
+    """Why a line is not taken."""
+
+    kind: str
+    """What is counted."""
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.kind}: {self.detail}" if self.detail else self.kind
 
 
 @dataclass(slots=True)
@@ -141,7 +154,7 @@ class JobSocket:
         pid, uid, _gid = _PEERCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
         of_user = sum(peer.uid == uid for peer in self._peers.values())
         if of_user >= _PER_USER or len(self._peers) >= _IN_ALL:
-            self._count("too many connections", uid)
+            self._count(_No("too many connections"), uid)
             connection.close()
             return
         connection.setblocking(False)
@@ -165,13 +178,13 @@ class JobSocket:
             if line.strip():
                 self._line(peer, line)
         if len(peer.partial) > LINE_BYTES_MAX:
-            self._refuse(peer, "line too long")
+            self._refuse(peer, _No("line too long"))
             self._drop(peer)
 
     def _line(self, peer: _Peer, line: bytes) -> None:
         now_s = time.monotonic()
         if not self._rate.allow(peer.uid, now_s):
-            self._refuse(peer, "too many statements", retry=True)
+            self._refuse(peer, _No("too many statements"), retry=True)
             return
         try:
             if len(line) > LINE_BYTES_MAX:
@@ -181,7 +194,7 @@ class JobSocket:
                 return
             said = parse(line)
         except Malformed as error:
-            self._refuse(peer, f"malformed: {error}")
+            self._refuse(peer, _No("malformed", str(error)))
             return
         peer.spoke = True
         job_id, why = self._bind(peer, (said.job_id, *said.components))
@@ -194,7 +207,7 @@ class JobSocket:
             return
         late = self._ledger.take(said, now_s)
         if late is not None:
-            self._refuse(peer, late)
+            self._refuse(peer, _No(late))
             return
         if said.kind != "progress":
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
@@ -226,29 +239,29 @@ class JobSocket:
                 target=lambda: send_line(peer.connection, look()), name="job-question", daemon=True
             ).start()
         except RuntimeError:  # no more threads: a question is not worth the socket
-            self._refuse(peer, "too many questions at a time", retry=True)
+            self._refuse(peer, _No("too many questions at a time"), retry=True)
 
-    def _bind(self, peer: _Peer, jobs: tuple[int, ...]) -> tuple[int | None, str]:
+    def _bind(self, peer: _Peer, jobs: tuple[int, ...]) -> tuple[int | None, _No]:
         """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
 
         A task of a heterogeneous job speaks for the component that it belongs to."""
         if peer.cgroup_job is not None:
-            return peer.cgroup_job if peer.cgroup_job in jobs else None, "not this process's job"
+            return peer.cgroup_job if peer.cgroup_job in jobs else None, _No("not this process's job")
         try:
-            return self._processes.which(jobs, peer.uid), "not a job of this user on this node"
+            return self._processes.which(jobs, peer.uid), _No("not a job of this user on this node")
         except Unavailable as error:
-            return None, f"the job cannot be looked up: {error}"
+            return None, _No("the job cannot be looked up", str(error))
 
-    def _refuse(self, peer: _Peer, why: str, *, retry: bool = False) -> None:
+    def _refuse(self, peer: _Peer, why: _No, *, retry: bool = False) -> None:
         """``retry``: the same line may be taken later."""
         self._count(why, peer.uid)
-        send_line(peer.connection, encode({"error": why[:200], "retry": retry}))
+        send_line(peer.connection, encode({"error": why.text[:200], "retry": retry}))
 
-    def _count(self, why: str, uid: int) -> None:
-        reason = why.split(":", maxsplit=1)[0]
-        self.refused[reason] += 1
-        if self.refused[reason] in (1, 10, 100) or self.refused[reason] % 1000 == 0:
-            log.warning("event=statement_refused reason=%r uid=%d times=%d", why, uid, self.refused[reason])
+    def _count(self, why: _No, uid: int) -> None:
+        self.refused[why.kind] += 1
+        times = self.refused[why.kind]
+        if times in (1, 10, 100) or times % 1000 == 0:
+            log.warning("event=statement_refused reason=%r uid=%d times=%d", why.text, uid, times)
 
     def _drop_silent(self) -> None:
         now_s = time.monotonic()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.verbs import job_id_of, number
 from holdfast.model.errors import Rejected
 
@@ -70,7 +70,7 @@ def send_line(connection: socket.socket, line: bytes) -> bool:
         return False  # it does not listen, which is its right
 
 
-def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Verb:
+def ask_group_to_leave(launchers: Launchers, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Handler:
     """Tell the launchers of a run that their group is to finish its step, leave and exit with 85. ok: one of them listened.
 
     Nothing else is tried where none does: a signal to processes that are not known to be a launcher's could end them."""

@@ -32,13 +32,45 @@ def run(config_path: Path) -> int:
     return agent.run()
 
 
+def check(config_path: Path, *, running_only: bool = False, verbose: bool = False) -> int:
+    """Try each step from the settings to a controller that takes reports; 0 where none fails, 78 for wrong settings, else 1."""
+    from holdfast.agent import selfcheck  # noqa: PLC0415 - as above
+
+    try:
+        config = load_agent_config(config_path)
+    except ConfigError as error:
+        sys.stdout.write(f"{selfcheck.Line(selfcheck.Level.FAILED, 'configuration', str(error))}\n")
+        return EXIT_CONFIG
+    lines = [selfcheck.running(config.run_dir)] if running_only else list(selfcheck.check(config))
+    failed = sum(line.level is selfcheck.Level.FAILED for line in lines)
+    for line in lines:
+        if verbose or line.level is not selfcheck.Level.OK:
+            sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{config.node}: {failed} of {len(lines)} steps failed\n" if failed else f"{config.node}: ok\n")
+    return 1 if failed else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(prog="holdfast agent", description="Watch this node and report to the controller.")
+    parser = argparse.ArgumentParser(
+        prog="holdfast-agent",
+        description="Watch this node and report to the controller; or check that it can.",
+        epilog="Exit status of check: 0 nothing failed, 1 a step failed (one line each), 78 wrong settings.",
+    )
+    parser.add_argument("verb", nargs="?", choices=("run", "check"), default="run", help="default: %(default)s")
     parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="settings (default: %(default)s)")
     parser.add_argument("--example", action="store_true", help="print a commented agent.toml and exit")
+    parser.add_argument("--running", action="store_true", help="check: only what the running agent says of itself")
+    parser.add_argument("--verbose", "-v", action="store_true", help="check: show the steps that went well too")
     options = parser.parse_args(arguments)
     if options.example:
         sys.stdout.write(example())
         return 0
+    if options.verb == "check":
+        return check(options.config, running_only=options.running, verbose=options.verbose)
     return run(options.config)
+
+
+def entry() -> None:
+    """``holdfast-agent``."""
+    sys.exit(main())

@@ -16,6 +16,7 @@ from holdfast.agent.client import Client
 from holdfast.agent.memory import Memory
 from holdfast.agent.outbox import Item
 from holdfast.agent.sender import Identity, backoff_s
+from holdfast.model.answers import REFUSED, Refusal
 from holdfast.model.errors import HoldfastError, Unavailable
 
 log = logging.getLogger(__name__)
@@ -70,21 +71,28 @@ class Done:
     """Evidence that must leave the node: a tar.gz of at most 512 KiB."""
 
 
-Verb = Callable[[Order], Done]
+Handler = Callable[[Order], Done]
 """Carries an order out in a thread of its own. May raise HoldfastError or OSError, which is a failure with that text."""
 
 
-def refusal(order: Order, identity: Identity, verbs: Mapping[str, Verb], now_s: float) -> str | None:
-    """Why the order is not for this agent now; None: it is."""
+def refusal(order: Order, identity: Identity, handlers: Mapping[str, Handler], now_s: float) -> Done | None:
+    """The outcome of an order that is not for this agent now; None: it is."""
     if order.boot_id and order.boot_id != identity.boot_id:
-        return f"meant for boot {order.boot_id}, this is boot {identity.boot_id}"
+        return _refused(Refusal.ANOTHER_BOOT, f"meant for boot {order.boot_id}, this is boot {identity.boot_id}")
     if order.instance_id and order.instance_id != identity.instance_id:
-        return f"meant for instance {order.instance_id}, this is {identity.instance_id or 'unknown'}"
+        text = f"meant for instance {order.instance_id}, this is {identity.instance_id or 'unknown'}"
+        return _refused(Refusal.ANOTHER_INSTANCE, text)
     if now_s >= order.expires_at_s:
-        return "expired before it could be carried out"
-    if order.verb not in verbs:
-        return f"unsupported verb {order.verb!r}; this agent knows {', '.join(sorted(verbs))}"
+        return _refused(Refusal.EXPIRED, "expired before it could be carried out")
+    if order.verb not in handlers:
+        text = f"unsupported verb {order.verb!r}; this agent knows {', '.join(sorted(handlers))}"
+        return _refused(Refusal.UNSUPPORTED_VERB, text)
     return None
+
+
+def _refused(why: Refusal, text: str) -> Done:
+    # Controllers of earlier releases read the text: it must begin like this.
+    return Done(False, f"refused: {text}", {REFUSED: why.value})
 
 
 class OrderBook:
@@ -139,14 +147,16 @@ class Orders:
         client: Client,
         memory: Memory,
         identity: Identity,
-        verbs: Mapping[str, Verb],
+        handlers: Mapping[str, Handler],
         report: Callable[[Item], None],
     ) -> None:
-        """``report`` is called from the threads."""
+        """``handlers``: by the text of the verb; the wire may bring one that this release lacks.
+
+        ``report`` is called from the threads."""
         self._client = client
         self._book = OrderBook(memory)
         self._identity = identity
-        self._verbs = verbs
+        self._handlers = handlers
         self._report = report
         self._stopping = threading.Event()
         self._slots = threading.BoundedSemaphore(_AT_A_TIME)
@@ -210,22 +220,22 @@ class Orders:
         except sqlite3.Error as error:
             log.error("event=order_not_taken order=%s error=%r reason=cannot_be_remembered", order.id, str(error))
             return False
-        why = refusal(order, self._identity, self._verbs, time.monotonic())
-        if why is not None:
-            self._settle(order, Done(False, f"refused: {why}"))
+        refused = refusal(order, self._identity, self._handlers, time.monotonic())
+        if refused is not None:
+            self._settle(order, refused)
             return True
         threading.Thread(target=self._carry_out, args=(order,), name=f"order-{order.verb}", daemon=True).start()
         return True
 
     def _carry_out(self, order: Order) -> None:
         with self._slots:
-            why = refusal(order, self._identity, self._verbs, time.monotonic())  # it may have waited for a slot
-            if why is not None:
-                self._settle(order, Done(False, f"refused: {why}"))
+            refused = refusal(order, self._identity, self._handlers, time.monotonic())  # it may have waited for a slot
+            if refused is not None:
+                self._settle(order, refused)
                 return
             log.info("event=order_begun order=%s verb=%s incident=%s", order.id, order.verb, order.incident)
             try:
-                done = self._verbs[order.verb](order)
+                done = self._handlers[order.verb](order)
             except (HoldfastError, OSError) as error:
                 done = Done(False, f"{type(error).__name__}: {error}")
             except Exception as fault:

@@ -119,15 +119,16 @@ class Outbox:
         self._count, self._bytes = count, size
 
     def _insert(self, db: sqlite3.Connection, item: Item) -> None:
-        body = json.dumps(item.body, separators=(",", ":"), ensure_ascii=False)
+        body = _unicode(json.dumps(item.body, separators=(",", ":"), ensure_ascii=False))
+        name = _unicode(item.name)
         if item.key:
             db.execute("DELETE FROM items WHERE key = ? AND report IS NULL", (item.key,))
         wall_s = time.time() - (time.monotonic() - item.monotonic_s)
         rank = _RANK.get("progress" if item.body.get("statement") == "progress" else item.kind, _KEPT)
-        if item.kind == "finding" and db.execute("SELECT 1 FROM items WHERE key = ?", (item.name,)).fetchone():
+        if item.kind == "finding" and db.execute("SELECT 1 FROM items WHERE key = ?", (name,)).fetchone():
             rank = _REPEATED
         lane, size = _LANE.get(item.kind, _BULK), len(body.encode())
-        values = (lane, rank, item.name, self._boot_id, item.monotonic_s, wall_s, size, body)
+        values = (lane, rank, name, self._boot_id, item.monotonic_s, wall_s, size, body)
         db.execute(
             "INSERT INTO items (lane, rank, key, boot_id, monotonic_s, wall_s, size, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             values,
@@ -229,17 +230,21 @@ class Outbox:
 
     def park(self, batch: Batch, folder: Path, reason: str) -> bool:
         """Put a report that nobody will ever accept into ``dead-letters.jsonl``. False: the disk refused, it stays."""
-        line = json.dumps(
-            {"sequence": batch.sequence, "boot_id": batch.boot_id, "reason": reason, "items": batch.items}
-        )
+        if not self.write_off(batch, batch.items, folder, reason):
+            return False
+        self._remove(batch)
+        return True
+
+    def write_off(self, batch: Batch, items: tuple[Mapping[str, Any], ...], folder: Path, reason: str) -> bool:
+        """Write items of a report into ``dead-letters.jsonl``. False: the disk refused."""
+        line = json.dumps({"sequence": batch.sequence, "boot_id": batch.boot_id, "reason": reason, "items": items})
         log.error("event=item_refused sequence=%d reason=%r effect=kept_in_dead_letters", batch.sequence, reason)
         try:
             with (folder / "dead-letters.jsonl").open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
         except OSError as error:
-            log.error("event=dead_letter_not_written error=%r effect=kept_in_outbox", str(error))
+            log.error("event=dead_letter_not_written error=%r", str(error))
             return False
-        self._remove(batch)
         return True
 
 
@@ -273,3 +278,8 @@ def _bounded(items: list[Item]) -> list[Item]:
             continue
         result.append(item)
     return result
+
+
+def _unicode(text: str) -> str:
+    """The text without halves of surrogate pairs, which can be neither stored nor sent: a check's own words may hold one."""
+    return text.encode(errors="replace").decode()

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode
+from holdfast.agent.trust import Weighed
 from holdfast.agent.vacancy import held_by
 from holdfast.agent.verbs import CheckRun, number, plain, problem
+from holdfast.model.answers import OUTCOME, SAID, CheckWord, PairWord
 from holdfast.model.errors import Rejected
-from holdfast_checks.active.pair import DONE, FAILED, UNKNOWN, PairAnswer, PairSide
+from holdfast_checks.active.pair import PairAnswer, PairSide
 from holdfast_checks.registry import Check
-from holdfast_checks.result import Result, Verdict
+from holdfast_checks.result import Verdict
 
 ROLES = ("listen", "connect")
 TRANSPORTS = ("tcp", "gloo", "nccl")
@@ -25,7 +27,7 @@ _MOST_ROUNDS = 1000
 RunSide = Callable[[PairSide], PairAnswer]
 
 
-def probe_pair(run: RunSide, slurm: SlurmNode) -> Verb:
+def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
     """One side of a test between two nodes. ok: it was carried through and every round was right.
 
     ``result.said`` is the word that counts: ``done``, ``failed``, or ``unknown`` where it says nothing of the path. A job that holds the
@@ -34,13 +36,14 @@ def probe_pair(run: RunSide, slurm: SlurmNode) -> Verb:
     def verb(order: Order) -> Done:
         side = side_of(order.args)
         serves = order.args.get("serves", True) is not False
-        holder = held_by(slurm) if serves else ""
-        if holder:
-            return Done(False, f"not probed: {holder} holds the node", {"said": UNKNOWN, "held": holder})
+        holder = held_by(slurm) if serves else None
+        if holder is not None:
+            return Done(False, f"not probed: {holder} holds the node", {SAID: PairWord.UNKNOWN.value, "held": holder})
         answer = run(side)
-        if serves and answer.said != UNKNOWN and (holder := held_by(slurm)):
+        known = PairWord(answer.said) is not PairWord.UNKNOWN
+        if serves and known and (holder := held_by(slurm)) is not None:
             text = f"{holder} took the node while it was probed"
-            return Done(False, text, {"said": UNKNOWN, "held": holder})
+            return Done(False, text, {SAID: PairWord.UNKNOWN.value, "held": holder})
         return _told(side, answer)
 
     return verb
@@ -66,17 +69,17 @@ def side_of(args: Mapping[str, Any]) -> PairSide:
 
 
 def _told(side: PairSide, answer: PairAnswer) -> Done:
-    detail: dict[str, Any] = {"said": answer.said, "transport": side.transport}
-    if answer.said != DONE:
+    detail: dict[str, Any] = {SAID: answer.said, "transport": side.transport}
+    if PairWord(answer.said) is not PairWord.DONE:
         return Done(False, f"{answer.said}: {answer.text}", {**detail, "text": answer.text})
     detail |= {"wrong": answer.wrong, "rounds": answer.rounds, "gigabytes_s": answer.gigabytes_s}
     if answer.wrong:
         text = f"{answer.wrong} of {answer.rounds} sums were wrong"
-        return Done(False, text, {**detail, "said": FAILED, "text": text})
+        return Done(False, text, {**detail, SAID: PairWord.FAILED.value, "text": text})
     return Done(True, f"{answer.rounds} sums right, {answer.gigabytes_s:.3g} GB/s over {side.transport}", detail)
 
 
-def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> Verb:
+def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> Handler:
     """Named checks now, active ones too, on a node that no job holds; ok if nothing is bad and nothing is unknown.
 
     ``result.outcome``: ``ok``, ``bad`` (``bad`` names what), ``unknown`` (``unknown`` names what could not be had within ``deadline_s``)
@@ -87,8 +90,8 @@ def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -
         if not wanted:
             raise Rejected("argument checks must name some")
         until_s = time.monotonic() + number(order.args, "deadline_s", 600.0, _MOST_CHECKS_S)
-        if order.args.get("serves", True) is not False and (holder := held_by(slurm)):
-            return Done(False, f"not checked: {holder} holds the node", {"outcome": "held", "held": holder})
+        if order.args.get("serves", True) is not False and (holder := held_by(slurm)) is not None:
+            return Done(False, f"not checked: {holder} holds the node", {OUTCOME: CheckWord.HELD.value, "held": holder})
         report = _Report()
         for name in dict.fromkeys(wanted):
             if name not in known:
@@ -112,29 +115,29 @@ class _Report:
         self.passed: list[str] = []
         self.results: list[dict[str, Any]] = []
 
-    def add(self, name: str, results: tuple[Result, ...]) -> None:
-        self.results += [plain(result) for result in results]
-        problems = [(result.verdict, text) for result in results if (text := problem(result))]
+    def add(self, name: str, found: tuple[Weighed, ...]) -> None:
+        self.results += [plain(each) for each in found]
+        problems = [(each.result.verdict, text) for each in found if (text := problem(each))]
         self.bad += [text for verdict, text in problems if verdict is not Verdict.UNKNOWN]
         self.unknown += [text for verdict, text in problems if verdict is Verdict.UNKNOWN]
-        if not results:
+        if not found:
             self.unknown.append(f"{name} did not answer")
-        elif all(result.verdict is Verdict.SKIPPED for result in results):
+        elif all(each.result.verdict is Verdict.SKIPPED for each in found):
             self.skipped.append(name)
         elif not problems:
             self.passed.append(name)
 
     def done(self) -> Done:
-        outcome = "bad" if self.bad else "unknown" if self.unknown else "ok"
+        outcome = CheckWord.BAD if self.bad else CheckWord.UNKNOWN if self.unknown else CheckWord.OK
         said = "; ".join([*self.bad, *self.unknown]) or f"{len(self.passed)} checks OK"
         if self.skipped and not (self.bad or self.unknown):
             said += f", not for this node: {', '.join(self.skipped)}"
         detail = {
-            "outcome": outcome,
+            OUTCOME: outcome.value,
             "bad": self.bad,
             "unknown": self.unknown,
             "skipped": self.skipped,
             "passed": self.passed,
             "results": self.results,
         }
-        return Done(outcome == "ok", said[:500], detail)
+        return Done(outcome is CheckWord.OK, said[:500], detail)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from holdfast.model.errors import Unavailable
+from holdfast_checks.probes.slurmd import Wanted, find
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +94,9 @@ def job_of_cgroup(pid: int) -> int | None:
 class SlurmNode:
     """This node's slurmd, its steps and its jobs' processes."""
 
-    def __init__(self, node: str, pid_file: Path, scontrol: str, slurm_conf: Path | None) -> None:
+    def __init__(self, node: str, pid_file: Path | None, scontrol: str, slurm_conf: Path | None) -> None:
         self._node = node
-        self._pid_file = pid_file
+        self._wanted = Wanted(node, pid_file, slurm_conf)
         self._scontrol = scontrol
         self._env = {**os.environ, **({"SLURM_CONF": str(slurm_conf)} if slurm_conf else {})}
 
@@ -168,15 +169,10 @@ class SlurmNode:
         return self._node
 
     def _slurmd(self) -> psutil.Process:
-        try:
-            process = psutil.Process(int(self._pid_file.read_text(encoding="ascii")))
-            if process.name() != "slurmd":
-                raise Unavailable(
-                    f"{self._pid_file} names process {process.pid}, which is {process.name()!r}, not slurmd"
-                )
-        except (OSError, ValueError, psutil.Error) as error:
-            raise Unavailable(f"slurmd not found by {self._pid_file}: {error}") from error
-        return process
+        pid = find(self._wanted)
+        if pid is None:
+            raise Unavailable(f"no slurmd of {self._node} among the processes")
+        return psutil.Process(pid)
 
 
 def parse_listpids(text: str) -> dict[int, frozenset[int]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.rooms import Rooms, no_room
-from holdfast.agent.statements import Malformed, absolute_path, whole_number
+from holdfast.agent.statements import Malformed, absolute_path, read_object, whole_number
 
 log = logging.getLogger(__name__)
 
@@ -57,10 +57,10 @@ class Question:
 def parse_question(line: bytes) -> Question | None:
     """None: the line is no question (but perhaps a statement). Raises Malformed for a question that makes no sense."""
     try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
+        raw = read_object(line)
+    except Malformed:
         return None
-    if not isinstance(raw, dict) or raw.get("kind") not in KINDS:
+    if raw["kind"] not in KINDS:
         return None
     if raw["kind"] == "ask.standing":
         return Question("ask.standing")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from holdfast.agent.loop import Loop
 from holdfast.agent.nvml import NvmlSource
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.vacancy import held_by
 from holdfast.agent.verbs import number
@@ -40,7 +40,7 @@ class Nvml(Protocol):
     def resume(self) -> None: ...
 
 
-def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Verb:
+def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Handler:
     """Reset the GPUs named by UUID. ok: the tool says that it did; whether they are well is for the validation after it.
 
     Rejected while a job holds the node, or for names that are none. A service that is stopped for it is started again, whatever
@@ -49,7 +49,7 @@ def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Chi
     def verb(order: Order) -> Done:
         gpus = _names(order)
         until_s = time.monotonic() + number(order.args, "max_s", 180.0, _LONGEST_S)
-        if holder := held_by(slurm):
+        if (holder := held_by(slurm)) is not None:
             raise Rejected(f"not reset: {holder} holds the node")
         with _released(nvml) as released, _stopped(settings.reset_stops, children) as stopped:
             if not released:
@@ -77,18 +77,18 @@ def _reset(settings: GpuSettings, gpus: list[str], until_s: float, children: Chi
     argv = [*settings.reset_command, "-i", ",".join(gpus)]
     said = _run(argv, until_s, children)
     detail = {"gpus": gpus, "stopped": stopped}
-    if not said:
+    if said is None:
         return Done(True, f"reset {len(gpus)} GPUs", detail)
     if not list(settings.device_path.glob("nvidia-nvswitch*")):
         return Done(False, f"reset failed: {said}", detail)
     whole = _run(list(settings.reset_command), until_s, children)
-    if whole:
+    if whole is not None:
         return Done(False, f"reset failed: {said}; of the whole board: {whole}", detail)
     return Done(True, "reset the whole board, its GPUs share NVSwitches", {**detail, "board": True})
 
 
-def _run(argv: Sequence[str], until_s: float, children: Children) -> str:
-    """Why the command failed; empty: it did not."""
+def _run(argv: Sequence[str], until_s: float, children: Children) -> str | None:
+    """Why the command failed; None: it did not."""
     left_s = until_s - time.monotonic()
     if left_s <= 0:
         return "no time is left"
@@ -98,7 +98,7 @@ def _run(argv: Sequence[str], until_s: float, children: Children) -> str:
         return f"{argv[0]}: {error.strerror or error}"
     if not isinstance(done, Finished):
         return f"{argv[0]} did not end within {left_s:.0f} s"
-    return "" if done.status == 0 else done.complaint
+    return None if done.status == 0 else done.complaint
 
 
 @contextmanager

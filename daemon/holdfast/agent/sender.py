@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.agent.client import Answer, Client
+from holdfast.agent.client import Answer, Client, NoAnswer
+from holdfast.agent.failures import Failure
 from holdfast.agent.outbox import Batch, Outbox
-from holdfast.model.errors import Unavailable
+from holdfast.agent.reporting import Reporting
 from holdfast.model.report import WIRE_VERSION
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,10 @@ def backoff_s(failures: int, chance: Callable[[float, float], float] = random.un
 class Sender:
     """Owns the connection. ``beat`` and ``wake`` are called from the loop and return at once."""
 
-    def __init__(self, client: Client, outbox: Outbox, identity: Identity, folder: Path) -> None:
+    def __init__(
+        self, client: Client, outbox: Outbox, identity: Identity, folder: Path, reporting: Reporting | None = None
+    ) -> None:
+        """``reporting`` is told of each request's outcome, from this class's thread."""
         self._client = client
         self._outbox = outbox
         self._identity = identity
@@ -67,6 +71,7 @@ class Sender:
         self._retry_at_s = 0.0
         self._tried_at_s = 0.0
         self._envelope_accepted = False
+        self._reporting = reporting
         self._reachable: bool | None = None
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
@@ -106,11 +111,11 @@ class Sender:
             return
         try:
             answer = self._client.post("/v1/heartbeats", {**self._identity.envelope(), **heartbeat})
-        except Unavailable as error:
-            self._note(False, str(error))
+        except NoAnswer as error:
+            self._note(error.failure, str(error))
             return
         self._envelope_accepted = answer.status == 200
-        self._note(answer.status == 200, f"heartbeat answered {answer.status} {answer.error}")
+        self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0
             self._event.set()
@@ -144,17 +149,26 @@ class Sender:
         }
         try:
             answer = self._client.post("/v1/reports", message)
-        except Unavailable as error:
-            self._note(False, str(error))
+        except NoAnswer as error:
+            self._note(error.failure, str(error))
             return False
-        self._note(answer.status == 200, f"report answered {answer.status} {answer.error}")
+        self._note(answer.failure, f"report answered {answer.status} {answer.error}", answer)
         if answer.status == 200:
+            self._park_refused(batch, answer)
             self._outbox.accepted(batch)
             return True
         if answer.status in POISON:
             return self._refused(batch, answer)
         self._retry_at_s = time.monotonic() + answer.retry_after_s * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
         return False
+
+    def _park_refused(self, batch: Batch, answer: Answer) -> None:
+        """Items that the controller did not take of a report that it took: no other report will bring them to it."""
+        told = answer.body.get("refused")
+        for each in told if isinstance(told, list) else ():
+            number = each.get("item") if isinstance(each, dict) else None
+            if isinstance(number, int) and 0 <= number < len(batch.items):
+                self._outbox.write_off(batch, (batch.items[number],), self._folder, str(each.get("message", ""))[:300])
 
     def _refused(self, batch: Batch, answer: Answer) -> bool:
         """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
@@ -165,7 +179,13 @@ class Sender:
             return False
         return self._outbox.park(batch, self._folder, f"{answer.status} {answer.error}")
 
-    def _note(self, reachable: bool, text: str) -> None:
+    def _note(self, failure: Failure | None, text: str, answer: Answer | None = None) -> None:
+        if self._reporting is not None:
+            if failure is not None:
+                self._reporting.failed(failure)
+            elif answer is not None:
+                self._reporting.succeeded(answer.url)
+        reachable = answer is not None and answer.status == 200
         if reachable != self._reachable:
             self._reachable = reachable
             if reachable:

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, owner_of, start_ticks
 from holdfast.agent.verbs import job_id_of, number
 from holdfast_checks.probes.child import CHILDREN, Children, Hung
@@ -49,7 +49,7 @@ class Seen:
     """Values of :data:`_PLACE` in the environment that it was started with; empty texts where there is none."""
 
 
-def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Children = CHILDREN) -> Verb:
+def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Children = CHILDREN) -> Handler:
     """The main thread of every Python process of the job on this node, innermost frame first. ok: at least one was read.
 
     ``detail``: ``ranks``, a list of ``pid``, ``rank`` (null: no rank, but what started it or what it started) and either ``frames``

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from holdfast.agent.flaps import Flaps
 from holdfast.agent.schedule import Hysteresis
-from holdfast_checks.result import Result, Severity, Verdict
+from holdfast.agent.trust import Weighed
+from holdfast_checks.result import Grade, Result, Severity, Verdict
 
 Key = tuple[str, str, str]
 
@@ -26,7 +27,7 @@ def key_of(result: Result) -> Key:
 class News:
     """What is to be reported now."""
 
-    findings: tuple[Result, ...] = ()
+    findings: tuple[Weighed, ...] = ()
     clears: tuple[tuple[str, str], ...] = ()
     """(check, component)."""
 
@@ -36,7 +37,7 @@ class News:
 
 @dataclass(slots=True)
 class _Said:
-    shape: str
+    grade: Grade
     at_s: float
 
 
@@ -53,19 +54,21 @@ class Standing:
     _readings: dict[Key, Hysteresis] = field(default_factory=dict)
     _flaps: Flaps = field(default_factory=Flaps)
 
-    def judge(self, results: Iterable[Result], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
+    def judge(self, run: Iterable[Weighed], now_s: float, hysteresis: tuple[int, int] = (1, 1)) -> News:
         """Take in the results of one run of one check."""
-        results = list(results)
+        run = list(run)
+        results = [weighed.result for weighed in run]
         for check in {result.check for result in results}:
             fine = (result.verdict in (Verdict.OK, Verdict.SKIPPED) for result in results if result.check == check)
             self._passed[check] = all(fine)
-        findings: list[Result] = []
+        findings: list[Weighed] = []
         clears: list[tuple[str, str]] = []
         bad_now = {key_of(result)[:2] for result in results if result.bad}
-        for result in results:
-            if result.bad:
-                if self._counts(result, hysteresis) and self._worth_saying(result, now_s):
-                    findings.append(result)
+        for weighed in run:
+            result = weighed.result
+            if result.grade is not None:
+                if self._counts(result, hysteresis) and self._worth_saying(result, result.grade, now_s):
+                    findings.append(weighed)
             elif result.verdict is Verdict.OK and key_of(result)[:2] not in bad_now and self._all_good(result):
                 clears += self._settle(result, now_s)
         return News(tuple(findings), tuple(clears))
@@ -89,16 +92,15 @@ class Standing:
         believed = [readings.add(False) is False for _key, readings in self._of(result)]
         return all(believed)
 
-    def _worth_saying(self, result: Result, now_s: float) -> bool:
-        shape = f"{result.verdict}/{result.severity}/{result.remedy}"
+    def _worth_saying(self, result: Result, grade: Grade, now_s: float) -> bool:
         said = self._said.get(key_of(result))
         if said is None:
             self._flaps.turned_bad(key_of(result), now_s)
         else:
             self._flaps.still_bad(key_of(result))
-        if said is not None and said.shape == shape and now_s < said.at_s + self.reminder_s:
+        if said is not None and said.grade == grade and now_s < said.at_s + self.reminder_s:
             return False
-        self._said[key_of(result)] = _Said(shape, now_s)
+        self._said[key_of(result)] = _Said(grade, now_s)
         return True
 
     def _settle(self, result: Result, now_s: float) -> list[tuple[str, str]]:
@@ -120,7 +122,7 @@ class Standing:
     @property
     def fatal(self) -> tuple[str, ...]:
         """Fatal findings that stand, as ``check component code``."""
-        told = sorted(key for key, said in self._said.items() if said.shape.split("/")[1:2] == [Severity.FATAL])
+        told = sorted(key for key, said in self._said.items() if said.grade.severity is Severity.FATAL)
         return tuple(" ".join(filter(None, key)) for key in told)
 
     @property
@@ -130,9 +132,18 @@ class Standing:
 
     def dump(self) -> str:
         """What must survive a restart, so that a fault that ended meanwhile is still cleared."""
-        return json.dumps([[*key, said.shape] for key, said in sorted(self._said.items())])
+        told = sorted((key, said.grade) for key, said in self._said.items())
+        return json.dumps([[*key, f"{grade.verdict}/{grade.severity}/{grade.remedy}"] for key, grade in told])
 
     def load(self, text: str | None) -> None:
         """Take up an earlier :meth:`dump`; standing findings are reported anew by their next run."""
-        for check, component, code, shape in json.loads(text) if text else ():
-            self._said[(check, component, code)] = _Said(str(shape), float("-inf"))
+        for check, component, code, words in json.loads(text) if text else ():
+            self._said[(check, component, code)] = _Said(_grade(str(words)), float("-inf"))
+
+
+def _grade(words: str) -> Grade:
+    """``failed/fatal/reboot``; what the file leaves out or this release does not know is read as the safe word."""
+    verdict, severity, remedy = (*words.replace("None", "").split("/"), "", "")[
+        :3
+    ]  # None: a release before wrote it so
+    return Grade.read(verdict, severity, remedy) or Grade.of(Severity.WARNING)

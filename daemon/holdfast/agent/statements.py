@@ -55,15 +55,27 @@ class Said:
         return Item(body, now_s, key)
 
 
-def parse(line: bytes) -> Said:
-    """Raises Malformed."""
+def read_object(line: bytes) -> dict[str, Any]:
+    """The JSON object of one line, whose ``kind`` is a text. Raises Malformed."""
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise Malformed("not JSON") from error
     if not isinstance(raw, dict):
         raise Malformed("not an object")
-    kind = raw.get("kind")
+    if not isinstance(raw.get("kind"), str):
+        raise Malformed("unknown kind")
+    try:
+        json.dumps(raw, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair can be neither stored nor sent
+        raise Malformed("a text is not valid Unicode") from error
+    return raw
+
+
+def parse(line: bytes) -> Said:
+    """Raises Malformed."""
+    raw = read_object(line)
+    kind = raw["kind"]
     if kind not in KINDS:
         raise Malformed("unknown kind")
     path = absolute_path(raw.get("dir") if kind == "checkpoint.register" else raw.get("path"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, send_signal, start_ticks, task_pids
 from holdfast.agent.verbs import job_id_of, number
 from holdfast.model.errors import Rejected, Unavailable
@@ -50,7 +50,7 @@ class NodeSeen:
     reason: str
 
 
-def end_stuck_job(slurm: SlurmNode) -> Verb:
+def end_stuck_job(slurm: SlurmNode) -> Handler:
     """SIGKILL for the job's tasks here, then for its slurmstepd processes, then for an epilog older than ``grace_s``.
 
     Only on a node that Holdfast drained, only when the run is over by slurmctld's word. ok: slurmctld no longer waits for this node."""
@@ -62,22 +62,22 @@ def end_stuck_job(slurm: SlurmNode) -> Verb:
             raise Rejected(f"argument restarts must be a number of restarts, not {restarts!r}")
         grace_s = number(order.args, "grace_s", 5.0, _GRACE_MAX_S)
         why_not = _why_not(job_seen(slurm, job_id), node_seen(slurm), restarts)
-        if why_not:
+        if why_not is not None:
             raise Rejected(f"job {job_id}: {why_not}")
         return _end(slurm, job_id, grace_s)
 
     return verb
 
 
-def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str:
-    """Why nothing of the job may be ended here; empty: it may."""
+def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
+    """Why nothing of the job may be ended here; None: it may."""
     if "DRAIN" not in node.flags or incident_of_reason(node.reason) is None:
         return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
     if job.state not in _OVER:
         return f"it is {job.state}, its run is not over"
     if not restarts <= job.restarts <= restarts + 1:  # Restarts grows with the requeue, before the old run is gone
         return f"its run is another one ({job.restarts} restarts, meant was {restarts})"
-    return ""
+    return None
 
 
 def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:

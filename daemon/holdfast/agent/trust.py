@@ -3,51 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from holdfast_checks.registry import Check
-from holdfast_checks.result import Remedy, Result, Severity, Verdict
+from holdfast_checks.result import Grade, Result, Severity, Verdict
+from holdfast_checks.seen_right import SeenRight, recorded_only
 
-ALL = "*"
 _PLANNED = "notice"
 """Of a warning with this in its evidence the controller makes a planned stop (``docs/planned-stops.md``)."""
 
 
 @dataclass(frozen=True, slots=True)
+class Weighed:
+    """A result as it counts on this node. Weighing takes a :class:`Result` and gives this, so that no result is weighed twice."""
+
+    result: Result
+    """As it is to be reported."""
+    would: Grade | None = None
+    """Of a finding whose check only observes: what it would have called for. None: the result counts in full."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trust:
-    """A new check observes first: what it finds is a warning, with what it would have called for in its evidence."""
+    """A new check observes first: what it finds is a warning that says what it would have called for."""
 
     checks: Mapping[str, Check]
     act_on: frozenset[str] = frozenset()
     """Ids that the site trusts; ``*``: all."""
     observe_only: frozenset[str] = frozenset()
+    seen_right: SeenRight = field(default_factory=SeenRight)
+    """Checks that take an absence for a fault act only where they have once seen the thing in its place."""
 
     def acts(self, check: str) -> bool:
         """Whether the check's findings count in full. One that the registry does not know does: its results are the agent's own."""
-        if check in self.observe_only:
-            return False
         known = self.checks.get(check)
-        return known is None or not known.observe or ALL in self.act_on or check in self.act_on
+        if known is None:
+            return check not in self.observe_only
+        return known.acts(self.act_on, self.observe_only)
 
-    def weigh(self, result: Result) -> Result:
-        """The result as it is to be reported."""
-        if not result.bad or self.acts(result.check):
-            return result
-        if result.severity is Severity.WARNING and _PLANNED not in result.evidence:
-            return result
-        would = {"would_severity": str(result.severity or ""), "would_remedy": result.remedy.value}
-        return replace(
-            result,
-            verdict=Verdict.DEGRADED,
-            severity=Severity.WARNING,
-            remedy=Remedy.NONE,
-            evidence={**result.evidence, "observe": True, **would},
-        )
+    def weigh(self, result: Result) -> Weighed:
+        """What the result counts for."""
+        grade, unproven = result.grade, self.seen_right.unproven(result)
+        if grade is None or (self.acts(result.check) and not unproven):
+            return Weighed(result)
+        if grade.severity is Severity.WARNING and _PLANNED not in result.evidence:
+            return Weighed(result)
+        summary = f"{result.summary}; {recorded_only(unproven)}" if unproven else result.summary
+        return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)
 
-    def for_service(self, result: Result) -> Result:
-        """The result as it counts in a validation: what an observing check could not ask keeps no node from serving."""
-        if result.verdict is Verdict.UNKNOWN and not self.acts(result.check):
-            return replace(
-                result, verdict=Verdict.SKIPPED, summary=f"observes only; could not be asked: {result.summary}"
-            )
+    def for_service(self, result: Result) -> Weighed:
+        """What the result counts for in a validation: what an observing check could not ask keeps no node from serving."""
+        acts = self.acts(result.check) and not self.seen_right.unproven(result)
+        if result.verdict is Verdict.UNKNOWN and not acts:
+            said = f"observes only; could not be asked: {result.summary}"
+            return Weighed(replace(result, outcome=Verdict.SKIPPED, summary=said))
         return self.weigh(result)

@@ -11,8 +11,8 @@ _FREE = frozenset({"IDLE", "DOWN"})
 _BUSY_FLAGS = frozenset({"COMPLETING"})
 
 
-def held_by(slurm: SlurmNode) -> str:
-    """Who or what holds the node, in a few words; empty: nobody.
+def held_by(slurm: SlurmNode) -> str | None:
+    """Who or what holds the node, in a few words; None: nobody.
 
     Both witnesses are asked: a job of several nodes has no process here before its first step, and slurmctld may be a moment behind.
     Raises Unavailable when one of them cannot say: then nobody may take the node for free."""
@@ -22,8 +22,8 @@ def held_by(slurm: SlurmNode) -> str:
     return busy(slurm.show("node", slurm.node))
 
 
-def busy(record: str) -> str:
-    """Why a node with this record of ``scontrol -o show node`` is not free; empty: it is."""
+def busy(record: str) -> str | None:
+    """Why a node with this record of ``scontrol -o show node`` is not free; None: it is."""
     found = _STATE.search(record)
     if found is None:
         return "Slurm shows no state of the node"
@@ -31,4 +31,4 @@ def busy(record: str) -> str:
     base = base.rstrip("*~#!%$@^-")
     if base not in _FREE or _BUSY_FLAGS & set(flags):
         return f"Slurm shows the node {found.group(1)}"
-    return ""
+    return None

@@ -7,16 +7,16 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import psutil
 
-from holdfast.agent.orders import Done, Order, Verb
+from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
+from holdfast.agent.trust import Weighed
 from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check, Cost
-from holdfast_checks.result import Result, Severity, Verdict
+from holdfast_checks.result import Severity, Verdict
 
 _GRACE_MAX_S = 30.0
 _PROBE_TIMEOUT_MAX_S = 10.0
@@ -30,8 +30,8 @@ _SAYS_SOMETHING_OF_THE_PEER = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, er
 """Errors of a connection that are evidence about the other machine. Every other one (no route, no name, no descriptor left)
 is trouble of this node's own: its outcome carries no ``errno``, and it is no witness."""
 
-CheckRun = Callable[[list[str]], Mapping[str, tuple[Result, ...]]]
-"""Ids of checks (empty: all) → their fresh results by check; raises Unavailable when they cannot be had in time."""
+CheckRun = Callable[[list[str]], Mapping[str, tuple[Weighed, ...]]]
+"""Ids of checks (empty: all) → their fresh results by check, weighed; raises Unavailable when they cannot be had in time."""
 
 
 def number(args: Mapping[str, Any], name: str, default: float, high: float) -> float:
@@ -57,7 +57,7 @@ def validate(
     on_bus: Callable[[], int],
     slurm: SlurmNode,
     named: Mapping[str, Check] | None = None,
-) -> Verb:
+) -> Handler:
     """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
     (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one.
 
@@ -76,22 +76,24 @@ def validate(
             if jobs:
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
         results = checks(wanted)
-        problems = [text for found in results.values() for result in found if (text := problem(result))]
+        weighed = [each for found in results.values() for each in found]
+        problems = [text for each in weighed if (text := problem(each))]
         silent = sorted(set(wanted or known) - set(results))
         problems += [f"{name} did not answer" for name in silent]
         uuids = gpus()
         expected = max(on_bus(), int(number(order.args, "expect_gpus", 0, 64)))
         if not wanted and len(uuids) < expected:
             problems.append(f"{len(uuids)} GPUs at work, {expected} expected")
-        detail = {"results": [plain(r) for found in results.values() for r in found], "gpu_uuids": uuids}
+        detail = {"results": [plain(each) for each in weighed], "gpu_uuids": uuids}
         summary = "; ".join(problems) if problems else f"{len(results)} checks OK, {len(uuids)} GPUs"
         return Done(not problems, summary[:500], detail)
 
     return verb
 
 
-def problem(result: Result) -> str | None:
+def problem(weighed: Weighed) -> str | None:
     """Why a result keeps a node from serving; a warning does not."""
+    result = weighed.result
     if result.verdict is Verdict.UNKNOWN:
         return f"{result.check} {result.component} unknown: {result.summary}"
     if result.bad and result.severity is not Severity.WARNING:
@@ -99,9 +101,10 @@ def problem(result: Result) -> str | None:
     return None
 
 
-def plain(result: Result) -> dict[str, Any]:
+def plain(weighed: Weighed) -> dict[str, Any]:
+    """As an order's outcome says it: what it found where, without the evidence."""
     keep = ("check", "verdict", "component", "code", "severity", "remedy", "summary")
-    return {key: value for key, value in asdict(result).items() if key in keep and value not in (None, "")}
+    return {key: value for key, value in weighed.result.plain().items() if key in keep and value not in (None, "")}
 
 
 def probe_peer(order: Order) -> Done:
@@ -122,7 +125,7 @@ def probe_peer(order: Order) -> Done:
     return Done(True, f"{address}:{port} answered", {"waited_s": round(time.monotonic() - began_s, 3)})
 
 
-def end_leftover_step(slurm: SlurmNode) -> Verb:
+def end_leftover_step(slurm: SlurmNode) -> Handler:
     """End slurmstepd processes of a job that have nothing left to do, as the facts in the order claim.
 
     Only those that are there when the order comes; none of ``batch`` or ``extern``; each must have no live task both before
@@ -161,7 +164,7 @@ def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
     return [step for step in steps if age_s(step) >= age_at_least_s and live_tasks(step) == 0]
 
 
-def ask_job_to_save(slurm: SlurmNode) -> Verb:
+def ask_job_to_save(slurm: SlurmNode) -> Handler:
     """Send the job's processes on this node the signal that its owner chose: only those that belong to that owner, and only
     those that handle the signal, since it would end the others (a batch script's shell above all)."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.outbox import Item
-from holdfast_checks.result import Result
+from holdfast.agent.trust import Weighed
+from holdfast.model.observed import with_would_be
 
 
-def finding(result: Result, now_s: float, wall_time: str, *, history: bool = False) -> Item:
+def finding(weighed: Weighed, now_s: float, wall_time: str, *, history: bool = False) -> Item:
     """A result that is not OK. ``now_s``: CLOCK_MONOTONIC, the time of the fault where the result names none."""
+    result = weighed.result
     at_s = now_s if result.fault_monotonic_s is None else min(result.fault_monotonic_s, now_s)
     body: dict[str, Any] = {
         "kind": "finding",
@@ -22,7 +24,7 @@ def finding(result: Result, now_s: float, wall_time: str, *, history: bool = Fal
         "summary": result.summary,
         "monotonic_s": round(at_s, 6),
         "wall_time": wall_time,
-        "evidence": dict(result.evidence),
+        "evidence": with_would_be(result.evidence, weighed.would),
         "gpu_uuid": result.gpu_uuid,
         "gpu_minor": result.gpu_minor,
         "pci": result.pci,

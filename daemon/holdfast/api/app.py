@@ -18,6 +18,7 @@ from holdfast.api.measuring import measuring_router
 from holdfast.api.operating import operating_router
 from holdfast.api.reading import jobs_router, reading_router
 from holdfast.api.rooms import rooms_router
+from holdfast.api.selfcheck import self_router
 from holdfast.api.spares import spares_router
 from holdfast.api.suppressing import suppressing_router
 
@@ -56,6 +57,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         health_router(api),
         ingest_router(api, counters),
         rooms_router(api),
+        self_router(api),
         reading_router(api),
         spares_router(api),
         jobs_router(api),

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import Unavailable
 from holdfast.ports import Clock
+from holdfast_checks.words import known, unknown_reads_as
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -31,6 +32,7 @@ UNKNOWN_LIMIT = 10_000
 _MAX_TOKEN = 512
 
 
+@unknown_reads_as(None, "the token is refused")
 class Role(StrEnum):
     AGENT = "agent"
     """One node's agent: reports, heartbeats and orders of that node."""
@@ -91,10 +93,9 @@ def hash_token(token: str) -> str:
 
 
 def _principal(row: TokenRow) -> Principal | None:
-    try:
-        role = Role(row.role)
-        uid = int(row.subject) if role is Role.USER else None
-    except ValueError:
+    role = known(Role, row.role)
+    uid = int(row.subject) if role is Role.USER and row.subject.isdecimal() else None
+    if role is None or (role is Role.USER and uid is None):
         log.error("token refused role=%s subject=%s: unknown role, or a user without a uid", row.role, row.subject)
         return None
     return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from holdfast.api.wire import (
     MAX_AGE_S,
@@ -16,6 +17,8 @@ from holdfast.api.wire import (
     ReportBody,
     StatementItem,
 )
+from holdfast.model.answers import with_refusal
+from holdfast.model.observed import would_be
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 
@@ -54,7 +57,7 @@ def to_report(body: ReportBody, items: Iterable[Item], received_at: datetime) ->
         clears=tuple(Clear(c.check, c.component, _at(received_at, c.age_s)) for c in kinds if isinstance(c, ClearItem)),
         statements=tuple(_statement(s, received_at) for s in kinds if isinstance(s, StatementItem)),
         outcomes=tuple(
-            OrderOutcome(o.order_id, o.ok, o.summary, _at(received_at, o.age_s), o.detail, o.bundle)
+            OrderOutcome(o.order_id, o.ok, o.summary, _at(received_at, o.age_s), _detail(o), o.bundle)
             for o in kinds
             if isinstance(o, OutcomeItem)
         ),
@@ -64,12 +67,19 @@ def to_report(body: ReportBody, items: Iterable[Item], received_at: datetime) ->
     return report, Notes(history, not_bad, clamped)
 
 
+def _detail(item: OutcomeItem) -> Mapping[str, Any]:
+    """With a refusal of an agent of an earlier release as its word: the one place that reads it in the text."""
+    return item.detail if item.ok else with_refusal(item.detail, item.summary)
+
+
 def _at(received_at: datetime, age_s: float) -> datetime:
     return received_at - timedelta(seconds=min(max(age_s, 0.0), MAX_AGE_S))
 
 
 def _finding(body: ReportBody, item: FindingItem, received_at: datetime) -> Finding:
     """A missing severity is a warning: missing data is never bad news about a node."""
+    severity, remedy = item.severity or Severity.WARNING, item.remedy or Remedy.NONE
+    would = would_be(item.evidence, severity, remedy)
     return Finding(
         id=0,
         node=body.node,
@@ -78,9 +88,9 @@ def _finding(body: ReportBody, item: FindingItem, received_at: datetime) -> Find
         check=item.check,
         component=item.component or "node",
         code=item.code,
-        verdict=item.verdict,
-        severity=item.severity or Severity.WARNING,
-        remedy=item.remedy or Remedy.NONE,
+        severity=severity,
+        remedy=remedy,
+        failed=item.verdict is Verdict.FAILED,
         summary=item.summary,
         fault_at=_at(received_at, item.age_s),
         received_at=received_at,
@@ -90,6 +100,8 @@ def _finding(body: ReportBody, item: FindingItem, received_at: datetime) -> Find
         pci=item.pci.lower() if item.pci else None,
         consequence=bool(item.consequence),
         sticky=bool(item.sticky),
+        would_severity=would.severity if would else None,
+        would_remedy=would.remedy if would else None,
     )
 
 

@@ -34,12 +34,13 @@ class Counters:
         for finding in report.findings:
             self.findings.labels(finding.check, finding.severity.value).inc()
 
-    def notes(self, notes: Notes, unknown: int) -> None:
+    def notes(self, notes: Notes, unknown: int, refused: int) -> None:
         for reason, count in (
             ("history", len(notes.history)),
             ("not_bad", len(notes.not_bad)),
             ("age_clamped", notes.clamped),
             ("unknown_kind", unknown),
+            ("refused", refused),
         ):
             if count:
                 self.set_aside.labels(reason).inc(count)

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -18,22 +17,11 @@ from holdfast.api.hub import OrderHub
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.model.book import World
-from holdfast.model.report import Finding, Report
+from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class SeenFinding(Protocol):
-    """A finding with how often it was seen again."""
-
-    @property
-    def finding(self) -> Finding: ...
-    @property
-    def repeats(self) -> int: ...
-    @property
-    def last_seen_at(self) -> datetime: ...
 
 
 class Evidence(Protocol):
@@ -95,6 +83,8 @@ class ApiDeps:
     """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
     leader: Callable[[], bool] = lambda: True
     """Whether this controller holds the lease."""
+    led_by: Callable[[], str | None] = lambda: None
+    """Id of the process that holds it; None: not known."""
     settings: ApiSettings = field(default_factory=ApiSettings)
     rooms: QuorumRooms | None = None
     """The quorum service; None: this site has none."""

@@ -7,6 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from holdfast.api.wire import HeartbeatBody, ReportBody
+from holdfast.model import steps
+from holdfast.model.action import Verb
+from holdfast.model.steps import Key
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
 _ENVELOPE: dict[str, Any] = {
@@ -78,6 +81,7 @@ HEARTBEAT = _body(
         "all_ok": True,
         "failing": [],
         "fabric_silent_s": 0.0,
+        "authorities": ["3a3f2a8068448822"],
     },
     {"leader": True},
 )
@@ -94,9 +98,9 @@ ORDERS: dict[str, Any] = {
         {
             "orders": [
                 {
-                    "id": "0h3k5d2m8x1q/SendOrder/validate/n1/1",
+                    "id": Key("0h3k5d2m8x1q", steps.validate("n1", 0), 1).text,
                     "incident": "0h3k5d2m8x1q",
-                    "verb": "validate",
+                    "verb": Verb.VALIDATE.value,
                     "args": {},
                     "boot_id": "8c1f2d7e",
                     "instance_id": "i-0abc",

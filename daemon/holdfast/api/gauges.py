@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from holdfast import unknown
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.views import cluster_shape
-from holdfast.controller.suspects import ABOUT_JOBS
-from holdfast.model.incident import IncidentState
+from holdfast.controller.suspects import CHECKS
+from holdfast.model.book import BrakeKind
+from holdfast.model.incident import ABOUT_JOBS, IncidentState
 
 
 class Gauges(Collector):
@@ -29,16 +31,16 @@ class Gauges(Collector):
         yield _labelled(
             "holdfast_agents", "Agents by status.", "status", {s: agents[s] for s in ("heard", "silent", "unknown")}
         )
-        states = Counter(i.state.value for n in shown.nodes for i in n.incidents)
+        states = Counter(str(i.state) for n in shown.nodes for i in n.incidents)
         by_state = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
         yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", by_state)
-        checks = Counter(i.check for n in shown.nodes for i in n.incidents)
-        about = {check: checks[check] for check in sorted(ABOUT_JOBS)}
+        checks = Counter(i.check for n in shown.nodes for i in n.incidents if i.kind in ABOUT_JOBS)
+        about = {check: checks[check] for check in sorted(CHECKS.values())}
         yield _labelled("holdfast_open_job_incidents", "Open incidents about jobs that accuse no node.", "check", about)
-        brakes = {b.kind: 1 for b in shown.brakes}
-        yield _labelled(
-            "holdfast_brake_tripped", "1 while a brake holds.", "kind", {"drains": 0, "job_stops": 0, **brakes}
-        )
+        tripped = {b.kind for b in shown.brakes}
+        brakes = {kind.value: int(kind.value in tripped) for kind in BrakeKind}
+        yield _labelled("holdfast_brake_tripped", "1 while a brake holds.", "kind", brakes)
+        yield from _of_other_releases()
         yield from _spares(deps)
         yield _plain(
             "holdfast_lemons", "Nodes whose history makes them the last choice.", sum(n.lemon for n in shown.nodes)
@@ -51,6 +53,14 @@ class Gauges(Collector):
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
             yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _of_other_releases() -> Iterator[Metric]:
+    """Of this process, since its start (``docs/upgrade.md``)."""
+    met = dict(unknown.counts())
+    yield _plain("holdfast_unknown_words", "Different words of another release that were met.", met.pop("word", 0))
+    text = "Documents in the store that cannot be read, by table."
+    yield _labelled("holdfast_unreadable_documents", text, "table", met)
 
 
 def _spares(deps: ApiDeps) -> Iterator[Metric]:

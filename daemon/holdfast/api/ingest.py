@@ -18,7 +18,7 @@ from holdfast.api.convert import Notes, to_report
 from holdfast.api.counters import Counters
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
-from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, clean, parse, parse_items
+from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.report import Report
@@ -66,16 +66,17 @@ class _Ingest:
         check_version(message)
         body = parse(ReportBody, message)
         _own_node(caller.node, body.node)
-        items, unknown = parse_items(body.items)
-        report, notes = to_report(body, items, received_at)
-        self._note(report, notes, unknown)
+        items = parse_items(body.items)
+        report, notes = to_report(body, items.taken, received_at)
+        self._note(report, notes, items)
         accepted = await self._api.threads.durable(lambda: self._deps.store.accept_soon(report))
         hello = Hello(report.node, report.instance_id, report.boot_id, report.agent_version)
         self._deps.agents.heard(hello, received_at, self._deps.clock.monotonic_s())
         if not accepted.duplicate:
             self._deps.wake()
         self._counters.report(report, accepted)
-        return JSONResponse({"accepted": True, "duplicate": accepted.duplicate, "out_of_order": accepted.out_of_order})
+        answer = {"accepted": True, "duplicate": accepted.duplicate, "out_of_order": accepted.out_of_order}
+        return JSONResponse(answer | ({"refused": [each.shown for each in items.refused]} if items.refused else {}))
 
     async def heartbeat(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
@@ -93,6 +94,7 @@ class _Ingest:
             all_ok=body.all_ok,
             failing=body.failing,
             fabric_silent_s=body.fabric_silent_s,
+            authorities=body.authorities,
         )
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()
@@ -134,11 +136,17 @@ class _Ingest:
                 return ()
             await hub.wait(node, generation, min(left_s, pause_s))
 
-    def _note(self, report: Report, notes: Notes, unknown: int) -> None:
+    def _note(self, report: Report, notes: Notes, items: Items) -> None:
         if notes.clamped:
             log.warning("ages clamped node=%s boot=%s items=%d", report.node, report.boot_id, notes.clamped)
-        if unknown:
-            log.warning("unknown items ignored node=%s agent=%s items=%d", report.node, report.agent_version, unknown)
+        if items.unknown:
+            log.warning(
+                "unknown items ignored node=%s agent=%s items=%d", report.node, report.agent_version, items.unknown
+            )
+        for each in items.refused:
+            log.error(
+                "event=item_refused node=%s agent=%s error=%r", report.node, report.agent_version, each.error.message
+            )
         for item in notes.history:
             log.info(
                 "history noted node=%s check=%s component=%s code=%s",
@@ -147,7 +155,7 @@ class _Ingest:
                 item.component,
                 item.code,
             )
-        self._counters.notes(notes, unknown)
+        self._counters.notes(notes, items.unknown, len(items.refused))
 
 
 def order_json(intent: Intent, now: datetime) -> dict[str, Any]:

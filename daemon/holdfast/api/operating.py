@@ -11,8 +11,8 @@ from holdfast.api.auth import Role
 from holdfast.api.deps import Api
 from holdfast.api.errors import answers
 from holdfast.api.guarded import caller_of, guarded_router
+from holdfast.api.operator_shapes import Done, Word
 from holdfast.api.reading import IncidentId
-from holdfast.api.shapes import Done, Word
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
 from holdfast.ports import Operation

@@ -10,21 +10,21 @@ from starlette.responses import Response
 
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
-from holdfast.api.elastic import JobsShape, elastic_shapes
+from holdfast.api.elastic import elastic_shapes
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, caller_of, guarded_router
+from holdfast.api.job_shapes import JobsShape
+from holdfast.api.node_shapes import ClusterShape
+from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
 from holdfast.api.shapes import (
     MAX_ID,
     ActionsShape,
-    ClusterShape,
     EventShape,
     EventsShape,
     IncidentsShape,
     IncidentStory,
     RecoveryShape,
     Since,
-    SuppressionShape,
-    SuppressionsShape,
 )
 from holdfast.api.views import (
     action_shape,
@@ -51,7 +51,8 @@ def reading_router(api: Api) -> APIRouter:
     @router.get("/v1/nodes")
     async def nodes() -> ClusterShape:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
-        return cluster_shape(deps.world(), deps.agents.views(), deps.clock.now(), leader=deps.leader())
+        world, led_by = deps.world(), deps.led_by()
+        return cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
 
     @router.get("/v1/incidents")
     async def incidents(

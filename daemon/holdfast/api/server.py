@@ -7,6 +7,7 @@ import gc
 import uvicorn
 from fastapi import FastAPI
 
+from holdfast.api.certificates import check_pair
 from holdfast.config.binding import check_bind
 
 KEEP_ALIVE_S = 75
@@ -28,8 +29,10 @@ def build_server(
 ) -> uvicorn.Server:
     """A server to be run in the caller's event loop with ``serve()``.
 
-    Raises ConfigError when ``host`` is beyond loopback and TLS is not set."""
+    Raises ConfigError when ``host`` is beyond loopback and TLS is not set, or when certificate and key cannot be used."""
     check_bind(host, tls_cert, tls_key)
+    if tls_cert is not None and tls_key is not None:
+        check_pair(tls_cert, tls_key)
     config = uvicorn.Config(
         app,
         host=host,

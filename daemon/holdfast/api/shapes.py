@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
+from holdfast.api.shape import Essential, Open, Shape
 from holdfast.model.action import IntentState
 from holdfast.model.event import EventKind
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incident import Ground, IncidentKind, IncidentState, RecoveryPhase
 from holdfast_checks.result import Remedy, Severity, Verdict
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,20 +30,17 @@ def utc(value: datetime) -> datetime:
 Since = Annotated[datetime, AfterValidator(utc)]
 
 
-class Shape(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
-
 class IncidentShape(Shape):
     """One fault on one node from first evidence to closure."""
 
-    id: str = Field(examples=["0h3k5d2m8x1q"])
-    node: str
+    id: Annotated[str, Essential()] = Field(examples=["0h3k5d2m8x1q"])
+    node: Annotated[str, Essential()]
     instance_id: str
     boot_id: str
-    state: IncidentState
-    severity: Severity
-    remedy: Remedy
+    kind: Open[IncidentKind] = Field(description="What it is about. Never changes; `check` may.")
+    state: Annotated[Open[IncidentState], Essential()]
+    severity: Open[Severity]
+    remedy: Open[Remedy]
     check: str = Field(examples=["gpu.xid"])
     headline: str = Field(examples=["gpu.xid 79 GPU-6d8f7f2e: GPU has fallen off the bus"])
     fault_at: datetime
@@ -55,13 +53,18 @@ class IncidentShape(Shape):
     goes_at: Annotated[
         datetime | None, Field(description="When the provider takes the machine away; null: it does not.")
     ]
+    machine: str = Field(description="Machine that took the node's name over meanwhile; empty: `instance_id` has it.")
+    job: str = Field(description="Run of the job that it is about; empty: it is about none.")
+    suspects: list[str] = Field(description="That job's nodes, of which one may be at fault.")
+    rung: str = Field(description="Rung of the repair ladder; empty: no repair was begun.")
     repair_attempt: int
+    validated_at: datetime | None = Field(description="When the repaired or new machine was proved; null: not yet.")
     note: str = Field(description="Why it stands where it stands.")
 
 
 class JobKeyShape(Shape):
     cluster: str
-    job_id: int
+    job_id: Annotated[int, Essential()]
     submit_time: datetime
 
 
@@ -72,14 +75,17 @@ class RecoveryShape(Shape):
     job: JobKeyShape
     restarts_before: int
     incident_id: str
-    phase: RecoveryPhase
+    phase: Annotated[Open[RecoveryPhase], Essential()]
     user: str
     uid: int
     nodes_before: list[str]
     partition: str
     gpus: int
     created_at: datetime
-    consent: str
+    consent: str = Field(description="Why its run may be stopped, or need not be, in words.", examples=["job option"])
+    ground: Open[Ground] | None = Field(
+        default=None, description="The same for programs; null: not decided yet, or not known."
+    )
     spare: str | None
     hold: str | None
     checkpoint_step: int | None
@@ -93,9 +99,9 @@ class ActionShape(Shape):
 
     key: str
     incident_id: str
-    kind: str = Field(examples=["Drain"])
+    kind: Annotated[str, Essential()] = Field(examples=["Drain"])
     target: str
-    state: IntentState
+    state: Annotated[Open[IntentState], Essential()]
     reason: str
     planned_at: datetime
     started_at: datetime | None
@@ -109,7 +115,7 @@ class EventShape(Shape):
 
     id: int
     at: datetime
-    kind: EventKind
+    kind: Annotated[Open[EventKind], Essential()]
     incident_id: str | None
     node: str | None
     job: str | None
@@ -120,12 +126,12 @@ class EventShape(Shape):
 class FindingShape(Shape):
     """A check's result that was not OK."""
 
-    check: str
+    check: Annotated[str, Essential()]
     component: str
     code: str
-    verdict: Verdict
-    severity: Severity
-    remedy: Remedy
+    verdict: Open[Verdict]
+    severity: Open[Severity]
+    remedy: Open[Remedy]
     summary: str
     fault_at: datetime
     received_at: datetime
@@ -136,158 +142,36 @@ class FindingShape(Shape):
     pci: str | None
     repeats: int
     last_seen_at: datetime
-
-
-class CheckpointShape(Shape):
-    """What a job said of its checkpoints."""
-
-    directory: str
-    restarts: int
-    fenced: bool
-    saved_step: int | None
-    saved_at: datetime | None
-    progress_step: int | None
-    progress_at: datetime | None
-    resumed_step: int | None
-    resumed_at: datetime | None
-
-
-class JobShape(Shape):
-    """A job that Holdfast recovered, recovers, or that registered its checkpoints."""
-
-    job_id: int
-    user: str = Field(description="Empty when Slurm has forgotten the job.")
-    uid: int
-    state: str = Field(description="Slurm's state; empty when Slurm has forgotten the job or does not answer.")
-    nodes: list[str]
-    checkpoint: CheckpointShape | None
-    recoveries: list[RecoveryShape]
-
-
-class AgentShape(Shape):
-    """An agent as its heartbeats show it."""
-
-    status: str = Field(description="heard, silent, or unknown (never heard since the controller started).")
-    instance_id: str
-    boot_id: str
-    last_heard: datetime | None
-    version: str
-    clock_offset_s: float
-    all_ok: bool
-    failing: list[str]
-    fabric_moved_at: datetime | None = Field(
-        description="When the node's RDMA devices last carried bytes, known to a minute; null: nothing is known of it."
-    )
-
-
-class NodeShape(Shape):
-    """Everything known of one node."""
-
-    name: str
-    state: str = Field(
-        description="Slurm's state with its flags; empty: Slurm does not show it.", examples=["IDLE+DRAIN"]
-    )
-    reason: str
-    partitions: list[str]
-    gpus: int
-    jobs: list[int]
-    spare: bool
-    score: int = Field(description="Faults of the last weeks, weighed (docs/spares.md); 0: none.")
-    lemon: bool = Field(description="Its history makes it the last choice.")
-    agents: list[AgentShape]
-    incidents: list[IncidentShape]
-    why: str = Field(description="One line: what holds it where it is.")
-
-
-class BrakeShape(Shape):
-    kind: str
-    tripped_at: datetime
-    reason: str
-
-
-class ClusterShape(Shape):
-    """All nodes and what holds Holdfast back."""
-
-    cluster: str
-    mode: str
-    leader: bool
-    slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
-    paused: str | None
-    frozen: str | None
-    brakes: list[BrakeShape]
-    nodes: list[NodeShape]
-
-
-class OutageShape(Shape):
-    """One time that a fault took the node out of service."""
-
-    incident_id: str
-    instance_id: str
-    what: str
-    out_at: datetime
-    back_at: datetime | None
-    excused: bool = Field(description="Not the node's doing; it counts for nothing.")
-
-
-class NodeStory(Shape):
-    """One node with its history."""
-
-    node: NodeShape
-    reasons: list[str] = Field(description="What the score is made of.")
-    lemon_until: datetime | None
-    outages: list[OutageShape] = Field(description="Newest first.")
-    instance_id: str = Field(description="Machine that serves the node, as last proved; empty: not known.")
-    checked_at: datetime | None = Field(description="When it was last checked by order.")
-    deep_at: datetime | None = Field(description="When its last deep check by order ended.")
-    check_note: str = Field(description="What that found to be wrong; empty: nothing.")
-    history_read_at: datetime | None = Field(description="History is read every few minutes; null: not yet.")
-
-
-class SpareShape(Shape):
-    """One node of the spare pool."""
-
-    node: str
-    ready: bool
-    why: str = Field(description="Why it is not ready, or not the first choice.")
-    under_test: bool = Field(description="A deep check is under way: it is taken only when there is no other.")
-    lemon: bool
-    checked_at: datetime | None
-    deep_at: datetime | None
-
-
-class SparesShape(Shape):
-    """The spare pool, how many are wanted, and why."""
-
-    reservation: str
-    wanted: int | None = Field(description="null: no number is set, the pool gets back what was taken from it.")
-    reasons: list[str] = Field(description="How the number comes about.")
-    ready: int
-    short_since: datetime | None = Field(description="Since when fewer are there than wanted.")
-    spares: list[SpareShape]
+    consequence: bool = Field(description="Of another fault: it joins an incident and never opens one.")
+    would_severity: Annotated[
+        Open[Severity] | None,
+        Field(description="Of a check that only observes: what it would be; null: it counts in full."),
+    ]
+    would_remedy: Annotated[Open[Remedy] | None, Field(description="What it would call for, likewise.")]
 
 
 class IncidentsShape(Shape):
-    incidents: list[IncidentShape]
+    incidents: Annotated[list[IncidentShape], Essential()]
 
 
 class EventsShape(Shape):
-    events: list[EventShape]
+    events: Annotated[list[EventShape], Essential()]
     next_after_id: int = Field(description="Pass as `after_id` to read on.")
 
 
 class ActionsShape(Shape):
-    actions: list[ActionShape]
+    actions: Annotated[list[ActionShape], Essential()]
 
 
 class SpreadShape(Shape):
     """Durations in seconds; percentiles from 50 samples on, else all values."""
 
-    count: int
-    mean: float
-    p50: float
+    count: Annotated[int, Essential()]
+    mean: Annotated[float, Essential()]
+    p50: Annotated[float, Essential()]
     p90: float | None
     p99: float | None
-    max: float
+    max: Annotated[float, Essential()]
     values: list[float]
 
 
@@ -323,7 +207,7 @@ class MetricsShape(Shape):
 
     since: datetime
     until: datetime
-    incidents: int
+    incidents: Annotated[int, Essential()]
     mttd: SpreadShape | None
     mttr: SpreadShape | None
     mttr_resumed: SpreadShape | None
@@ -344,47 +228,3 @@ class IncidentStory(Shape):
     actions: list[ActionShape]
     recoveries: list[RecoveryShape]
     timings: TimingsShape | None
-
-
-Pattern = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
-
-
-class Word(BaseModel):
-    """An operator's word."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "swapping the cable"}})
-    reason: str = Field(default="", max_length=500, description="Why, for the record and for whoever looks next.")
-
-
-class NewSuppression(BaseModel):
-    """Findings that are known, and are to lead to nothing for a while."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"example": {"check": "gpu.thermal", "node": "n7", "hours": 24, "reason": "fan on order"}},
-    )
-    node: Pattern = Field(default="*", description="Node, or a shell pattern of nodes.")
-    check: Pattern = Field(default="*", description="Check, or a shell pattern of checks.")
-    component: Pattern = Field(default="*", description="Component (GPU UUID, device, mount), or a pattern.")
-    hours: float = Field(gt=0, le=2160, description="For how long; 90 days at most.")
-    reason: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
-
-
-class SuppressionShape(Shape):
-    id: str
-    node: str
-    check: str
-    component: str
-    until: datetime
-    by: str
-    reason: str
-    created_at: datetime
-
-
-class SuppressionsShape(Shape):
-    suppressions: list[SuppressionShape]
-
-
-class Done(Shape):
-    done: bool = True
-    incident: IncidentShape | None = None

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, guarded_router
-from holdfast.api.shapes import NodeStory, OutageShape, SpareShape, SparesShape
+from holdfast.api.node_shapes import NodeStory, OutageShape, SpareShape, SparesShape
 from holdfast.api.views import node_shape
 from holdfast.controller import upkeep
 from holdfast.controller.decide.spares import busy_nodes, why_not_ready
@@ -84,7 +84,7 @@ def _spare(world: World, view: ClusterView, name: str, busy: frozenset[str], tes
     why = [why_not, record.check_note, "a lemon: last choice" if lemon else "", "under test" if name in tested else ""]
     return SpareShape(
         node=name,
-        ready=not why_not,
+        ready=why_not is None,
         why="; ".join(filter(None, why)),
         under_test=name in tested,
         lemon=lemon,

@@ -14,7 +14,7 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import answers
 from holdfast.api.guarded import caller_of, guarded_router
 from holdfast.api.operating import NO_WORD
-from holdfast.api.shapes import Done, NewSuppression, SuppressionShape, Word
+from holdfast.api.operator_shapes import Done, NewSuppression, SuppressionShape, Word
 from holdfast.api.wire import clean
 from holdfast.model.ids import incident_id as new_id
 from holdfast.model.suppression import Suppression

@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any
 
-from holdfast.api.deps import SeenFinding
-from holdfast.api.shapes import (
-    ActionShape,
-    AgentShape,
-    BrakeShape,
-    CheckpointShape,
-    ClusterShape,
-    FindingShape,
-    IncidentShape,
-    JobShape,
-    NodeShape,
-    RecoveryShape,
-    TimingsShape,
-)
+from holdfast.api.job_shapes import CheckpointShape, JobShape
+from holdfast.api.node_shapes import AgentShape, BrakeShape, ClusterShape, NodeShape
+from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
 from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
@@ -27,7 +15,7 @@ from holdfast.model.book import Book, CheckpointRecord, World, told_of
 from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import DeathPolicy
-from holdfast.model.report import AgentView
+from holdfast.model.report import AgentView, SeenFinding
 
 Agents = Mapping[str, tuple[AgentView, ...]]
 
@@ -44,7 +32,7 @@ def action_shape(intent: Intent) -> ActionShape:
         key=intent.key,
         incident_id=intent.incident_id,
         kind=intent.kind,
-        target=target_of(intent),
+        target=intent.action.target.text,
         state=intent.state,
         reason=intent.reason,
         planned_at=intent.planned_at,
@@ -55,25 +43,21 @@ def action_shape(intent: Intent) -> ActionShape:
     )
 
 
-def target_of(intent: Intent) -> str:
-    """What is acted upon: the node, else the job, the machine, the reservation."""
-    for name in ("node", "job", "instance_id", "reservation", "subject"):
-        value = getattr(intent.action, name, None)
-        if value:
-            return str(value)
-    return ""
+_COUNTS = ("repeats", "last_seen_at")
 
 
 def finding_shape(seen: SeenFinding) -> FindingShape:
-    plain: dict[str, Any] = {n: getattr(seen.finding, n) for n in FindingShape.model_fields if hasattr(seen.finding, n)}
-    return FindingShape(**plain, repeats=seen.repeats, last_seen_at=seen.last_seen_at)
+    own = {n: getattr(seen.finding, n) for n in FindingShape.model_fields if n not in _COUNTS}
+    return FindingShape(**own, repeats=seen.repeats, last_seen_at=seen.last_seen_at)
 
 
 def timings_shape(timings: IncidentTimings) -> TimingsShape:
     return TimingsShape.model_validate(timings)
 
 
-def cluster_shape(world: World | None, agents: Agents, now: datetime, *, leader: bool) -> ClusterShape:
+def cluster_shape(
+    world: World | None, agents: Agents, now: datetime, *, leader: bool, led_by: str | None = None
+) -> ClusterShape:
     """All nodes that Slurm, an agent or an open incident knows."""
     book, view = (world.book, world.view) if world else (Book(), None)
     named = set(agents) | {i.node for i in book.open_incidents()} | set(view.nodes if view else ())
@@ -82,6 +66,7 @@ def cluster_shape(world: World | None, agents: Agents, now: datetime, *, leader:
         cluster=view.cluster if view else "",
         mode=world.policy.mode.value if world else "",
         leader=leader,
+        led_by=led_by,
         slurm_read_at=view.read_at if world and view and _fresh(world, view, now) else None,
         paused=book.paused,
         frozen=freeze_reason(world) if world else "the control loop has not turned yet",
@@ -137,7 +122,7 @@ def _whys(incidents: Iterable[Incident], book: Book) -> list[str]:
     if whys and book.paused:
         whys.append(f"paused: {book.paused}")
     if whys:
-        whys += [f"brake {b.kind}: {b.reason}" for _, b in sorted(book.brakes.items()) if b.released_at is None]
+        whys += [f"brake {b.kind.value}: {b.reason}" for _, b in sorted(book.brakes.items()) if b.released_at is None]
     return whys
 
 
@@ -157,6 +142,7 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         clock_offset_s=round(agent.clock_offset_s, 3),
         all_ok=agent.all_ok,
         failing=list(agent.failing),
+        authorities=None if agent.authorities is None else list(agent.authorities),
         fabric_moved_at=agent.fabric_moved_at,
     )
 

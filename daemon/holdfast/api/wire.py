@@ -1,17 +1,21 @@
 """The wire (``docs/reference/wire.md``): parsed tolerantly into pydantic models, converted to the core's nouns.
 
-Unknown fields and item kinds are kept out of the way; texts are cut and cleaned, names that are too long are refused."""
+Unknown fields and kinds of items are left out, unknown words are read as the safe ones (``docs/upgrade.md``). Texts are cut and
+cleaned; names that are too long are refused."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from holdfast.api.errors import ApiError, first_error
 from holdfast.model.report import WIRE_VERSION
+from holdfast.unknown import read_word
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 
 MAX_AGE_S = 7 * 24 * 3600.0
@@ -87,6 +91,10 @@ def _words(value: object) -> object:
     return [clean(v, MAX_WORD) for v in value[:MAX_ENTRIES] if isinstance(v, str)] if isinstance(value, list) else value
 
 
+def _opt_words(value: object) -> object:
+    return _words(value) if isinstance(value, list) else None
+
+
 def _json(value: object, depth: int = 0) -> Any:
     """Nested values, cleaned and bounded; too deep becomes text."""
     if isinstance(value, Mapping) and depth < MAX_DEPTH:
@@ -119,6 +127,17 @@ def _gpus(value: object) -> dict[str, dict[str, Scalar]]:
     return {clean(str(k), 100): _scalars(v) for k, v in list(value.items())[:MAX_ENTRIES]}
 
 
+def _word_of(kind: type[StrEnum], where: str, instead: StrEnum | None = None) -> Callable[[object], object]:
+    """Reads a word of another release as the safe one; what is no word is for pydantic to refuse."""
+
+    def read(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        return read_word(kind, value, where, instead) if value else None
+
+    return read
+
+
 Name = Annotated[str, AfterValidator(_name)]
 Word = Annotated[str, AfterValidator(_word)]
 OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else _word(v))]
@@ -126,6 +145,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
 Age = Annotated[float, BeforeValidator(_age)]
 OptSilence = Annotated[float | None, BeforeValidator(_silence)]
+OptWords = Annotated[tuple[str, ...] | None, BeforeValidator(_opt_words)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Count = Annotated[int, Field(ge=0, le=_BIG)]
 
@@ -138,15 +158,15 @@ class _Wire(BaseModel):
 
 
 class FindingItem(_Wire):
-    """A check's judged result that is not OK."""
+    """A check's judged result that is not OK. With a verdict that this release does not know it is a finding all the same."""
 
     kind: Literal["finding"] = "finding"
     check: Annotated[Word, Field(min_length=1)]
     component: Word = "node"
     code: Word = ""
-    verdict: Verdict
-    severity: Severity | None = None
-    remedy: Remedy | None = None
+    verdict: Annotated[Verdict, BeforeValidator(_word_of(Verdict, "finding.verdict", Verdict.DEGRADED))]
+    severity: Annotated[Severity | None, BeforeValidator(_word_of(Severity, "finding.severity"))] = None
+    remedy: Annotated[Remedy | None, BeforeValidator(_word_of(Remedy, "finding.remedy"))] = None
     summary: Text = ""
     age_s: Age = 0.0
     monotonic_s: float | None = None
@@ -204,6 +224,8 @@ class OutcomeItem(_Wire):
     age_s: Age = 0.0
 
 
+STATEMENTS = frozenset(get_args(StatementItem.model_fields["statement"].annotation))
+"""Kinds of statements that this release knows."""
 Item = FindingItem | ClearItem | StatementItem | InventoryItem | OutcomeItem
 ITEMS: Mapping[str, type[Item]] = {
     "finding": FindingItem,
@@ -229,7 +251,7 @@ class ReportBody(Envelope):
 
     outbox_id: Annotated[Word, Field(min_length=1)]
     sequence: Count
-    items: Annotated[list[dict[str, Any]], Field(max_length=MAX_ITEMS)] = []
+    items: Annotated[list[Any], Field(max_length=MAX_ITEMS)] = []
 
 
 class HeartbeatBody(Envelope):
@@ -240,6 +262,7 @@ class HeartbeatBody(Envelope):
     all_ok: bool = False
     failing: Words = ()
     fabric_silent_s: OptSilence = None
+    authorities: OptWords = None
 
 
 def check_version(message: Mapping[str, Any]) -> None:
@@ -261,21 +284,62 @@ def parse(model: type[M], message: Mapping[str, Any]) -> M:
         raise ApiError(422, "invalid", clean(text, 500), field and clean(field, 200)) from None
 
 
-def parse_items(raw: list[dict[str, Any]]) -> tuple[tuple[Item, ...], int]:
-    """The items, and how many were of a kind that this version does not know. Raises ApiError 422 naming the item."""
-    items: list[Item] = []
+@dataclass(frozen=True, slots=True)
+class RefusedItem:
+    """An item of a report that was not taken."""
+
+    number: int
+    """Its place in the report, from 0."""
+    error: ApiError
+
+    @property
+    def shown(self) -> dict[str, object]:
+        """As the answer names it."""
+        return {"item": self.number, "field": self.error.field, "message": self.error.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of one report, sorted."""
+
+    taken: tuple[Item, ...]
+    unknown: int
+    """How many are of a kind, or of a kind of statement, that this release does not know."""
+    refused: tuple[RefusedItem, ...]
+
+
+def parse_items(raw: list[Any]) -> Items:
+    """Each item by itself, so that a bad one keeps no fault from being stored. Raises ApiError 422, naming the first, when all are bad."""
+    taken: list[Item] = []
+    refused: list[RefusedItem] = []
     unknown = 0
-    for number, item in enumerate(raw):
-        kind = item.get("kind")
-        if not isinstance(kind, str):
-            raise ApiError(422, "invalid", f"items.{number}.kind: must be a word", f"items.{number}.kind")
-        model = ITEMS.get(kind)
-        if model is None:
-            unknown += 1
-            continue
+    for number, each in enumerate(raw):
         try:
-            items.append(parse(model, item))
+            item = _parse_item(number, each)
         except ApiError as error:
-            field = f"items.{number}.{error.field}" if error.field else f"items.{number}"
-            raise ApiError(422, "invalid", f"items.{number}.{error.message}", field) from None
-    return tuple(items), unknown
+            refused.append(RefusedItem(number, error))
+            continue
+        if item is None:
+            unknown += 1
+        else:
+            taken.append(item)
+    if refused and len(refused) == len(raw):
+        raise refused[0].error
+    return Items(tuple(taken), unknown, tuple(refused))
+
+
+def _parse_item(number: int, raw: Any) -> Item | None:
+    """None: of a kind that this release does not know. Raises ApiError 422 naming the item."""
+    if not isinstance(raw, Mapping):
+        raise ApiError(422, "invalid", f"items.{number}: must be an object", f"items.{number}")
+    kind, statement = raw.get("kind"), raw.get("statement")
+    if not isinstance(kind, str):
+        raise ApiError(422, "invalid", f"items.{number}.kind: must be a word", f"items.{number}.kind")
+    model = ITEMS.get(kind)
+    if model is None or (model is StatementItem and isinstance(statement, str) and statement not in STATEMENTS):
+        return None
+    try:
+        return parse(model, raw)
+    except ApiError as error:
+        field = f"items.{number}.{error.field}" if error.field else f"items.{number}"
+        raise ApiError(422, "invalid", f"items.{number}.{error.message}", field) from None

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import checkpoints, local, operating, practice, reading, spares, submitting, suppressing
+from holdfast.cli import checkpoints, local, operating, practice, reading, spares, submitting, suppressing, tls
 from holdfast.cli.problems import Exit, status_of
 from holdfast.model.errors import HoldfastError
 
@@ -69,6 +69,9 @@ _token = _group("token", "Bearer tokens of the API.", "Set up")
 _token.command("create")(local.token_create)
 _token.command("list")(local.token_list)
 _token.command("revoke")(local.token_revoke)
+_tls = _group("tls", "The cluster's own certificate authority and the controllers' certificate.", "Set up")
+for paper in (tls.init, tls.renew, tls.show):
+    _tls.command()(paper)
 app.command(rich_help_panel="In a job", context_settings=submitting.VERBATIM)(submitting.submit)
 app.command("run", rich_help_panel="In a job")(submitting.launch)
 _checkpoint = _group("checkpoint", "Checkpoints of a job; works without the controller.", "In a job")

@@ -16,6 +16,7 @@ from holdfast.cli.show import as_json, line, moment, table
 from holdfast.model.errors import OutsideError
 
 if TYPE_CHECKING:
+    from holdfast.api.node_shapes import AgentShape
     from holdfast.config.controller import Settings
     from holdfast.doctor import Advice
     from holdfast.model.report import AgentView
@@ -102,10 +103,7 @@ def token_list(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
         )
         return
     now = datetime.now(UTC)
-    shown = [
-        (r.hash[:12], r.role, r.subject, moment(r.created_at.isoformat()), "valid" if r.valid(now) else "void")
-        for r in rows
-    ]
+    shown = [(r.hash[:12], r.role, r.subject, moment(r.created_at), "valid" if r.valid(now) else "void") for r in rows]
     table("", ("HASH", "ROLE", "SUBJECT", "MADE (UTC)", "STATE"), shown, "no tokens; `holdfast token create` makes one")
 
 
@@ -162,28 +160,30 @@ def _diagnosis(settings: Settings) -> list[Advice]:
 
 def _agents() -> dict[str, tuple[AgentView, ...]] | None:
     """Agents as the controller hears them; None when it was not asked or did not answer."""
+    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
+    from holdfast.cli.answers import read  # noqa: PLC0415
     from holdfast.cli.client import Client  # noqa: PLC0415
 
     try:
-        nodes = Client().get("/v1/nodes")["nodes"]
+        nodes = read(ClusterShape, Client().get("/v1/nodes")).nodes
     except (Usage, OutsideError):
         return None
-    return {n["name"]: tuple(_view(n["name"], a) for a in n["agents"] if a["last_heard"]) for n in nodes}
+    return {n.name: tuple(_view(n.name, a, a.last_heard) for a in n.agents if a.last_heard is not None) for n in nodes}
 
 
-def _view(node: str, shown: dict[str, object]) -> AgentView:
+def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
     from holdfast.model.report import AgentView  # noqa: PLC0415
 
-    heard = datetime.fromisoformat(str(shown["last_heard"]))
     return AgentView(
         node=node,
-        instance_id=str(shown["instance_id"]),
-        boot_id=str(shown["boot_id"]),
+        instance_id=shown.instance_id,
+        boot_id=shown.boot_id,
         last_heard=heard,
         first_heard=heard,
-        agent_version=str(shown["version"]),
-        clock_offset_s=float(str(shown["clock_offset_s"])),
-        all_ok=bool(shown["all_ok"]),
+        agent_version=shown.version,
+        clock_offset_s=shown.clock_offset_s,
+        all_ok=shown.all_ok,
+        authorities=tuple(shown.authorities) if shown.authorities is not None else None,
     )
 
 

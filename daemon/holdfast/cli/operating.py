@@ -7,12 +7,11 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Reason, Url
 from holdfast.cli.problems import Usage
 from holdfast.cli.show import line
-
-BRAKES = ("drains", "job_stops")
 
 
 def pause(reason: Reason = "", url: Url = None) -> None:
@@ -31,8 +30,10 @@ def release(
     kind: Annotated[str, typer.Argument(help="drains or job_stops.")], reason: Reason = "", url: Url = None
 ) -> None:
     """Let a tripped brake go."""
-    if kind not in BRAKES:
-        raise Usage(f"{kind!r} is none of the brakes: {', '.join(BRAKES)}")
+    from holdfast.model.book import BrakeKind  # noqa: PLC0415
+
+    if kind not in tuple(BrakeKind):
+        raise Usage(f"{kind!r} is none of the brakes: {', '.join(BrakeKind)}")
     Client(url).post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
     line(f"the brake {kind} is released")
 
@@ -54,5 +55,7 @@ def retry(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None
 
 def _incident(verb: str, incident_id: str, reason: str, url: str | None) -> None:
     got = Client(url).post(f"/v1/incidents/{quote(incident_id, safe='')}/{verb}", {"reason": reason})
-    after = got["incident"]
-    line(f"{after['id']} is {after['state']}: {after['note']}")
+    from holdfast.api.operator_shapes import Done  # noqa: PLC0415
+
+    after = read(Done, got).incident
+    line(f"{after.id} is {after.state}: {after.note}" if after is not None else f"{incident_id}: done")

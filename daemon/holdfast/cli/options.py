@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.config.controller import DEFAULT_PATH
+from holdfast.config.paths import CONTROLLER_TOML as DEFAULT_PATH
 
 Url = Annotated[str | None, typer.Option("--url", help="The controller; else HOLDFAST_URL.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 from urllib.parse import quote
 
 import typer
 
+from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.model.ids import abbreviated
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.api.job_shapes import ElasticJobShape, GroupShape, JobShape
+    from holdfast.api.node_shapes import ClusterShape, NodeShape
+    from holdfast.api.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
 
 T = TypeVar("T")
 INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
@@ -26,10 +33,13 @@ def all_nodes(url: Url, as_data: Json) -> None:
     if as_data:
         as_json(got)
         return
-    for sentence in cluster_lines(got):
+    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
+
+    cluster = read(ClusterShape, got)
+    for sentence in cluster_lines(cluster):
         line(sentence)
     columns = ("NODE", "SLURM", "AGENT", "GPUS", "ROLE", "JOBS", "INCIDENT", "WHY")
-    listed(columns, [node_row(n) for n in got["nodes"]], "no nodes are known yet", ("GPUS", "ROLE"))
+    listed(columns, [node_row(n) for n in cluster.nodes], "no nodes are known yet", ("GPUS", "ROLE"))
 
 
 def listed(
@@ -40,32 +50,35 @@ def listed(
     table(title, [columns[index] for index in kept], [[row[index] for index in kept] for row in rows], empty)
 
 
-def cluster_lines(got: dict[str, Any]) -> list[str]:
-    lines = [f"cluster {got['cluster'] or '?'}, mode {got['mode'] or '?'}"]
-    if not got["leader"]:
-        lines.append("this controller is a standby: another one leads")
-    if got["slurm_read_at"] is None:
+def cluster_lines(got: ClusterShape) -> list[str]:
+    lines = [f"cluster {got.cluster or '?'}, mode {got.mode or '?'}"]
+    if not got.leader:
+        lines.append(f"this controller is a standby: {got.led_by or 'another one'} leads")
+    if got.slurm_read_at is None:
         lines.append("Slurm does not answer: decisions that depend on it wait")
-    if got["paused"]:
-        lines.append(f"paused by {got['paused']}; `holdfast resume` ends it")
-    if got["frozen"]:
-        lines.append(f"frozen: {got['frozen']}")
-    return lines + [
-        f"brake {b['kind']} holds: {b['reason']}; `holdfast release {b['kind']}` lets it go" for b in got["brakes"]
-    ]
+    if got.paused:
+        lines.append(f"paused by {got.paused}; `holdfast resume` ends it")
+    if got.frozen:
+        lines.append(f"frozen: {got.frozen}")
+    return lines + [f"brake {b.kind} holds: {b.reason}; `holdfast release {b.kind}` lets it go" for b in got.brakes]
 
 
-def node_row(node: dict[str, Any]) -> list[object]:
+def node_row(node: NodeShape) -> list[object]:
     return [
-        node["name"],
-        node["state"] or "?",
-        ", ".join(dict.fromkeys(a["status"] for a in node["agents"])),
-        node["gpus"] or "",
-        ", ".join(word for word in ("spare", "lemon") if node[word]),
-        ", ".join(str(j) for j in node["jobs"]),
-        ", ".join(i["id"] for i in node["incidents"]),
-        abbreviated(node["why"] or node["reason"] or ""),
+        node.name,
+        node.state or "?",
+        ", ".join(dict.fromkeys(a.status for a in node.agents)),
+        node.gpus or "",
+        ", ".join(roles_of(node)),
+        ", ".join(str(j) for j in node.jobs),
+        ", ".join(i.id for i in node.incidents),
+        abbreviated(node.why or node.reason or ""),
     ]
+
+
+def roles_of(node: NodeShape) -> list[str]:
+    """``spare``, ``lemon``, both or neither."""
+    return [word for word, so in (("spare", node.spare), ("lemon", node.lemon)) if so]
 
 
 def incidents(
@@ -81,21 +94,23 @@ def incidents(
     if as_data:
         as_json(got)
         return
-    rows = [incident_row(i) for i in got["incidents"]]
+    from holdfast.api.shapes import IncidentsShape  # noqa: PLC0415
+
+    rows = [incident_row(i) for i in read(IncidentsShape, got).incidents]
     if narrow():
         rows = [[*row[:4], str(row[4])[5:16], ": ".join(str(cell) for cell in row[5:] if cell), ""] for row in rows]
     listed(INCIDENT_COLUMNS, rows, "no incidents", ("SEVERITY", INCIDENT_COLUMNS[-1]))
 
 
-def incident_row(i: dict[str, Any]) -> list[object]:
+def incident_row(i: IncidentShape) -> list[object]:
     return [
-        i["id"],
-        i["node"],
-        i["state"],
-        i["severity"],
-        moment(i["fault_at"])[:19],
-        abbreviated(i["headline"]),
-        i["note"],
+        i.id,
+        i.node,
+        i.state,
+        i.severity,
+        moment(i.fault_at)[:19],
+        abbreviated(i.headline),
+        i.note,
     ]
 
 
@@ -113,35 +128,68 @@ def show(
     if as_data:
         as_json(got)
         return
-    incident = got["incident"]
-    line(f"{incident['id']}  {incident['node']}  {incident['state']}  {incident['severity']}: {incident['headline']}")
-    if incident["note"]:
-        line(f"  {incident['note']}")
-    start = incident["fault_at"]
-    line(f"  fault at {moment(start)} UTC")
-    found = [finding_row(f) for f in sorted(got["findings"], key=lambda f: str(f["fault_at"]))]
+    from holdfast.api.shapes import IncidentStory  # noqa: PLC0415
+
+    story = read(IncidentStory, got)
+    incident = story.incident
+    line(f"{incident.id}  {incident.node}  {incident.state}  {incident.severity}: {incident.headline}")
+    if incident.note:
+        line(f"  {incident.note}")
+    start = incident.fault_at
+    for sentence in about_lines(incident):
+        line(f"  {sentence}")
+    found = [finding_row(f) for f in sorted(story.findings, key=lambda f: f.fault_at)]
     if found:
         columns = ("FINDING", "SEVERITY", "REMEDY", "IF IT MAY ACT", "WHAT")
         listed(columns, found, "", ("REMEDY",), title="findings")
-    events = got["timeline"] if everything else main_events(got["timeline"])
+    events = story.timeline if everything else main_events(story.timeline)
     timeline = timeline_rows(start, events, in_full=everything)
     listed(("SINCE FAULT", "AT (UTC)", "EVENT", "WHAT"), timeline, "no events", ("AT (UTC)",), title="timeline")
-    jobs = [
-        (r["job"]["job_id"], r["user"], r["phase"], r["gpus"], r["resumed_step"], r["note"]) for r in got["recoveries"]
-    ]
+    jobs = [(r.job.job_id, r.user, r.phase, r.gpus, r.resumed_step, r.note) for r in story.recoveries]
     if jobs:
         table("jobs", ("JOB", "USER", "PHASE", "GPUS", "RESUMED AT STEP", "NOTE"), jobs, "")
-    if got["timings"]:
-        table("timings", ("PHASE", "TIME"), timing_rows(got["timings"]), "nothing is timed yet")
+    if story.timings:
+        table("timings", ("PHASE", "TIME"), timing_rows(story.timings), "nothing is timed yet")
 
 
-def finding_row(finding: dict[str, Any]) -> list[object]:
+def about_lines(i: IncidentShape) -> list[str]:
+    """What is known of an incident besides its state, its headline and its note."""
+    closed = f", closed {moment(i.closed_at)}" if i.closed_at else ""
+    since = f", {i.state} since {moment(i.state_since)}" if i.state_since and not i.closed_at else ""
+    kind = f" ({i.kind})" if i.kind else ""
+    gpus = f", GPUs {', '.join(map(str, i.gpu_minors))}" if i.gpu_minors else ""
+    boot = f", boot {i.boot_id}" if i.boot_id else ""
+    now = f"; the node is now {i.machine}" if i.machine else ""
+    proved = f", proved {moment(i.validated_at)} UTC" if i.validated_at else ""
+    about = (
+        (True, f"fault at {moment(i.fault_at)} UTC, opened {moment(i.opened_at)}{since}{closed}"),
+        (True, f"check {i.check}{kind}, remedy {i.remedy}{gpus}"),
+        (i.instance_id, f"machine {i.instance_id}{boot}{now}"),
+        (i.job, f"about job run {i.job}"),
+        (i.suspects, f"nodes that may be at fault: {', '.join(i.suspects)}"),
+        (i.goes_at, f"the provider takes the machine away at {moment(i.goes_at)} UTC"),
+        (i.dead, "two independent witnesses agreed that the node is dead"),
+        (i.acknowledged, "an operator took it over: Holdfast does not act on it"),
+        (
+            i.repair_attempt or i.rung or i.validated_at,
+            f"repair attempt {i.repair_attempt}: {i.rung or 'not begun'}{proved}",
+        ),
+    )
+    return [text for known, text in about if known]
+
+
+def finding_row(finding: FindingShape) -> list[object]:
     """For a check that only observes also what it would call for."""
-    name, component, evidence = f"{finding['check']} {finding['code']}", finding["component"], finding["evidence"]
-    would = f"{evidence['would_severity']}, {evidence['would_remedy']}" if evidence.get("observe") else ""
-    where = "" if component == "node" or finding["summary"].startswith(component) else f"{component}: "
-    what = abbreviated(f"{where}{finding['summary']}") + (" (cleared)" if finding["cleared_at"] else "")
-    return [name.strip(), finding["severity"], finding["remedy"], would, what]
+    name, component = f"{finding.check} {finding.code}", finding.component
+    would = ", ".join(filter(None, (finding.would_severity, finding.would_remedy)))
+    where = "" if component == "node" or finding.summary.startswith(component) else f"{component}: "
+    marks = (
+        (finding.consequence, "a consequence"),
+        (finding.repeats, f"seen {finding.repeats + 1} times"),
+        (finding.cleared_at, "cleared"),
+    )
+    what = abbreviated(f"{where}{finding.summary}") + "".join(f" ({word})" for so, word in marks if so)
+    return [name.strip(), finding.severity, finding.remedy, would, what]
 
 
 def bundle(
@@ -163,63 +211,61 @@ def bundle(
 _IN_BETWEEN = ("incident.state", "recovery.phase")
 
 
-def main_events(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def main_events(events: Sequence[EventShape]) -> list[EventShape]:
     """Without states in between, but for what the stacks of a job that hangs say, and without
     the begin of actions that have ended: their plan says why, their end what came of it."""
-    begun = [e["detail"].get("key") for e in events if e["kind"] == "action.started"]
+    begun = [e.detail.get("key") for e in events if e.kind == "action.started"]
     ended = {
-        e["detail"].get("key")
+        e.detail.get("key")
         for e in events
-        if e["kind"] in ("action.done", "action.failed", "action.refused") and e["detail"].get("key") in begun
+        if e.kind in ("action.done", "action.failed", "action.refused") and e.detail.get("key") in begun
     }
     return [
         e
         for e in events
-        if (e["kind"] not in _IN_BETWEEN or e["detail"].get("stacks"))
-        and not (e["kind"] == "action.started" and e["detail"].get("key") in ended)
+        if (e.kind not in _IN_BETWEEN or e.detail.get("stacks"))
+        and not (e.kind == "action.started" and e.detail.get("key") in ended)
     ]
 
 
-def timeline_rows(start: str, events: Iterable[dict[str, Any]], *, in_full: bool = False) -> list[list[object]]:
-    zero = datetime.fromisoformat(start)
+def timeline_rows(start: datetime, events: Iterable[EventShape], *, in_full: bool = False) -> list[list[object]]:
     return [
         [
-            f"{(datetime.fromisoformat(e['at']) - zero).total_seconds():+.3f} s",
-            _time_of_day(start, e["at"]),
+            f"{(e.at - start).total_seconds():+.3f} s",
+            _time_of_day(start, e.at),
             event_name(e),
-            e["text"] if in_full else abbreviated(e["text"]),
+            e.text if in_full else abbreviated(e.text),
         ]
         for e in events
     ]
 
 
-def _time_of_day(start: str, at: str) -> str:
+def _time_of_day(start: datetime, at: datetime) -> str:
     """With the date only where it is another day than the fault's."""
     first, shown = moment(start), moment(at)
     return shown[11:] if shown[:10] == first[:10] else shown
 
 
-def event_name(event: dict[str, Any]) -> str:
+def event_name(event: EventShape) -> str:
     """``action.done Drain n1``: an action's event says of which action."""
-    detail = event["detail"]
-    named = event["kind"].startswith("action.") and detail.get("kind")
-    return (
-        " ".join(str(w) for w in (event["kind"], detail["kind"], detail.get("target", "")) if w)
-        if named
-        else event["kind"]
-    )
+    detail = event.detail
+    named = event.kind.startswith("action.") and detail.get("kind")
+    return " ".join(str(w) for w in (event.kind, named, detail.get("target", "")) if w) if named else event.kind
 
 
-def timing_rows(timings: dict[str, Any]) -> list[list[object]]:
-    rows: list[list[object]] = [[phase, seconds(value)] for phase, value in timings["phases"].items()]
-    for name, key in (("fault to running", "time_to_running_s"), ("fault to resumed", "time_to_resumed_s")):
-        if timings[key] is not None:
-            rows.append([name, seconds(timings[key])])
-    if timings["jobs"]:
+def timing_rows(timings: TimingsShape) -> list[list[object]]:
+    rows: list[list[object]] = [[phase, seconds(value)] for phase, value in timings.phases.items()]
+    for name, took_s in (
+        ("fault to running", timings.time_to_running_s),
+        ("fault to resumed", timings.time_to_resumed_s),
+    ):
+        if took_s is not None:
+            rows.append([name, seconds(took_s)])
+    if timings.jobs:
         rows += [
-            ["lost work", lost(timings["lost_work_s"], seconds)],
-            ["lost steps", lost(timings["lost_steps"], str)],
-            ["lost GPU-hours", lost(timings["lost_gpu_hours"], "{:.3f}".format)],
+            ["lost work", lost(timings.lost_work_s, seconds)],
+            ["lost steps", lost(timings.lost_steps, str)],
+            ["lost GPU-hours", lost(timings.lost_gpu_hours, "{:.3f}".format)],
         ]
     return rows
 
@@ -237,42 +283,44 @@ def jobs(
     if as_data:
         as_json(got)
         return
-    for elastic in got["elastic"]:
+    from holdfast.api.job_shapes import JobsShape  # noqa: PLC0415
+
+    page = read(JobsShape, got)
+    for elastic in page.elastic:
         show_groups(elastic)
     columns = ("JOB", "USER", "SLURM", "NODES", "CHECKPOINT STEP", "LAST STEP", "RECOVERY", "INCIDENT", "NOTE")
-    rows = [row for j in got["jobs"] for row in job_rows(j)]
+    rows = [row for j in page.jobs for row in job_rows(j)]
     listed(columns, rows, "no jobs on record", ("USER", "LAST STEP", "INCIDENT"))
 
 
-def show_groups(job: dict[str, Any]) -> None:
+def show_groups(job: ElasticJobShape) -> None:
     """An elastic job: its size, what was decided last, who is where."""
-    spares = f" and {counted(job['spares'], 'spare')}" if job["spares"] else ""
-    aim = f", going to {job['target']}" if job["target"] != job["size"] else ""
-    state = f"{counted(job['running'], 'group')} running, size {job['size']}{aim}; declared {job['sizes']}{spares}"
-    line(f"{job['room']}  {job['user']}  {job['name']}: {state}")
-    decided = job["decision"]
+    spares = f" and {counted(job.spares, 'spare')}" if job.spares else ""
+    aim = f", going to {job.target}" if job.target != job.size else ""
+    state = f"{counted(job.running, 'group')} running, size {job.size}{aim}; declared {job.sizes}{spares}"
+    line(f"{job.room}  {job.user}  {job.name}: {state}")
+    decided = job.decision
     if decided:
-        line(f"  {moment(decided['at'])[:19]} {decided['reason']} ({decided['outcome'] or decided['state']})")
+        line(f"  {moment(decided.at)[:19]} {decided.reason} ({decided.outcome or decided.state})")
     columns = ("GROUP", "ROLE", "JOB", "SLURM", "NODES", "STEP", "PHASE", "NOTE")
-    listed(columns, [group_row(g) for g in job["groups"]], "no groups", ("JOB",))
+    listed(columns, [group_row(g) for g in job.groups], "no groups", ("JOB",))
 
 
-def group_row(group: dict[str, Any]) -> list[object]:
-    note = "asked to leave" if group["leaving"] else group["reason"]
-    if group["waits_until"] and group["reason"] == "BeginTime":
-        note = f"until {moment(group['waits_until'])[11:19]}"
-    if group["trouble"]:
-        note = f"{group['trouble']}: incident {group['incident_id']}"
-    head = [group["group"], group["role"], group["job_id"], group["state"], ",".join(group["nodes"])]
-    return [*head, group["step"], group["phase"], note]
+def group_row(group: GroupShape) -> list[object]:
+    note = "asked to leave" if group.leaving else group.reason
+    if group.waits_until and group.reason == "BeginTime":
+        note = f"until {moment(group.waits_until)[11:19]}"
+    if group.trouble:
+        note = f"{group.trouble}: incident {group.incident_id}"
+    head = [group.group, group.role, group.job_id, group.state, ",".join(group.nodes)]
+    return [*head, group.step, group.phase, note]
 
 
-def job_rows(job: dict[str, Any]) -> list[list[object]]:
+def job_rows(job: JobShape) -> list[list[object]]:
     """One row per recovery; one for a job without any."""
-    checkpoint = job["checkpoint"] or {}
-    head = [job["job_id"], job["user"], job["state"], ",".join(job["nodes"])]
-    head += [checkpoint.get("saved_step"), checkpoint.get("progress_step")]
-    ways = [[r["phase"], r["incident_id"], r["note"]] for r in job["recoveries"]]
+    saved, told = (job.checkpoint.saved_step, job.checkpoint.progress_step) if job.checkpoint else (None, None)
+    head: list[object] = [job.job_id, job.user, job.state, ",".join(job.nodes), saved, told]
+    ways: list[list[object]] = [[r.phase, r.incident_id, r.note] for r in job.recoveries]
     return [[*head, *way] for way in ways or [["", "", ""]]]
 
 
@@ -287,20 +335,23 @@ def metrics(
     if as_data:
         as_json(got)
         return
-    line(f"{counted(got['incidents'], 'incident')} from {moment(got['since'])} to {moment(got['until'])} UTC")
+    from holdfast.api.shapes import MetricsShape  # noqa: PLC0415
+
+    window = read(MetricsShape, got)
+    line(f"{counted(window.incidents, 'incident')} from {moment(window.since)} to {moment(window.until)} UTC")
     named = (
-        ("MTTD", got["mttd"]),
-        ("MTTR (running again)", got["mttr"]),
-        ("MTTR (resumed)", got["mttr_resumed"]),
-        ("node back in service", got["time_to_return"]),
+        ("MTTD", window.mttd),
+        ("MTTR (running again)", window.mttr),
+        ("MTTR (resumed)", window.mttr_resumed),
+        ("node back in service", window.time_to_return),
     )
-    spreads = [*named, *((f"phase {name}", s) for name, s in got["phases"].items())]
+    spreads = [*named, *((f"phase {name}", s) for name, s in window.phases.items())]
     columns = ("WHAT", "N", "MEAN", "P50", "P90", "P99", "MAX")
     table("", columns, [spread_row(name, s) for name, s in spreads if s], "nothing is timed in this window")
-    work, steps = lost(got["lost_work_s"], seconds), lost(got["lost_steps"], str)
-    line(f"lost work {work}, steps {steps}, GPU-hours {lost(got['lost_gpu_hours'], '{:.3f}'.format)}")
+    work, steps = lost(window.lost_work_s, seconds), lost(window.lost_steps, str)
+    line(f"lost work {work}, steps {steps}, GPU-hours {lost(window.lost_gpu_hours, '{:.3f}'.format)}")
 
 
-def spread_row(name: str, spread: dict[str, Any]) -> list[object]:
-    keys = ("mean", "p50", "p90", "p99", "max")
-    return [name, spread["count"], *(seconds(spread[k]) for k in keys)]
+def spread_row(name: str, spread: SpreadShape) -> list[object]:
+    times_s = (spread.mean, spread.p50, spread.p90, spread.p99, spread.max)
+    return [name, spread.count, *map(seconds, times_s)]

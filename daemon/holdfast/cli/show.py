@@ -80,11 +80,11 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def moment(text: str | None) -> str:
-    """``2026-01-31 12:00:00.123`` UTC."""
-    if not text:
+def moment(at: datetime | None) -> str:
+    """``2026-01-31 12:00:00.123`` UTC; None: nothing."""
+    if at is None:
         return ""
-    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def seconds(value: float | None) -> str:

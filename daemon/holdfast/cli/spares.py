@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
+from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
-from holdfast.cli.reading import all_nodes, listed
+from holdfast.cli.reading import all_nodes, listed, roles_of
 from holdfast.cli.show import as_json, counted, line, moment, table
 from holdfast.model.ids import abbreviated
+
+if TYPE_CHECKING:
+    from holdfast.api.node_shapes import NodeStory, OutageShape, SparesShape
 
 
 def nodes(
@@ -27,36 +31,39 @@ def nodes(
     if as_data:
         as_json(got)
         return
-    for sentence in node_lines(got):
+    from holdfast.api.node_shapes import NodeStory  # noqa: PLC0415
+
+    story = read(NodeStory, got)
+    for sentence in node_lines(story):
         line(sentence)
     rows = [
-        [moment(o["out_at"])[:19], moment(o["back_at"])[:19] or "-", o["incident_id"], o["instance_id"], _what(o)]
-        for o in got["outages"]
+        [moment(o.out_at)[:19], moment(o.back_at)[:19] or "-", o.incident_id, o.instance_id, _what(o)]
+        for o in story.outages
     ]
     columns = ("OUT (UTC)", "BACK (UTC)", "INCIDENT", "MACHINE", "WHAT")
     listed(columns, rows, "no fault took it out of service on record", ("MACHINE",), title="outages")
 
 
-def _what(outage: dict[str, Any]) -> str:
-    return abbreviated(outage["what"]) + (" (not the node's doing)" if outage["excused"] else "")
+def _what(outage: OutageShape) -> str:
+    return abbreviated(outage.what) + (" (not the node's doing)" if outage.excused else "")
 
 
-def node_lines(got: dict[str, Any]) -> list[str]:
-    node = got["node"]
-    role = "".join(f", {word}" for word in ("spare", "lemon") if node[word])
-    agents = ", ".join(dict.fromkeys(a["status"] for a in node["agents"]))
-    lines = [f"{node['name']}  {node['state'] or '?'}  {counted(node['gpus'], 'GPU')}, agent {agents}{role}"]
-    if got["instance_id"]:
-        lines.append(f"machine {got['instance_id']}")
-    if node["why"] or node["reason"]:
-        lines.append(abbreviated(node["why"] or node["reason"]))
-    if got["checked_at"]:
-        deep = f", deeply {moment(got['deep_at'])[:19]}" if got["deep_at"] else ""
-        lines.append(f"checked {moment(got['checked_at'])[:19]}{deep} UTC: {got['check_note'] or 'OK'}")
-    reasons = "".join(f"; {reason}" for reason in got["reasons"])
+def node_lines(got: NodeStory) -> list[str]:
+    node = got.node
+    role = "".join(f", {word}" for word in roles_of(node))
+    agents = ", ".join(dict.fromkeys(a.status for a in node.agents))
+    lines = [f"{node.name}  {node.state or '?'}  {counted(node.gpus, 'GPU')}, agent {agents}{role}"]
+    if got.instance_id:
+        lines.append(f"machine {got.instance_id}")
+    if node.why or node.reason:
+        lines.append(abbreviated(node.why or node.reason))
+    if got.checked_at:
+        deep = f", deeply {moment(got.deep_at)[:19]}" if got.deep_at else ""
+        lines.append(f"checked {moment(got.checked_at)[:19]}{deep} UTC: {got.check_note or 'OK'}")
+    reasons = "".join(f"; {reason}" for reason in got.reasons)
     return [
         *lines,
-        f"score {node['score']}{reasons}" if got["history_read_at"] else "its history has not been read yet",
+        f"score {node.score}{reasons}" if got.history_read_at else "its history has not been read yet",
     ]
 
 
@@ -66,19 +73,22 @@ def spares(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
-    for sentence in pool_lines(got):
+    from holdfast.api.node_shapes import SparesShape  # noqa: PLC0415
+
+    pool = read(SparesShape, got)
+    for sentence in pool_lines(pool):
         line(sentence)
     columns = ("NODE", "READY", "CHECKED (UTC)", "DEEP (UTC)", "WHY")
     rows = [
-        [s["node"], "yes" if s["ready"] else "no", moment(s["checked_at"])[:19], moment(s["deep_at"])[:19], s["why"]]
-        for s in got["spares"]
+        [s.node, "yes" if s.ready else "no", moment(s.checked_at)[:19], moment(s.deep_at)[:19], s.why]
+        for s in pool.spares
     ]
     table("", columns, rows, "no spares")
 
 
-def pool_lines(got: dict[str, Any]) -> list[str]:
-    lines = [f"reservation {got['reservation'] or '?'}: {counted(len(got['spares']), 'spare')}, {got['ready']} ready"]
-    if got["wanted"] is not None:
-        short = f", short since {moment(got['short_since'])[:19]} UTC" if got["short_since"] else ""
-        lines.append(f"{got['wanted']} wanted{short}")
-    return lines + [f"  {reason}" for reason in got["reasons"]]
+def pool_lines(got: SparesShape) -> list[str]:
+    lines = [f"reservation {got.reservation or '?'}: {counted(len(got.spares), 'spare')}, {got.ready} ready"]
+    if got.wanted is not None:
+        short = f", short since {moment(got.short_since)[:19]} UTC" if got.short_since else ""
+        lines.append(f"{got.wanted} wanted{short}")
+    return lines + [f"  {reason}" for reason in got.reasons]

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import typer
 
+from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Usage
@@ -29,8 +30,10 @@ def suppress(
 ) -> None:
     """Findings of this kind open no incident for a while. What is still so at the end counts then."""
     body = {"node": node, "check": check, "component": component, "hours": hours(duration), "reason": reason}
-    got = Client(url).post("/v1/suppressions", body)
-    line(f"{got['id']} holds until {moment(got['until'])} UTC; `holdfast unsuppress {got['id']}` ends it")
+    from holdfast.api.operator_shapes import SuppressionShape  # noqa: PLC0415
+
+    made = read(SuppressionShape, Client(url).post("/v1/suppressions", body))
+    line(f"{made.id} holds until {moment(made.until)} UTC; `holdfast unsuppress {made.id}` ends it")
 
 
 def hours(text: str) -> float:
@@ -50,10 +53,12 @@ def suppressions(url: Url = None, as_data: Json = False) -> None:
     if as_data:
         as_json(got)
         return
+    from holdfast.api.operator_shapes import SuppressionsShape  # noqa: PLC0415
+
     columns = ("ID", "NODE", "CHECK", "COMPONENT", "UNTIL (UTC)", "BY", "WHY")
     rows = [
-        (s["id"], s["node"], s["check"], s["component"], moment(s["until"]), s["by"], s["reason"])
-        for s in got["suppressions"]
+        (s.id, s.node, s.check, s.component, moment(s.until), s.by, s.reason)
+        for s in read(SuppressionsShape, got).suppressions
     ]
     table("", columns, rows, "nothing is suppressed")
 

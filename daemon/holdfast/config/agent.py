@@ -54,6 +54,9 @@ class AgentConfig:
     )
     gpu_count: int = option(0, "GPUs that this node must have; 0: those seen first in this boot.", low=0, high=64)
     heartbeat_s: float = option(10.0, "Interval of the heartbeat.", low=0.2, high=60)
+    not_reporting_after_s: float = option(
+        60.0, "No controller took a report or heartbeat for this long: systemd's status and a log line say so.", low=1
+    )
     reminder_s: float = option(600.0, "A standing finding is reported again after this long.", low=10)
     disabled_checks: tuple[str, ...] = option((), 'Ids of checks that are not run, such as "host.disk".')
     act_on: tuple[str, ...] = option(
@@ -62,7 +65,10 @@ class AgentConfig:
     )
     observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
     disk_paths: tuple[str, ...] = option(("/", "/var", "/tmp"), "Folders whose file systems must have room.")  # noqa: S108
-    slurmd_pid_file: Path = option(Path("/run/slurmd.pid"), "slurmd's SlurmdPidFile.")
+    slurmd_pid_file: Path = option(
+        Path("/run/slurmd.pid"),
+        "Where slurmd's process id is looked for first; its unit and the process table come after that.",
+    )
     scontrol: str = option("scontrol", "Slurm's command; used to learn which processes belong to which job.")
     slurm_conf: Path | None = option(None, "Exported as SLURM_CONF for Slurm's commands.")
     nice: int = option(

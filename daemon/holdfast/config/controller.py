@@ -7,6 +7,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,8 @@ from holdfast.config.sections import (
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
 from holdfast.model.errors import ConfigError
-from holdfast.model.hangs import HANG_ACTS, STRAGGLER_ACTS, HangPolicy, StragglerPolicy
+from holdfast.model.hangs import HangAct, HangPolicy, StragglerAct, StragglerPolicy
+from holdfast.model.lookback import check_windows
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.policy import (
     BrakePolicy,
@@ -44,7 +46,6 @@ from holdfast.model.suspects import SuspectPolicy
 from holdfast.providers.registry import KINDS, PROVIDERS
 
 T = TypeVar("T")
-DEFAULT_PATH = Path("/etc/holdfast/controller.toml")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -274,9 +275,11 @@ def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
     _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
-    _one_of(settings.policy.hangs.act, HANG_ACTS, f"{where}: hangs.act")
-    _one_of(settings.policy.stragglers.act, STRAGGLER_ACTS, f"{where}: stragglers.act")
+    _one_of(settings.policy.hangs.act, tuple(HangAct), f"{where}: hangs.act")
+    _one_of(settings.policy.stragglers.act, tuple(StragglerAct), f"{where}: stragglers.act")
     check_spares(settings.policy.spares, f"{where}: spares")
+    if why := check_windows(settings.policy, timedelta(days=settings.store.keep_days)):
+        raise ConfigError(f"{where}: {why}")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)
     except ConfigError as error:

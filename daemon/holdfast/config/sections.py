@@ -49,8 +49,13 @@ class NotifySection:
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    dir: Path = option(Path("/run/holdfast"), "Folder of the sockets by which controller and actor wake each other.")
-    holder: str = option("", "Name of this controller in the leader's lease; empty: the host name.")
+    dir: Path = option(
+        Path("/run/holdfast"),
+        "Local folder where controller and actor of one machine find each other: lock and sockets.",
+    )
+    holder: str = option(
+        "", "Name of this controller for people, in the log and on `holdfast nodes`; empty: the host name."
+    )
     cold_start_s: float = option(30.0, "After a start nothing is concluded from an agent's silence for so long.", low=0)
 
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from holdfast.controller import facts, machines
-from holdfast.controller.outside import Outside, Refused, done, foreign
-from holdfast.controller.whole import stragglers, whole_jobs
+from holdfast.controller.outside import Outside, Refused, done, foreign, jobs_on
+from holdfast.controller.whole import stragglers, whole
 from holdfast.model.action import (
     Action,
     AdoptSpare,
@@ -38,11 +38,12 @@ from holdfast.model.action import (
     TellOwner,
     Terminate,
     Undrain,
+    UnknownAction,
 )
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import incident_of_reason, is_reason
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import Outcome
 
@@ -116,6 +117,8 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case Notify():
             outside.notifier.notify(action.subject, action.body)
             return done("told")
+        case UnknownAction():
+            raise Rejected(f"this release does not know the action {action.kind}")
         case SendOrder():
             raise Rejected("orders are handed out by the API, not by the actor")
 
@@ -152,7 +155,7 @@ def _no_other_job(action: SetDown, outside: Outside) -> None:
     """Nobody has asked whether the old run of a job that started since the decision is kept from writing. Raises Unavailable."""
     if action.jobs is None:
         return
-    here = whole_jobs(outside.scheduler.view()).jobs_on(action.node)
+    here = jobs_on(action.node, outside)
     new = [str(j.key) for j in here if j.key.job_id not in action.jobs and j.state != "COMPLETING"]
     if new:
         raise Unavailable(f"job {','.join(new)} came to {action.node} in between: to be decided anew")
@@ -163,9 +166,9 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
     mark = outside.marks().get(action.node)
     if not node.out_of_service:
         return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
-    if mark is None or mark.reason != action.mark:
+    if mark is None or not is_reason(mark.reason, action.mark):
         raise Refused("the store knows no drain of ours on this node")
-    if (node.reason, node.reason_user, node.reason_time) != (mark.reason, mark.user, mark.time):
+    if not mark.is_on(node):
         raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
     return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
@@ -207,8 +210,8 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 def _job(key: JobKey, outside: Outside) -> Job:
     """The job as Slurm shows it now; a heterogeneous one as a whole."""
     job = outside.scheduler.job(key.job_id)
-    if job.het_leader is not None:
-        job = whole_jobs(outside.scheduler.view()).jobs.get(key.job_id, job)
+    if job.het_leader == key.job_id:
+        job = whole(outside.scheduler.components(key.job_id))
     if not job.continues(key):
         raise Refused(f"job id {key.job_id} belongs to another job now")
     return job
@@ -334,7 +337,7 @@ def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
 def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
     if job.key != action.job:
-        if job.state == "PENDING" and job.reason in facts.HELD:
+        if job.state == "PENDING" and job.held:
             return done("it is held already")
         raise Refused(f"another run of the job is {job.state}: this one is over")
     outside.scheduler.hold(action.job.job_id, action.reason)

@@ -17,7 +17,6 @@ from typing import cast
 from holdfast.controller.act import carry_out
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
-from holdfast.controller.silence import DEAD_CHECK
 from holdfast.model.action import (
     Action,
     AdoptSpare,
@@ -98,46 +97,47 @@ def look_again(book: Book, intent: Intent) -> Look:
     return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
 
 
-HEARD_AGAIN = "the node was heard again meanwhile"
+HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)
+"""Retryable: it may die after all."""
 BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided anew", retryable=True)
+STALE = Outcome(IntentState.FAILED, "planned too long ago; to be decided anew", retryable=True)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:
     """The run is over already: jobs that failed or lost a node are recovered while a brake holds."""
     recovery = book.recovery_of(action.job, action.restarts)
-    return recovery is not None and recovery.consent in ("it failed by itself", "it lost the node")
+    return recovery is not None and not recovery.stops_running_job
 
 
-def outlived(book: Book, intent: Intent) -> str:
-    """Why a step that was planned, and not begun, is no longer wanted: an operator ended its incident or took it over. Empty: it is."""
+def outlived(book: Book, intent: Intent) -> Outcome | None:
+    """How a step ends that was planned, not begun, and is no longer wanted: an operator ended its incident or took it over, or the dead
+    node is heard again. None: it is still wanted."""
     incident = book.incidents.get(intent.incident_id)
     action = intent.action
     ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action)
     if intent.state is not IntentState.PLANNED or incident is None:
-        return ""
+        return None
     if _of_the_dead(action) and not incident.dead:
         return HEARD_AGAIN
-    if not ends:
-        return ""
-    if incident.acknowledged:
-        return f"the incident was taken over meanwhile: {incident.note}"
-    return "" if incident.open else f"the incident was closed meanwhile: {incident.note}"
+    if not ends or (incident.open and not incident.acknowledged):
+        return None
+    how = "taken over" if incident.acknowledged else "closed"
+    return Outcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
 
 
 def _of_the_dead(action: Action) -> bool:
     """Steps that only the death of a node calls for; tasks stuck on a living one call for a DOWN, too."""
-    if isinstance(action, SetDown):
-        return DEAD_CHECK in action.reason
-    return isinstance(action, Terminate) and action.fence
+    return (isinstance(action, SetDown) and action.node_dead) or (isinstance(action, Terminate) and action.fence)
 
 
 @dataclass
 class Actor:
-    """Runs until stopped. ``holder`` is the controller that it acts for: it stands by while another one leads."""
+    """Runs until stopped. It acts for the controller of its own machine, and stands by while another one leads."""
 
     store: Store
     outside: Outside
-    holder: str
+    holder: Callable[[], str | None]
+    """Id of that controller's process, read at each look at the lease; None: none is known, so there is nobody to act for."""
     wait: Callable[[float], object]
     """Waits for a nudge, at most so many seconds."""
     ring: Callable[[], None]
@@ -147,6 +147,7 @@ class Actor:
     turned: Callable[[], None] = lambda: None
     """Called after each complete look: what tells systemd that this process is alive."""
     workers: int = 8
+    _acts_for: str | None = None
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
 
     def run(self, stop: Stop) -> None:
@@ -162,6 +163,7 @@ class Actor:
 
     def _hand_out(self, pool: ThreadPoolExecutor) -> None:
         self._reap()
+        self._note_controller()
         lease = self._lease()
         if lease is None:
             return
@@ -175,11 +177,8 @@ class Actor:
             if queue in taken:
                 continue
             ended = outlived(book, intent)
-            if ended:
-                # One that was heard again may die yet; the other ends are for good.
-                again = ended == HEARD_AGAIN
-                state = IntentState.FAILED if again else IntentState.REFUSED
-                self._settle(intent, lease.fence, Outcome(state, ended, retryable=again))
+            if ended is not None:
+                self._settle(intent, lease.fence, ended)
                 continue
             look = look_again(book, intent)
             if look is Look.ANEW:
@@ -197,10 +196,17 @@ class Actor:
         except FencedOff as error:
             log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
 
+    def _note_controller(self) -> None:
+        """One line when another process is the controller of this machine."""
+        found = self.holder()
+        if found != self._acts_for:
+            log.info("event=acts_for controller=%s", found or "-")
+            self._acts_for = found
+
     def _lease(self) -> Lease | None:
         """The lease, if our controller holds it now."""
         lease = self.store.lease()
-        if lease is None or lease.holder != self.holder or lease.expires_at <= self.outside.clock.now():
+        if lease is None or lease.holder != self.holder() or lease.expires_at <= self.outside.clock.now():
             return None
         return lease
 
@@ -230,8 +236,7 @@ class Actor:
         try:
             self.before_step(intent, "planned")
             if intent.state is IntentState.PLANNED and now() - intent.planned_at > timedelta(seconds=STALE_S):
-                stale = Outcome(IntentState.FAILED, "planned too long ago; to be decided anew", retryable=True)
-                self.store.finish_intent(intent.key, fence, stale, now())
+                self.store.finish_intent(intent.key, fence, STALE, now())
                 return
             self.store.start_intent(intent.key, fence, now())
             self.before_step(intent, "started")

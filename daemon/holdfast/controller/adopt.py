@@ -12,24 +12,25 @@ from holdfast.controller import facts
 from holdfast.model.action import Drain, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
-from holdfast.model.event import Event, EventKind
-from holdfast.model.ids import held_reason, incident_of_reason
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.event import Event
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.policy import Mode
+from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident
 from holdfast_checks.result import Remedy, Severity
 
 _SECOND = timedelta(seconds=1)
 """Slurm's times have no fraction."""
 
 
-def lost_memory(world: World) -> str:
-    """Why this store cannot be the whole truth, so that Holdfast pauses; empty: nothing speaks against it, or nothing is done anyhow.
+def lost_memory(world: World) -> str | None:
+    """Why this store cannot be the whole truth, so that Holdfast pauses; None: nothing speaks against it, or nothing is done anyhow.
 
     A drain of ours stands in Slurm, for an incident that is newer than every one that the store knows: the store was lost, or an older
     one was put in its place. What was under way then is not known either (a machine launched, a job stopped)."""
     view = facts.fresh_view(world)
     if view is None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
-        return ""
+        return None
     newest = max(world.book.incidents, default="")
     unknown = {
         name: incident_id
@@ -38,7 +39,7 @@ def lost_memory(world: World) -> str:
         if (incident_id := incident_of_reason(node.reason)) is not None and incident_id > newest
     }
     if not unknown:
-        return ""
+        return None
     shown = ", ".join(f"{name} ({incident_id})" for name, incident_id in sorted(unknown.items()))
     return f"Slurm shows drains of ours that this store has never heard of: {shown}; look at these nodes and their jobs, then resume"
 
@@ -64,33 +65,31 @@ def adopt(world: World) -> Change:
                 marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
             continue
         marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
-        incidents.append(
-            Incident(
-                id=incident_id,
-                node=name,
-                instance_id="",
-                boot_id="",
-                state=IncidentState.AWAITING_HUMAN,
-                severity=Severity.DEGRADED,
-                remedy=Remedy.HUMAN,
-                check="store.adopted",
-                headline=node.reason,
-                fault_at=node.reason_time or world.now,
-                opened_at=world.now,
-                state_since=world.now,
-                note="drained by an earlier life of Holdfast of which the store knows nothing: look, then resume the node",
-            )
-        )
-        text = f"found in Slurm, unknown to the store: {node.reason}"
-        events.append(
-            Event(world.now, EventKind.INCIDENT_OPENED, incident_id, name, text=text, detail={"adopted": True})
-        )
+        incident, seen = _adopted(world, incident_id, node)
+        incidents.append(incident)
+        events += seen
     return Change(incidents=tuple(incidents), marks=tuple(marks), events=tuple(events))
+
+
+def _adopted(world: World, incident_id: str, node: Node) -> Moved:
+    new = NewIncident(
+        id=incident_id,
+        kind=IncidentKind.ADOPTED,
+        node=node.name,
+        severity=Severity.DEGRADED,
+        remedy=Remedy.HUMAN,
+        check="store.adopted",
+        headline=node.reason,
+        fault_at=node.reason_time or world.now,
+        note="drained by an earlier life of Holdfast of which the store knows nothing: look, then resume the node",
+    )
+    text = f"found in Slurm, unknown to the store: {node.reason}"
+    return open_incident(new, IncidentState.AWAITING_HUMAN, world.now, Detection(text=text, detail={"adopted": True}))
 
 
 def _reboot_of_ours(world: World, mark: NodeMark, node: Node) -> bool:
     """Slurm adds its own words to the reason of a node that it reboots, and sets its time anew (seen on 22.05): ours all the same."""
-    if not node.reason.startswith(f"{mark.reason} : reboot") or node.reason_user != mark.user:
+    if not is_reboot_of(node.reason, mark.reason) or node.reason_user != mark.user:
         return False
     begun = (i for i in world.book.intents_of(mark.incident_id) if i.started_at is not None)
     return any(isinstance(i.action, Reboot) and i.action.via_slurm and i.action.node == node.name for i in begun)
@@ -106,7 +105,9 @@ def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
     begun = [
         i
         for i in world.book.intents_of(incident_id)
-        if isinstance(i.action, Drain | SetDown) and i.started_at is not None and node.reason in (i.action.reason, held)
+        if isinstance(i.action, Drain | SetDown)
+        and i.started_at is not None
+        and is_reason(node.reason, i.action.reason, held)
     ]
     undone = any(isinstance(i.action, Undrain) and i.started_at is not None for i in world.book.intents_of(incident_id))
     return not undone and any(node.reason_time >= i.planned_at - _SECOND for i in begun)

@@ -28,6 +28,8 @@ class Hello:
     failing: tuple[str, ...] | None = None
     fabric_silent_s: float | None = None
     """None in a heartbeat: nothing is known of the fabric (any more)."""
+    authorities: tuple[str, ...] | None = None
+    """Fingerprints of the certificate authorities that it trusts."""
 
 
 class AgentRegistry:
@@ -83,6 +85,7 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         clock_offset_s=_offset_s(hello, received_at, before.clock_offset_s),
         failing=before.failing if hello.failing is None else hello.failing,
         all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
+        authorities=before.authorities if hello.authorities is None else hello.authorities,
         fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
@@ -100,6 +103,7 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         clock_offset_s=_offset_s(hello, received_at, 0.0),
         failing=hello.failing or (),
         all_ok=bool(hello.all_ok),
+        authorities=hello.authorities,
         fabric_moved_at=_moved_at(hello, received_at),
     )
 

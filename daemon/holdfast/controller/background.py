@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from holdfast.controller import history
@@ -16,6 +16,7 @@ from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event
+from holdfast.model.lookback import Kept, longest
 from holdfast.ports import Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -60,18 +61,19 @@ class BackgroundWatch:
             write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)), world.now)
 
     def _outages(self, world: World) -> tuple[datetime | None, tuple[Outage, ...]]:
-        policy = world.policy
-        window_s = max(policy.spares.rate_window_s, policy.history.window_s + policy.history.lemon_s)
-        since = world.now - timedelta(seconds=window_s)
+        since = world.now - longest(world.policy, Kept.RECORD)
         events: list[Event] = []
         while page := self._page(since, events[-1].id if events else 0):
             events += page
             if len(page) < PAGE:
                 break
-        incidents = {i.id: i for i in self.store.incidents(since=since, limit=MOST_INCIDENTS)}
+        found = self.store.incidents(since=since, limit=MOST_INCIDENTS)
+        if len(found) == MOST_INCIDENTS:
+            log.warning("event=history_cut incidents=%d oldest=%s", MOST_INCIDENTS, found[-1].opened_at)
+        incidents = {i.id: i for i in found}
         first = self.store.events(limit=1)
-        found = history.outages(events, incidents, self.store.recoveries(since=since))
-        return (first[0].at if first else None), found
+        outages = history.outages(events, incidents, self.store.recoveries(since=since))
+        return (first[0].at if first else None), outages
 
     def _page(self, since: datetime, after_id: int) -> tuple[Event, ...]:
         return self.store.events(since=since, after_id=after_id, kinds=history.KINDS, limit=PAGE)

@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.model.report import Finding
+from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
 NO_INCIDENT = "-"
@@ -21,6 +22,8 @@ NO_INCIDENT = "-"
 _SEVERITY_RANK = {Severity.WARNING: 0, Severity.DEGRADED: 1, Severity.FATAL: 2}
 _REMEDY_RANK = {remedy: rank for rank, remedy in enumerate(Remedy)}
 
+_STANDS_APART = ABOUT_JOBS | {IncidentKind.UNREADABLE}
+"""Kinds that take in no evidence of their node."""
 _STILL_ITS_FAULT = frozenset(
     {IncidentState.WATCHING, IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.AWAITING_HUMAN}
 )
@@ -42,20 +45,17 @@ def correlate(world: World, new_id: NewId) -> Change:
             continue
         home = _home(world, opened, finding)
         if home is not None:
-            joined = _join(home, finding, world)
-            opened[home.id] = joined
-            events.append(_joined_event(finding, home.id))
-            if (home.state, joined.state) == (IncidentState.WATCHING, IncidentState.OPEN):
-                events += _raised_events(joined, finding)
+            opened[home.id], raised = _join(home, finding, world)
+            events += [_joined_event(finding, home.id), *raised]
         elif finding.consequence:
             if world.now - finding.received_at <= timedelta(seconds=world.policy.join_window_s):
                 continue  # its cause may still arrive
             placed[finding.id] = NO_INCIDENT
             continue
         else:
-            home = _open(finding, world, new_id)
+            home, seen = _open(finding, world, new_id)
             opened[home.id] = home
-            events += _opened_events(home, finding)
+            events += seen
         placed[finding.id] = home.id
     return Change(incidents=tuple(opened.values()), placed=placed, events=tuple(events))
 
@@ -74,7 +74,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
     }
     window = timedelta(seconds=world.policy.join_window_s)
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
-        if incident.state is IncidentState.SUSPECTED or incident.suspects:
+        if incident.state is IncidentState.SUSPECTED or incident.kind in _STANDS_APART:
             continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one stands by itself
         if incident.acknowledged and _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]:
             continue  # an operator took over something milder: this is news
@@ -91,30 +91,22 @@ def acts(severity: Severity, remedy: Remedy) -> bool:
     return severity is not Severity.WARNING and remedy not in (Remedy.NONE, Remedy.RESTART_JOB)
 
 
-def headline(finding: Finding) -> str:
-    """``gpu.xid 79 GPU-…: fell off the bus``."""
-    component = finding.component if finding.component not in ("node", finding.code) else ""
-    summary = finding.summary.removeprefix(f"Xid {finding.code} ").removeprefix(f"{component}: ")
-    return f"{' '.join(p for p in (finding.check, finding.code, component) if p)}: {summary}"
-
-
-def _open(finding: Finding, world: World, new_id: NewId) -> Incident:
-    state = IncidentState.OPEN if acts(finding.severity, finding.remedy) else IncidentState.WATCHING
-    return Incident(
+def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
+    new = NewIncident(
         id=new_id(world.now),
+        kind=IncidentKind.FAULT,
         node=finding.node,
         instance_id=finding.instance_id,
         boot_id=finding.boot_id,
-        state=state,
         severity=finding.severity,
         remedy=finding.remedy,
         check=finding.check,
-        headline=headline(finding),
+        headline=finding.headline,
         fault_at=finding.fault_at,
-        opened_at=world.now,
         gpu_minors=_minors(finding),
-        state_since=world.now,
     )
+    state = IncidentState.OPEN if acts(finding.severity, finding.remedy) else IncidentState.WATCHING
+    return open_incident(new, state, world.now, _detection(finding))
 
 
 def _minors(finding: Finding) -> frozenset[int] | None:
@@ -122,36 +114,40 @@ def _minors(finding: Finding) -> frozenset[int] | None:
     return frozenset({finding.gpu_minor}) if finding.gpu_minor is not None else None
 
 
-def _join(incident: Incident, finding: Finding, world: World) -> Incident:
-    """The incident with this finding in it. Evidence of another machine (a replacement under test) changes nothing of it."""
+def _join(incident: Incident, finding: Finding, world: World) -> Moved:
+    """The incident with this finding in it."""
+    if not _changes(incident, finding):
+        return incident, []
+    risen = _risen(incident, finding, world)
+    calls = risen.state is IncidentState.WATCHING and acts(risen.severity, risen.remedy) and not risen.acknowledged
+    return raise_to(risen, IncidentState.OPEN if calls else risen.state, world.now, _detection(finding))
+
+
+def _changes(incident: Incident, finding: Finding) -> bool:
+    """Evidence of another machine (a replacement under test) changes nothing of it, nor does any while the fault is being repaired."""
     if finding.consequence or (incident.instance_id and finding.instance_id not in ("", incident.instance_id)):
-        return incident
-    if incident.state not in _STILL_ITS_FAULT:
-        return incident  # the fault is being repaired: what else shows meanwhile is evidence
+        return False
+    return incident.state in _STILL_ITS_FAULT
+
+
+def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
+    """With the graver of both in each respect."""
     raises = _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]
     leads = raises or _leads_what_is_watched(incident, finding, world)
-    remedy = max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__)
-    severity = finding.severity if raises else incident.severity
-    state, since = incident.state, incident.state_since
-    if state is IncidentState.WATCHING and acts(severity, remedy) and not incident.acknowledged:
-        state, since = IncidentState.OPEN, world.now
     return replace(
         incident,
-        severity=severity,
-        remedy=remedy,
+        severity=finding.severity if raises else incident.severity,
+        remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
-        headline=headline(finding) if leads else incident.headline,
+        headline=finding.headline if leads else incident.headline,
         fault_at=min(incident.fault_at, finding.fault_at),
         gpu_minors=_widened(incident, finding, raises=raises),
-        state=state,
-        state_since=since,
     )
 
 
 def _would(finding: Finding) -> int:
     """How serious it would be if its check did not only observe."""
-    said = str(finding.evidence.get("would_severity", ""))
-    return {s.value: rank for s, rank in _SEVERITY_RANK.items()}.get(said, _SEVERITY_RANK[finding.severity])
+    return _SEVERITY_RANK[finding.would_severity or finding.severity]
 
 
 def _leads_what_is_watched(incident: Incident, finding: Finding, world: World) -> bool:
@@ -175,12 +171,13 @@ def as_found(world: World, incident: Incident) -> Incident | None:
         severity=first.severity,
         remedy=first.remedy,
         check=first.check,
-        headline=headline(first),
+        headline=first.headline,
         gpu_minors=_minors(first),
         dead=False,
     )
     for finding in mine[1:]:
-        found = _join(found, finding, world)
+        if _changes(found, finding):
+            found = _risen(found, finding, world)
     return found
 
 
@@ -194,53 +191,14 @@ def _widened(incident: Incident, finding: Finding, *, raises: bool) -> frozenset
     return None if incident.gpu_minors is None or mine is None else incident.gpu_minors | mine
 
 
-def _detail(incident: Incident, finding: Finding) -> dict[str, str]:
-    return {
-        "check": finding.check,
-        "component": finding.component,
-        "code": finding.code,
-        "severity": incident.severity.value,
-        "remedy": incident.remedy.value,
-    }
-
-
-def _raised_events(incident: Incident, finding: Finding) -> list[Event]:
-    """The fault that calls for action, and its detection: from here on times count."""
-    detail = {**_detail(incident, finding), "from": IncidentState.WATCHING.value, "to": IncidentState.OPEN.value}
-    said = headline(finding)
-    return [
-        Event(finding.fault_at, EventKind.FAULT_OCCURRED, incident.id, incident.node, text=said, detail=detail),
-        Event(
-            finding.received_at,
-            EventKind.INCIDENT_STATE,
-            incident.id,
-            incident.node,
-            text=f"watching → open ({said})",
-            detail=detail,
-        ),
-    ]
-
-
-def _opened_events(incident: Incident, finding: Finding) -> list[Event]:
-    detail = _detail(incident, finding)
-    return [
-        Event(
-            finding.fault_at,
-            EventKind.FAULT_OCCURRED,
-            incident.id,
-            incident.node,
-            text=incident.headline,
-            detail=detail,
-        ),
-        Event(
-            finding.received_at,
-            EventKind.INCIDENT_OPENED,
-            incident.id,
-            incident.node,
-            text=incident.headline,
-            detail=detail,
-        ),
-    ]
+def _detection(finding: Finding) -> Detection:
+    """The fault, and its detection: from here on times count."""
+    return Detection(
+        at=finding.received_at,
+        fault_at=finding.fault_at,
+        text=finding.headline,
+        detail={"check": finding.check, "component": finding.component, "code": finding.code},
+    )
 
 
 def _joined_event(finding: Finding, incident_id: str) -> Event:
@@ -249,6 +207,6 @@ def _joined_event(finding: Finding, incident_id: str) -> Event:
         EventKind.FINDING_JOINED,
         incident_id,
         finding.node,
-        text=headline(finding),
+        text=finding.headline,
         detail={"check": finding.check, "code": finding.code, "severity": finding.severity.value},
     )

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.elastic import ELASTIC_WORD
+from holdfast.model.elastic import declares_elastic
 
 LATE_S = 60.0
 """An agent looks each half minute and tells at its next heartbeat: what a job's first minute shows may be the bytes of the one before."""
@@ -39,7 +39,7 @@ def moved_of(world: World, node: str) -> datetime | None:
 
 
 def _elastic(job: Job) -> bool:
-    return any(ELASTIC_WORD in part.comment for part in job.components)
+    return any(declares_elastic(part.comment) for part in job.components)
 
 
 def _shared(view: ClusterView, job: Job) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import CheckpointRecord, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
-from holdfast.model.elastic import ELASTIC_WORD
-from holdfast.model.ids import held_reason, incident_of_reason
+from holdfast.model.elastic import declares_elastic
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.report import AgentView
 from holdfast_checks.result import Severity
 
@@ -24,10 +26,8 @@ ENDED = frozenset(
 )
 """Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
 FAILED = frozenset({"FAILED", "NODE_FAIL"})
-HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
-"""Why a pending job is held, in Slurm's words."""
 HUNG = "job.hung"
-"""Check of the incident of a job that hangs, for as long as that run lasts."""
+"""Check of the incident of a job that hangs, shown for as long as that run lasts."""
 STRAGGLER = "job.straggler"
 """Check of the incident of a part of a job that is slower than the others."""
 OUR_RESERVATIONS = "holdfast-"
@@ -60,7 +60,8 @@ def suspect_nodes(world: World) -> frozenset[str]:
     return frozenset(
         i.node
         for i in incidents
-        if i.state not in IDLE_INCIDENTS and (i.severity is Severity.FATAL or i.job or _held_by_reservation(world, i))
+        if i.state not in IDLE_INCIDENTS
+        and (i.severity is Severity.FATAL or i.run is not None or _held_by_reservation(world, i))
     ) | frozenset(node for i in incidents if _stands_out(world, i) for node in i.odd or ())
 
 
@@ -68,13 +69,12 @@ def _stands_out(world: World, incident: Incident) -> bool:
     """Its odd nodes are kept off for as long as the probe of them may take."""
     since = incident.state_since or incident.opened_at
     bound = timedelta(seconds=world.policy.hangs.probe_s)
-    running = incident.check == HUNG
-    return bool(incident.odd) and not incident.acknowledged and (running or world.now - since <= bound)
+    return bool(incident.odd) and not incident.acknowledged and (incident.hangs or world.now - since <= bound)
 
 
 def _held_by_reservation(world: World, incident: Incident) -> bool:
     node = world.view.nodes.get(incident.node) if world.view is not None else None
-    return node is not None and node.draining and node.reason == held_reason(incident.id)
+    return node is not None and node.draining and is_reason(node.reason, held_reason(incident.id))
 
 
 def is_silent(world: World, agent: AgentView) -> bool:
@@ -102,24 +102,39 @@ def order_to(agent: AgentView, verb: Verb, expires_s: float, args: Mapping[str, 
     return SendOrder(agent.node, agent.instance_id, agent.boot_id, verb, expires_s, args)
 
 
-SLURMS_OWN = frozenset({"Not responding", "Node unexpectedly rebooted"})
-"""Reasons that slurmctld itself gives a node; they are nobody's word."""
+class DrainedBy(StrEnum):
+    """Who took a node out of service. The values are part of the record (``by`` of ``node.out_of_service``)."""
+
+    OURS = "ours"
+    """Its reason names a Holdfast incident."""
+    FOREIGN = "foreign"
+    """A person or another tool."""
+    SLURM = "slurm"
+    """slurmctld set it DOWN."""
 
 
-def drained_by(node: Node) -> str | None:
-    """``ours`` when the reason names a Holdfast incident, ``foreign`` when somebody else took it out, ``slurm`` when slurmctld set it
-    DOWN by itself, None when it is in service."""
+def drained_by(node: Node) -> DrainedBy | None:
+    """Who took the node out of service; None: it is in service."""
     if not node.out_of_service:
         return None
-    if node.reason in SLURMS_OWN or (node.down and not node.reason):
-        return "slurm"
-    return "ours" if incident_of_reason(node.reason) is not None else "foreign"
+    if node.down_by_slurm:
+        return DrainedBy.SLURM
+    return DrainedBy.OURS if incident_of_reason(node.reason) is not None else DrainedBy.FOREIGN
+
+
+def drained_by_others(node: Node) -> bool:
+    """A person or another tool took it out of service: theirs to put back."""
+    return drained_by(node) is DrainedBy.FOREIGN
+
+
+def drained_by_us(node: Node) -> bool:
+    return drained_by(node) is DrainedBy.OURS
 
 
 def died_while_drained(view: ClusterView, incident: Incident) -> bool:
     """Its node was ours to drain when it died, and is not DOWN yet."""
     node = view.nodes[incident.node]
-    return incident.dead and drained_by(node) == "ours" and not node.down
+    return incident.dead and drained_by_us(node) and not node.down
 
 
 def free_of_jobs(view: ClusterView, node: str) -> bool:
@@ -152,7 +167,7 @@ def restorable_step(world: World, job: Job) -> int | None:
     last one that it told of, which its peers hold. None: it has said nothing."""
     mine = checkpoint_of(world, job)
     known = [mine.saved_step] if mine is not None else []
-    if ELASTIC_WORD in job.comment:
+    if declares_elastic(job.comment):
         told = world.book.progress_of(job.key.job_id, job.uid, _held_ever(world, job))
         known += [record.progress_step for record in told]
     return max((step for step in known if step is not None), default=None)
@@ -202,11 +217,6 @@ def holds(job: Job) -> bool:
     return job.state in HOLDING_STATES
 
 
-def backoff_s(attempt: int, first_s: float, longest_s: float) -> float:
-    """Pause after the given failed attempt (1 is the first): doubles each time."""
-    return float(min(first_s * 2 ** (attempt - 1), longest_s))
-
-
 def last(attempts: tuple[Intent, ...]) -> Intent | None:
     return attempts[-1] if attempts else None
 
@@ -216,26 +226,10 @@ def done(attempts: tuple[Intent, ...]) -> Intent | None:
     return next((i for i in reversed(attempts) if i.state is IntentState.DONE), None)
 
 
-def may_try(world: World, attempts: tuple[Intent, ...], *, first_s: float | None = None) -> bool:
-    """Whether (another) attempt of a step may be planned now.
-
-    Not while one is on its way, not once one is done or was rightly refused. A failed one that may be repeated is repeated for as
-    long as the world calls for it, ever more slowly: an outage of a minute or of a day must not end a recovery."""
-    latest = last(attempts)
-    if latest is None:
-        return True
-    if latest.state is not IntentState.FAILED or not latest.retryable:
-        return False
-    first = world.policy.action_backoff_s if first_s is None else first_s
-    longest = world.policy.action_backoff_max_s if first_s is None else max(first_s, world.policy.action_backoff_max_s)
-    pause_s = backoff_s(min(len(attempts), 30), first, longest)
-    return latest.finished_at is None or world.now - latest.finished_at >= timedelta(seconds=pause_s)
-
-
 def hour(world: World) -> int:
     """Part of the name of a step that may come after its incident was closed: of such a one the store remembers an hour's intents, and
     an attempt of another hour is a step of its own."""
-    return int(world.now.timestamp()) // 3600
+    return int(world.now.timestamp()) // STEP_HOUR_S
 
 
 def failed_for_good(attempts: tuple[Intent, ...]) -> Intent | None:

@@ -6,6 +6,7 @@ off, or the job's checkpoint library refuses the writes of an older run."""
 from __future__ import annotations
 
 from holdfast.controller import facts
+from holdfast.model import steps
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident
@@ -26,5 +27,5 @@ def unfenced_jobs(world: World, view: ClusterView, incident: Incident) -> tuple[
 
 def powered_off(world: World, incident: Incident) -> bool:
     """The provider has confirmed that the incident's machine is terminated."""
-    done = facts.done(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))
+    done = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     return done is not None and done.result.get("state") == "terminated"

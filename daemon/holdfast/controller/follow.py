@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
+from holdfast.model import steps
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job
@@ -67,15 +68,16 @@ def _cause_acts(world: World, recovery: Recovery) -> bool:
     incident = world.book.incidents.get(recovery.incident_id)
     if incident is None or not incident.open:
         return False
-    return facts.acting(incident) or (incident.check == facts.HUNG and not incident.acknowledged)
+    return facts.acting(incident) or (incident.hangs and not incident.acknowledged)
 
 
 def _stop_ordered(world: World, recovery: Recovery) -> bool:
     """The stop is on its way, or done and Slurm is to show it."""
     incident = world.book.incidents.get(recovery.incident_id)
-    down = f"SetDown/{incident.node}" if incident is not None and recovery.via_down else None
-    steps = (f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}", down)
-    attempts = [i for step in steps if step for i in world.book.attempts(recovery.incident_id, step)]
+    stops = [steps.requeue(recovery.job, recovery.restarts_before)]
+    if incident is not None and recovery.via_down:
+        stops.append(steps.set_down(incident.node))
+    attempts = [i for step in stops for i in world.book.attempts(recovery.incident_id, step)]
     # A DOWN from before this recovery stopped an earlier run.
     return any(not i.settled or (i.state is IntentState.DONE and i.planned_at >= recovery.created_at) for i in attempts)
 

@@ -7,20 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from functools import lru_cache
 
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
-from holdfast.model.elastic import ELASTIC_WORD, ElasticSpec, parse_comment, room_name, start_name
+from holdfast.model.elastic import ElasticSpec, GroupRole, declares_elastic, parse_comment, room_name, start_name
 from holdfast.model.sizes import BadSizes, Sizes
-
-
-class Role(StrEnum):
-    BASE = "base"
-    """One of the least number: in the array that nothing preempts."""
-    FLEXIBLE = "flexible"
-    SPARE = "spare"
-    """Beyond the largest size: started, and outside until somebody is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +20,7 @@ class Group:
 
     index: int
     """SLURM_ARRAY_TASK_ID."""
-    role: Role
+    role: GroupRole
     job: Job
     """Its record; of an element that has not started yet the one that it shares with the array's other such elements."""
 
@@ -165,7 +156,7 @@ def _work_out(view: ClusterView) -> tuple[ElasticJob, ...]:
 
 def elastic_spec(job: Job) -> ElasticSpec | None:
     """What this array element's comment declares; None for any other job, and for a declaration that makes no sense."""
-    return _spec(job.comment) if job.array_job_id and ELASTIC_WORD in job.comment else None
+    return _spec(job.comment) if job.array_job_id and declares_elastic(job.comment) else None
 
 
 @lru_cache(maxsize=4096)
@@ -201,10 +192,10 @@ def _weight(group: Group) -> tuple[bool, bool, int]:
     return not group.over, group.running, group.job.key.job_id
 
 
-def _role(spec: ElasticSpec, index: int) -> Role:
+def _role(spec: ElasticSpec, index: int) -> GroupRole:
     if index < spec.sizes.least:
-        return Role.BASE
-    return Role.FLEXIBLE if index < spec.sizes.most else Role.SPARE
+        return GroupRole.BASE
+    return GroupRole.FLEXIBLE if index < spec.sizes.most else GroupRole.SPARE
 
 
 _RUNNING = HOLDING_STATES - {"COMPLETING", "STAGE_OUT"}

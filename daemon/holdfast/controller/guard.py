@@ -7,8 +7,10 @@ provider announces is no check's word: the brakes neither count nor withhold it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 
 from holdfast.controller import facts, notices
 from holdfast.model.action import (
@@ -28,15 +30,35 @@ from holdfast.model.action import (
     Terminate,
     Verb,
 )
-from holdfast.model.book import Brake, World
+from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.incident import IncidentKind
+from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S, CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import Mode
-
-DRAINS = "drains"
-JOB_STOPS = "job_stops"
 
 _HARMLESS = (Notify, CheckInstance)
 _HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
 _COUNTS = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+
+
+class Ban(Enum):
+    """What withholds a proposal."""
+
+    OBSERVE_MODE = "observe_mode"
+    PAUSE = "pause"
+    BRAKE = "brake"
+    CAP = "cap"
+    """On terminations in an hour and in a day."""
+    UNREADABLE = "unreadable"
+    """An incident of the node cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why a proposal is not carried out now."""
+
+    ban: Ban
+    text: str
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +66,7 @@ class Guarded:
     """The proposals, sorted; and the brakes that tripped on the way."""
 
     allowed: tuple[Proposal, ...]
-    withheld: tuple[tuple[Proposal, str], ...]
-    """With the reason, for people."""
+    withheld: tuple[tuple[Proposal, Withheld], ...]
     tripped: tuple[Brake, ...] = ()
 
 
@@ -54,17 +75,17 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
     budget = _Budget(world)
-    refused: dict[str, str] = {}
-    verdicts: list[tuple[Proposal, str]] = []
+    refused: dict[str, Withheld] = {}
+    verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
         why = _withhold(world, holding, budget, proposal)
         verdicts.append((proposal, why))
-        if why and proposal.group:
+        if why is not None and proposal.group:
             refused[proposal.group] = why
-    final = [(p, why or refused.get(p.group, "") if p.group else why) for p, why in verdicts]
+    final = [(p, why or refused.get(p.group)) for p, why in verdicts]
     return Guarded(
-        allowed=tuple(p for p, why in final if not why),
-        withheld=tuple((p, why) for p, why in final if why),
+        allowed=tuple(p for p, why in final if why is None),
+        withheld=tuple((p, why) for p, why in final if why is not None),
         tripped=tripped,
     )
 
@@ -74,30 +95,42 @@ def harmless(action: Action) -> bool:
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in _HARMLESS_VERBS)
 
 
-def _withhold(world: World, holding: dict[str, Brake], budget: _Budget, proposal: Proposal) -> str:
-    """Why this proposal must wait; empty: it need not."""
+def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, proposal: Proposal) -> Withheld | None:
+    """Why this proposal must wait; None: it need not."""
     action = proposal.action
     if harmless(action) or (
         isinstance(action, DropHold | TellOwner) and world.policy.mode is Mode.ACT and not world.book.paused
     ):
-        return ""
+        return None
     if world.policy.mode is Mode.OBSERVE:
-        return "observe mode: recorded, not done"
+        return Withheld(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
     if world.book.paused is not None:
-        return f"paused by {world.book.paused}"
+        return Withheld(Ban.PAUSE, f"paused by {world.book.paused}")
+    if (held := _unreadable(world, proposal)) is not None:
+        return held
     if notices.goes_soon(world, proposal.incident_id):
         holding = {}  # the provider's word, not a check's: the machine goes, whoever is asked
-    if holding and isinstance(
-        action, Drain
-    ):  # a DOWN is for a node that two witnesses found dead: its jobs have lost it already
-        brake = next(iter(holding.values()))
-        return f"brake {brake.kind!r} holds: {brake.reason}"
-    if holding and proposal.stops_running_job:
-        brake = next(iter(holding.values()))
-        return f"brake {brake.kind!r} holds: no running job is stopped on a check's word ({brake.reason})"
-    if isinstance(action, Terminate):
-        return budget.terminate()
-    return ""
+    brake = next(iter(holding.values()), None)
+    # A DOWN is for a node that two witnesses found dead: its jobs have lost it already.
+    if brake is not None and isinstance(action, Drain):
+        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
+    if brake is not None and proposal.stops_running_job:
+        text = f"brake {brake.kind.value!r} holds: no running job is stopped on a check's word ({brake.reason})"
+        return Withheld(Ban.BRAKE, text)
+    return budget.terminate() if isinstance(action, Terminate) else None
+
+
+def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
+    """Nothing is done about a node of which an incident cannot be read: what was done about it already is not known."""
+    cause = world.book.incidents.get(proposal.incident_id)
+    nodes = {proposal.action.target.node, cause.node if cause is not None else None}
+    for incident in world.book.open_incidents():
+        if incident.kind is IncidentKind.UNREADABLE and incident.node in nodes:
+            text = (
+                f"node {incident.node} is held: incident {incident.id} cannot be read; look at the node, then close it"
+            )
+            return Withheld(Ban.UNREADABLE, text)
+    return None
 
 
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
@@ -105,24 +138,25 @@ def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
     brake = world.policy.brake
     nodes = len(world.view.nodes) if world.view is not None else 0
     return (
-        (600.0, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
-        (3600.0, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
+        (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
+        (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
     )
 
 
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
     """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
     holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
-    checks = ((DRAINS, _too_many_drains), (JOB_STOPS, _too_many_stops))
+    checks = ((BrakeKind.DRAINS, _too_many_drains), (BrakeKind.JOB_STOPS, _too_many_stops))
     reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
-    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason)
+    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
 
 
-def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
-    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts."""
+def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
+    enough."""
     if not any(isinstance(p.action, Drain | SetDown) and not _planned(world, p.incident_id) for p in proposals):
-        return ""
-    released = _released(world, DRAINS)
+        return None
+    released = _released(world, BrakeKind.DRAINS)
     for window_s, most in drain_limits(world):
         since = max(world.now - timedelta(seconds=window_s), released)
         drained = {
@@ -142,12 +176,12 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str:
             return (
                 f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
             )
-    return ""
+    return None
 
 
-def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:
-    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop."""
-    since = max(world.now - timedelta(hours=1), _released(world, JOB_STOPS))
+def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop. None: few enough."""
+    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
     new = [
         p
         for p in proposals
@@ -156,7 +190,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:
         and not notices.goes_soon(world, p.incident_id)
     ]
     if not new:
-        return ""
+        return None
     past = [
         i for i in world.book.intents.values() if i.state in _COUNTS and i.planned_at > since and _stopped(world, i)
     ]
@@ -168,7 +202,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str:
     total = sum(n.gpu_count for n in world.view.nodes.values()) if world.view is not None else 0
     if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
-    return ""
+    return None
 
 
 def _opened_after(world: World, incident_id: str, since: datetime) -> bool:
@@ -186,7 +220,7 @@ def _stopped(world: World, intent: Intent) -> bool:
     if not isinstance(action, Requeue) or _planned(world, intent.incident_id):
         return False
     recovery = world.book.recovery_of(action.job, action.restarts)
-    return recovery is not None and recovery.consent not in ("it failed by itself", "it lost the node")
+    return recovery is not None and recovery.stops_running_job
 
 
 def _planned(world: World, incident_id: str) -> bool:
@@ -202,11 +236,11 @@ def _gpus(world: World, action: Action) -> int:
     return sum(len(m) for m in job.gpu_minors.values()) if job is not None else 0
 
 
-def _released(world: World, kind: str) -> datetime:
+def _released(world: World, kind: BrakeKind) -> datetime:
     brake = world.book.brakes.get(kind)
     if brake is not None and brake.released_at is not None:
         return brake.released_at
-    return world.now - timedelta(days=1)
+    return world.now - timedelta(seconds=BRAKE_LONG_S)
 
 
 class _Budget:
@@ -216,16 +250,18 @@ class _Budget:
         terminated = [
             i.planned_at for i in world.book.intents.values() if isinstance(i.action, Terminate) and i.state in _COUNTS
         ]
-        self._hour = sum(1 for at in terminated if world.now - at <= timedelta(hours=1))
-        self._day = sum(1 for at in terminated if world.now - at <= timedelta(days=1))
+        self._hour = sum(1 for at in terminated if world.now - at <= timedelta(seconds=CAP_HOUR_S))
+        self._day = sum(1 for at in terminated if world.now - at <= timedelta(seconds=CAP_DAY_S))
         self._policy = world.policy.repair
 
-    def terminate(self) -> str:
-        """Why no machine may be terminated now; counts one if it may."""
+    def terminate(self) -> Withheld | None:
+        """Why no machine may be terminated now; None, and counts one, if it may."""
         if self._hour >= self._policy.terminations_per_hour:
-            return f"cap on terminations: {self._hour} in an hour, at most {self._policy.terminations_per_hour}"
+            text = f"cap on terminations: {self._hour} in an hour, at most {self._policy.terminations_per_hour}"
+            return Withheld(Ban.CAP, text)
         if self._day >= self._policy.terminations_per_day:
-            return f"cap on terminations: {self._day} in a day, at most {self._policy.terminations_per_day}"
+            text = f"cap on terminations: {self._day} in a day, at most {self._policy.terminations_per_day}"
+            return Withheld(Ban.CAP, text)
         self._hour += 1
         self._day += 1
-        return ""
+        return None

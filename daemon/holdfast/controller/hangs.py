@@ -17,15 +17,13 @@ from holdfast.controller.quiet import BOUNDED, Quiet, only_silent, quiet, sign_o
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.event import Event, EventKind
-from holdfast.model.hangs import RESTART
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.transitions import close, move, remark
 
 PAST_S = 2.0
 """Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
 
 NewId = Callable[[datetime], str]
-Step = tuple[list[Incident], list[Event]]
 
 
 # The incident
@@ -44,7 +42,7 @@ def follow_hangs(world: World, new_id: NewId) -> Change:
 
 
 def hung_incidents(world: World) -> list[Incident]:
-    return [i for i in world.book.open_incidents() if i.check == facts.HUNG and i.state is IncidentState.WATCHING]
+    return [i for i in world.book.open_incidents() if i.hangs and i.state is IncidentState.WATCHING]
 
 
 def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
@@ -68,7 +66,7 @@ def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
 def _known(world: World, job: Job, found: Quiet) -> bool:
     """Its incident is open, or was closed without a step since. Who has told of one since then may hang again; of who never tells, a human
     is told once."""
-    mine = [i for i in world.book.incidents.values() if i.job == suspects.run_of(job) and i.check in suspects.INQUIRIES]
+    mine = [i for i in world.book.incidents.values() if i.run == job.run and suspects.looks_for_a_suspect(i)]
     return any(i.open or not found.told or i.fault_at >= found.since for i in mine)
 
 
@@ -96,10 +94,10 @@ def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -
     return elastic.size == 0 or (not gone_on and _settling(world, elastic))
 
 
-def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> Step:
+def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> suspects.Changed:
     note = "the stacks of its ranks are read"
-    incident = suspects.incident_of_job(world, job, facts.HUNG, found.since, _said(job, found), note, new_id)
-    return [incident], suspects.opening(world, incident, job.key.text)
+    new = suspects.about_job(world, job, IncidentKind.HANG, found.since, _said(job, found), note, new_id)
+    return suspects.one(suspects.open_about_job(world, new, job.key.text))
 
 
 def _said(job: Job, found: Quiet) -> str:
@@ -112,15 +110,15 @@ def _said(job: Job, found: Quiet) -> str:
     return f"{told}, the fabric of its {len(job.nodes)} nodes has been silent since {found.fabric_since:%H:%M:%S} UTC"
 
 
-def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
-    job = view.jobs.get(suspects.job_id_of(incident))
-    if job is None or suspects.run_of(job) != incident.job or not facts.holds(job):
-        return _run_is_over(world, incident, completed=_completed(incident, job))
+def _follow(world: World, view: ClusterView, incident: Incident) -> suspects.Changed:
+    job = suspects.job_of(view, incident)
+    if job is None or not facts.holds(job):
+        return _run_is_over(world, incident, completed=job is not None and job.state == "COMPLETED")
     last = sign_of(words_of(world, job))
     if last is not None and last > incident.fault_at:
-        return suspects.close(world, incident, "the job tells of progress again")
+        return suspects.one(close(incident, world.now, "the job tells of progress again"))
     if last is None and _carries_again(world, incident):
-        return suspects.close(world, incident, "its fabric carries traffic again")
+        return suspects.one(close(incident, world.now, "its fabric carries traffic again"))
     found = read_stacks(world, view, incident, job) if incident.odd is None else None
     if found is None:
         return [], []
@@ -130,9 +128,7 @@ def _follow(world: World, view: ClusterView, incident: Incident) -> Step:
     told = f"stacks: {found.text}"
     named = f"; odd: {', '.join(r.name for r in odd)}" if odd else "; nobody stands out"
     detail = {"stacks": [g.text for g in found.groups], "odd": [r.name for r in odd], "nodes": list(own)}
-    event = Event(
-        world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=(told + named)[:1000], detail=detail
-    )
+    event = remark(incident, world.now, (told + named)[:1000], detail)
     own = tuple(node for node in own if node in mine)
     node = min(own, default=incident.node)
     return [replace(incident, node=node, odd=own, note=(told + named)[:500])], [event]
@@ -152,21 +148,17 @@ def _alone(world: World, view: ClusterView, job: Job) -> bool:
     return not _stuck_with(world, elastic, job, found)
 
 
-def _completed(incident: Incident, job: Job | None) -> bool:
-    return job is not None and suspects.run_of(job) == incident.job and job.state == "COMPLETED"
-
-
-def _run_is_over(world: World, incident: Incident, *, completed: bool) -> Step:
+def _run_is_over(world: World, incident: Incident, *, completed: bool) -> suspects.Changed:
     """Nodes that stand out are probed, or all of them where none does."""
     nodes = incident.odd or (incident.suspects if len(incident.suspects) > 1 else ())
     if completed:
-        return suspects.close(world, incident, "the job has completed")
+        return suspects.one(close(incident, world.now, "the job has completed"))
     if not nodes or not world.policy.suspects.probe:
-        return suspects.close(world, incident, "the run is over")
+        return suspects.one(close(incident, world.now, "the run is over"))
     note = "its nodes are probed in pairs" if not incident.odd else f"probed in pairs: {','.join(nodes)}"
-    probed = replace(incident, check=suspects.UNEXPLAINED, suspects=nodes, state_since=world.now, note=note)
+    probed = replace(incident, check=suspects.UNEXPLAINED, pair_probed=True, suspects=nodes)
     text = f"the run is over: {note}"
-    return [probed], [Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)]
+    return suspects.one(move(probed, IncidentState.WATCHING, world.now, note, text=text))
 
 
 # What the stacks say
@@ -186,12 +178,10 @@ def read_stacks(world: World, view: ClusterView, incident: Incident, job: Job) -
     ranks = _ranks(world, incident)
     elastic, found = elastic_of(view, job.key.job_id), quiet(world, job)
     stuck = [] if elastic is None or found is None else _stuck_with(world, elastic, job, found)
-    read = {i.job: theirs for i in hung_incidents(world) if (theirs := _ranks(world, i)) is not None}
-    if ranks is None or any(
-        suspects.run_of(other) not in read and _may_be_read(world, incident, other) for other in stuck
-    ):
+    read = {i.run: theirs for i in hung_incidents(world) if (theirs := _ranks(world, i)) is not None}
+    if ranks is None or any(other.run not in read and _may_be_read(world, incident, other) for other in stuck):
         return None
-    return stacks.group([*ranks, *(rank for other in stuck for rank in read.get(suspects.run_of(other), ()))])
+    return stacks.group([*ranks, *(rank for other in stuck for rank in read.get(other.run, ()))])
 
 
 def _may_be_read(world: World, incident: Incident, other: Job) -> bool:
@@ -215,15 +205,10 @@ def _ranks(world: World, incident: Incident) -> list[stacks.Rank] | None:
 
 def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | None:
     """The job that is to be queued again because it hangs; None: it is not, or not yet."""
-    if (
-        incident.check != facts.HUNG
-        or world.policy.hangs.act != RESTART
-        or incident.odd is None
-        or incident.acknowledged
-    ):
+    if not incident.hangs or not world.policy.hangs.restarts or incident.odd is None or incident.acknowledged:
         return None
-    job = view.jobs.get(suspects.job_id_of(incident))
-    if job is None or suspects.run_of(job) != incident.job or job.state != "RUNNING" or not consent(world, job):
+    job = suspects.job_of(view, incident)
+    if job is None or job.state != "RUNNING" or consent(world, job) is None:
         return None
     if world.book.recovery_of(job.key, job.restarts) is not None:
         return job  # begun: goes on until its incident is closed

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from holdfast.controller.decide.hurt import own_exclusions
+from holdfast.controller.facts import DrainedBy
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.book import World
 from holdfast.model.event import Event, EventKind
@@ -30,7 +32,7 @@ def outages(
     found: dict[str, Outage] = {}
     for event in sorted(events, key=lambda e: e.at):
         number = event.incident_id or ""
-        if event.kind is EventKind.NODE_OUT and number not in found and event.detail.get("by") != "foreign":
+        if event.kind is EventKind.NODE_OUT and number not in found and event.detail.get("by") != DrainedBy.FOREIGN:
             found[number] = _outage(event, incidents.get(number), suspect)
         elif event.kind is EventKind.NODE_RETURNED and number in found:
             found[number] = replace(found[number], back_at=event.at)
@@ -93,10 +95,11 @@ def _judge(mine: list[Outage], users: int, policy: HistoryPolicy, fresh_s: float
     avoided = users >= policy.excluding_users > 0
     if avoided:
         reasons.append(f"excluded by {users} users")
-    until, why = _until(faults, policy, now)
-    if why:
-        reasons.insert(0, f"lemon until {until:%Y-%m-%d}: {why}")
-    return Lemon(sum(weight for _, weight in recent) + avoided, until if why else None, tuple(reasons))
+    held = _until(faults, policy, now)
+    if held is not None:
+        reasons.insert(0, f"lemon until {held.at:%Y-%m-%d}: {held.rule}")
+    until = held.at if held is not None else None
+    return Lemon(sum(weight for _, weight in recent) + avoided, until, tuple(reasons))
 
 
 def _weighed(mine: list[Outage], fresh_s: float) -> list[tuple[datetime, int]]:
@@ -110,17 +113,24 @@ def _weighed(mine: list[Outage], fresh_s: float) -> list[tuple[datetime, int]]:
     return faults
 
 
-def _until(faults: list[tuple[datetime, int]], policy: HistoryPolicy, now: datetime) -> tuple[datetime, str]:
-    """The end of the newest time as a lemon, and by which rule; an empty rule: it is none now."""
-    until, why = now, ""
+class _Until(NamedTuple):
+    """The end of a time as a lemon, and by which rule."""
+
+    at: datetime
+    rule: str
+
+
+def _until(faults: list[tuple[datetime, int]], policy: HistoryPolicy, now: datetime) -> _Until | None:
+    """The end of the newest time as a lemon; None: it is none now."""
+    found: _Until | None = None
     rules = ((policy.short_window_s, policy.short_faults), (policy.window_s, policy.faults))
     for at, _ in faults:
         for window_s, least in rules:
             count = sum(w for other, w in faults if timedelta(0) <= at - other <= timedelta(seconds=window_s))
             end = at + timedelta(seconds=policy.lemon_s)
-            if least > 0 and count >= least and end > until:
-                until, why = end, f"{count} faults in {_days(window_s)}, {least} are enough"
-    return until, why
+            if least > 0 and count >= least and end > (found.at if found is not None else now):
+                found = _Until(end, f"{count} faults in {_days(window_s)}, {least} are enough")
+    return found
 
 
 def _times(number: int) -> str:

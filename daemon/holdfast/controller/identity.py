@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.controller import facts, replacement, validation
+from holdfast.model import steps
 from holdfast.model.action import Launch
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.incident import Incident
@@ -41,7 +42,7 @@ def _on_trial(world: World, instance_id: str) -> bool:
 def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     """The new machine has taken the name: it is the node from now on."""
     launched = replacement.new_instance(world, incident)
-    assigned = launched is not None and facts.done(world.book.attempts(incident.id, f"Assign/{launched}")) is not None
+    assigned = launched is not None and facts.done(world.book.attempts(incident.id, steps.assign(launched))) is not None
     new = launched if assigned else incident.machine
     uuids = validation.gpu_uuids(validation.validation(world, incident))
     record = world.book.nodes.get(incident.node)

@@ -16,8 +16,10 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident
 from holdfast.model.machine import ProviderView
 from holdfast_checks.result import Remedy, Severity
+from holdfast_checks.words import unknown_reads_as
 
 
+@unknown_reads_as("human", "the attempt ends, and an operator is notified")
 class Rung(StrEnum):
     WAIT = "wait"
     """Not now: jobs still hold the node, or their fate is open."""
@@ -40,12 +42,15 @@ LADDER = (Rung.RESET_GPU, Rung.REBOOT, Rung.STOP_START, Rung.REPLACE)
 class Choice(NamedTuple):
     rung: Rung
     reason: str
+    """For people."""
+    repeats_note: bool = False
+    """The reason has the incident's note in it."""
 
 
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
     node = view.nodes[incident.node]
-    if facts.drained_by(node) == "foreign":
+    if facts.drained_by_others(node):
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not incident.dead and not facts.free_of_jobs(view, incident.node):
@@ -60,16 +65,17 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
 
 def next_rung(world: World, incident: Incident) -> Choice:
     """Where the repair begins, or goes on after ``incident.rung`` has failed."""
-    earlier = _earlier_faults(world, incident)
+    repair = world.policy.repair
+    earlier = _earlier_faults(world, incident, repair.third_fault_window_s)
     tried = _replacements(world, incident)
     if incident.remedy is Remedy.HUMAN:
         return Choice(Rung.HUMAN, "the evidence calls for a human")
     if len(earlier) >= 2:
-        days = world.policy.repair.third_fault_window_s / 86400
+        days = repair.third_fault_window_s / 86400
         names = ", ".join(i.id for i in earlier)
         return Choice(Rung.HUMAN, f"third hardware fault of this node in {days:.0f} days: {names}")
-    if tried >= world.policy.repair.attempts:
-        return Choice(Rung.HUMAN, f"{tried} attempts to repair it failed: {incident.note}")
+    if tried >= repair.attempts:
+        return Choice(Rung.HUMAN, f"{tried} attempts to repair it failed: {incident.note}", repeats_note=True)
     provider = world.book.provider
     if provider is None:
         return Choice(Rung.WAIT, "waits for the actor's first look at the provider")
@@ -77,22 +83,21 @@ def next_rung(world: World, incident: Incident) -> Choice:
         return Choice(Rung.HUMAN, f"provider {provider.name!r} repairs by itself, and nothing came of it")
     if provider.repairs_itself:
         return Choice(Rung.WATCH, f"provider {provider.name!r} repairs by itself: watched")
-    return _climb(world, provider, incident, earlier)
+    return _climb(world, provider, incident)
 
 
-def _climb(world: World, provider: ProviderView, incident: Incident, earlier: list[Incident]) -> Choice:
+def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
     """The lowest rung that the evidence and the memory allow, and that somebody is able to do."""
-    called_for, because = _called_for(world, incident, earlier)
+    called_for, because = _called_for(world, incident)
     for rung in LADDER[LADDER.index(called_for) :]:
-        why_not = _lacks(world, provider, incident, rung)
-        if not why_not:
+        if _can_be_done(world, provider, incident, rung):
             above = "" if rung is called_for else f", {rung.value} is the next that can be done"
-            if rung is Rung.REPLACE and (cap := _group_cap(world, incident)):
+            if rung is Rung.REPLACE and (cap := _group_cap(world, incident)) is not None:
                 return Choice(Rung.HUMAN, cap)
             return Choice(rung, f"{called_for.value} is called for{because}{above}")
     if incident.dead and not incident.rung:
         for rung in (Rung.STOP_START, Rung.REBOOT):  # no machine can take its place: what may bring it back
-            if not _lacks(world, provider, incident, rung):
+            if _can_be_done(world, provider, incident, rung):
                 return Choice(rung, f"it is dead, and provider {provider.name!r} cannot replace a machine")
     return Choice(
         Rung.HUMAN,
@@ -103,15 +108,14 @@ def _climb(world: World, provider: ProviderView, incident: Incident, earlier: li
 _BEGINS = {Remedy.RESET_GPU: Rung.RESET_GPU, Remedy.REBOOT: Rung.REBOOT, Remedy.STOP_START: Rung.STOP_START}
 
 
-def _called_for(world: World, incident: Incident, earlier: list[Incident]) -> tuple[Rung, str]:
+def _called_for(world: World, incident: Incident) -> tuple[Rung, str]:
     """The rung to begin with, and what made it higher than the evidence alone."""
     rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
     if incident.rung:
         return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"
-    since = world.now - timedelta(seconds=world.policy.repair.climb_window_s)
-    for before in earlier:
+    for before in _earlier_faults(world, incident, world.policy.repair.climb_window_s):
         above = _above(before.rung)
-        if before.opened_at >= since and LADDER.index(above) > LADDER.index(rung):
+        if LADDER.index(above) > LADDER.index(rung):
             return above, f": {before.rung} did not last (incident {before.id})"
     return rung, ""
 
@@ -123,23 +127,21 @@ def _above(rung: str) -> Rung:
     return LADDER[min(LADDER.index(Rung(rung)) + 1, len(LADDER) - 1)]
 
 
-def _lacks(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> str:
-    """Why nobody can do this; empty: it can be done."""
+def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> bool:
+    """The site has not switched the rung off, and the agent, the provider or Slurm is able to do it."""
     if rung.value not in world.policy.repair.rungs:
-        return "switched off"
+        return False
     known = bool(incident.serving_id)
     match rung:
         case Rung.RESET_GPU:
             alive = facts.agent_of(world, incident.node, incident.instance_id or None) is not None
-            return "" if alive and incident.gpu_minors else "no agent, or no single GPU at fault"
+            return alive and bool(incident.gpu_minors)
         case Rung.REBOOT:
-            by_provider = provider.can.reboot and known
-            return "" if by_provider or (provider.slurm_reboots and not incident.dead) else "nobody can reboot it"
+            return (provider.can.reboot and known) or (provider.slurm_reboots and not incident.dead)
         case Rung.STOP_START:
-            return "" if provider.can.stop_start and known else "the provider cannot"
+            return provider.can.stop_start and known
         case _:
-            in_place = provider.can.replace_in_place and known
-            return "" if provider.can.launch_first or in_place else "the provider cannot"
+            return provider.can.launch_first or (provider.can.replace_in_place and known)
 
 
 def _replacements(world: World, incident: Incident) -> int:
@@ -147,8 +149,8 @@ def _replacements(world: World, incident: Incident) -> int:
     return len({i.step for i in world.book.intents_of(incident.id) if isinstance(i.action, Launch | Replace)})
 
 
-def _group_cap(world: World, incident: Incident) -> str:
-    """Too many machines of one group replaced in the window: a human looks for the cause. Empty: not too many."""
+def _group_cap(world: World, incident: Incident) -> str | None:
+    """Too many machines of one group replaced in the window: a human looks for the cause. None: not too many."""
     nodes = world.view.nodes if world.view is not None else {}
     group = _group(world, incident.node)
     repair = world.policy.repair
@@ -164,7 +166,7 @@ def _group_cap(world: World, incident: Incident) -> str:
         and _group(world, i.action.node) == group
     }
     if len(replaced) < most:
-        return ""
+        return None
     days = repair.group_window_s / 86400
     return f"{len(replaced)} machines of group {group!r} were replaced in {days:.0f} days, at most {most}: look for one cause"
 
@@ -180,9 +182,9 @@ def _cleared(world: World, incident: Incident) -> bool:
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 
-def _earlier_faults(world: World, incident: Incident) -> list[Incident]:
+def _earlier_faults(world: World, incident: Incident, window_s: float) -> list[Incident]:
     """Hardware faults of this node before this one, within the window; the newest first."""
-    since = world.now - timedelta(seconds=world.policy.repair.third_fault_window_s)
+    since = world.now - timedelta(seconds=window_s)
     found = [
         i
         for i in world.book.incidents.values()

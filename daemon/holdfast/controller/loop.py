@@ -14,7 +14,7 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import apply, turn
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.model.action import Intent, IntentState, SendOrder
+from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
@@ -46,6 +46,7 @@ class ControlLoop:
     store: Store
     hub: OrderHub
     holder: str
+    """Id of this process in the lease."""
     ring: Callable[[], None]
     """Wakes the actor."""
     new_id: Callable[[datetime], str]
@@ -55,6 +56,10 @@ class ControlLoop:
     world: World | None = None
     turned_at_s: float | None = None
     lease: Lease | None = None
+    ended: frozenset[str] = frozenset()
+    """Ids of earlier processes on this machine that have ended: their lease is taken over at once."""
+    led_by: str | None = None
+    """Who holds the lease, as seen at the last turn; None: nobody is known."""
     stopping: bool = False
     keep: timedelta = timedelta(days=400)
     """Events and closed incidents older than this are removed."""
@@ -113,7 +118,7 @@ class ControlLoop:
         """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""
         world = self.observer.world()
         why = lost_memory(world)
-        if not why:
+        if why is None:
             return world
         log.error("event=store_lost reason=%r", why)
         self.store.operate(Operation("pause", "holdfast", reason=why), world.now)
@@ -138,11 +143,13 @@ class ControlLoop:
 
     def _lead(self) -> bool:
         """Take or renew the lease; False: another controller leads."""
-        lease = self.store.take_lease(self.holder, self.observer.clock.now(), LEASE_TTL_S)
+        lease = self.store.take_lease(self.holder, self.observer.clock.now(), LEASE_TTL_S, self.ended)
+        shown = lease or self.store.lease()
+        self.led_by = shown.holder if shown is not None else None
         if lease is not None and (self.lease is None or lease.fence != self.lease.fence):
             log.info("event=leader holder=%s fence=%d", lease.holder, lease.fence)
         if lease is None and self.lease is not None:
-            log.warning("event=leader_lost holder=%s", self.holder)
+            log.warning("event=leader_lost holder=%s leader=%s", self.holder, self.led_by)
         self.lease = lease
         return lease is not None
 
@@ -152,9 +159,9 @@ class ControlLoop:
 
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():
-            if _expired(world.now, intent):
-                late = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
-                self.store.finish_intent(intent.key, fence, late, world.now)
+            ended = _ended(world.now, intent)
+            if ended is not None:
+                self.store.finish_intent(intent.key, fence, ended, world.now)
                 self.wake.set()
 
     async def _watch_slurm(self) -> None:
@@ -238,10 +245,23 @@ def _differs(before: object, after: object) -> bool:
     return any(getattr(before, f) != getattr(after, f) for f in fields)
 
 
-def _expired(now: datetime, intent: Intent) -> bool:
-    if not isinstance(intent.action, SendOrder) or intent.settled:
-        return False
-    return now - intent.planned_at > timedelta(seconds=intent.action.expires_s + ORDER_SLACK_S)
+LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
+UNKNOWN = Outcome(
+    IntentState.FAILED, "planned by another release: this one does not know the step, and never carries it out"
+)
+
+
+def _ended(now: datetime, intent: Intent) -> Outcome | None:
+    """How an intent ends that nobody carries out any more; None: it goes on, or has ended."""
+    action = intent.action
+    if intent.settled:
+        return None
+    if isinstance(action, UnknownAction):
+        return UNKNOWN
+    expired = isinstance(action, SendOrder) and (
+        now - intent.planned_at > timedelta(seconds=action.expires_s + ORDER_SLACK_S)
+    )
+    return LATE if expired else None
 
 
 def log_event(event: Event) -> None:

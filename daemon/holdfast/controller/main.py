@@ -9,12 +9,13 @@ from pathlib import Path
 
 from uvicorn import Server
 
+from holdfast.api.certificates import reload_certificate
 from holdfast.api.server import quiet_gc
 from holdfast.config.controller import load
 from holdfast.controller import logs
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.controller.wiring import announce
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.systemd import Pulse, sd_notify
 
 HAND_OVER_S = 0.0005
@@ -36,6 +37,9 @@ def run(config: Path) -> int:
     sys.setswitchinterval(HAND_OVER_S)
     try:
         asyncio.run(_serve(controller))
+    except ConfigError as error:
+        sys.stderr.write(f"holdfast controller: {error}\n")
+        return 2
     finally:
         controller.bell.close()
         controller.store.close()
@@ -44,7 +48,7 @@ def run(config: Path) -> int:
 
 async def _serve(controller: Controller) -> None:
     loop = asyncio.get_running_loop()
-    server = controller.server()
+    server = controller.server()  # before anything runs: its certificate may be unusable
     loop.add_reader(controller.bell.fileno(), _rung, controller)
     pulse = Pulse()
     controller.loop.beat = lambda: pulse.beat() if server.started else None
@@ -52,6 +56,7 @@ async def _serve(controller: Controller) -> None:
     control.add_done_callback(lambda _task: setattr(server, "should_exit", True))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
     await with_signals_ours

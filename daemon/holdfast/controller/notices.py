@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from holdfast.controller import facts
 from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.lookback import ANNOUNCED_S
 from holdfast.model.machine import Notice, NoticeKind, ProviderView
 from holdfast.model.report import Finding
 from holdfast_checks.result import Severity
@@ -18,15 +19,25 @@ LOOK_OLD_S = 180.0
 TAKES_AWAY = frozenset({NoticeKind.INTERRUPTION, NoticeKind.STOP, NoticeKind.REBOOT})
 """Kinds after which no job goes on."""
 _KINDS = {kind.value: kind for kind in NoticeKind}
-_FURTHEST = timedelta(days=60)
+_FURTHEST = timedelta(seconds=ANNOUNCED_S)
 """A time further off is a mistake (AWS announces retirements two weeks ahead)."""
-_LONG_PAST = timedelta(hours=1)
+_LONG_PAST = timedelta(hours=1)  # rule undeclared-window: a time that a notice names
 _SAME_TIME = timedelta(seconds=2)
 
 
 def key_of(notice: Notice) -> str:
     """Names a notice for as long as it stands; its time may be put off meanwhile."""
     return f"{notice.kind.value}/{notice.code}/{notice.instance_id}"
+
+
+def kind_of(incident: Incident) -> NoticeKind | None:
+    """The kind of the notice that the incident is for; None: it is for none of the provider's own."""
+    return _KINDS.get(incident.notice.partition("/")[0])
+
+
+def passes_on(finding: Finding) -> bool:
+    """The agent's finding is a provider's notice, or claims to be one."""
+    return "notice" in finding.evidence
 
 
 def looked(world: World) -> ProviderView | None:
@@ -51,7 +62,7 @@ def _serves(world: World, notice: Notice) -> bool:
 def of_finding(world: World, finding: Finding) -> Notice | None:
     """The notice that an agent's finding passes on; None: it is none, only observed, or makes no sense."""
     kind = _KINDS.get(str(finding.evidence.get("notice")))
-    if kind is None or finding.evidence.get("observe") is True:
+    if kind is None or finding.observed:
         return None
     at = _time(finding.evidence.get("goes_at"))
     if at is not None and not world.now - _LONG_PAST <= at <= world.now + _FURTHEST:
@@ -64,9 +75,9 @@ def _time(said: object) -> datetime | None:
         return None
     try:
         at = datetime.fromisoformat(said)
-    except ValueError:
+        return at.astimezone(UTC) if at.tzinfo is not None else None
+    except (ValueError, OverflowError):  # the first and the last day that there are have no other time zone
         return None
-    return at.astimezone(UTC) if at.tzinfo is not None else None
 
 
 def evidence(world: World, incident: Incident) -> list[Finding]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from holdfast.controller import facts
+from holdfast.controller.whole import whole
 from holdfast.model.action import IntentState
 from holdfast.model.book import NodeMark
-from holdfast.model.cluster import Node
-from holdfast.model.errors import HoldfastError, Unavailable
+from holdfast.model.cluster import HOLDING_STATES, Job, Node
+from holdfast.model.errors import HoldfastError, NotFound, Unavailable
 from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
 
 
@@ -40,7 +41,7 @@ def done(text: str, **result: object) -> Outcome:
 
 
 def foreign(node: Node) -> bool:
-    return facts.drained_by(node) == "foreign"
+    return facts.drained_by_others(node)
 
 
 def prove_free(name: str, outside: Outside) -> None:
@@ -50,5 +51,22 @@ def prove_free(name: str, outside: Outside) -> None:
         raise Refused(f"{name} is in service in Slurm")
     if foreign(node):
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
-    if node.completing or outside.scheduler.view().jobs_on(name):
+    if node.completing or outside.scheduler.jobs_on(name):
         raise Unavailable(f"{name} still holds a job")
+
+
+def jobs_on(name: str, outside: Outside) -> tuple[Job, ...]:
+    """The jobs that hold a node now, each heterogeneous one as one; nothing else of the cluster is read. Raises as the scheduler does."""
+    found: dict[int, Job] = {}
+    for job in outside.scheduler.jobs_on(name):
+        one = job if job.het_leader is None else _whole_of(job.het_leader, outside) or job
+        found[one.key.job_id] = one
+    return tuple(job for _, job in sorted(found.items()) if name in job.nodes and job.state in HOLDING_STATES)
+
+
+def _whole_of(leader: int, outside: Outside) -> Job | None:
+    """None: Slurm has forgotten the leader."""
+    try:
+        return whole(outside.scheduler.components(leader))
+    except NotFound:
+        return None

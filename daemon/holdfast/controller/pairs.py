@@ -68,7 +68,7 @@ def _judge(node: str, trusted: frozenset[str], proven: set[str], probes: Sequenc
 
 
 def _partners(node: str, probes: Sequence[Probe], *outcomes: Outcome) -> set[str]:
-    return {p.partner(node) for p in probes if node in p.nodes and p.outcome in outcomes}
+    return {p.partner(node) for p in probes if node in p.nodes and any(p.outcome is wanted for wanted in outcomes)}
 
 
 def next_pairs(

@@ -13,25 +13,24 @@ from holdfast.controller import facts, notices
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, legal
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.machine import Notice, NoticeKind
+from holdfast.model.transitions import Detection, Moved, NewIncident, close, move, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
 _S = IncidentState
 _BEFORE_REPAIR = frozenset({_S.WATCHING, _S.OPEN, _S.CONTAINED, _S.AWAITING_HUMAN})
 _IN_PLAY = frozenset({_S.OPEN, _S.CONTAINED, _S.REPAIRING, _S.VALIDATING, _S.AWAITING_HUMAN, _S.SUSPECTED})
-Step = tuple[Incident, list[Event]]
 
 
 def plan_stops(world: World, new_id: Callable[[datetime], str]) -> Change:
     """Follow every notice that stands, and open incidents for new ones."""
     told = notices.from_provider(world)
-    passed_on = {f.incident_id for f in world.book.findings.values() if "notice" in f.evidence}
+    passed_on = {f.incident_id for f in world.book.findings.values() if notices.passes_on(f)}
     nodes = {n.node for n in told}
     at_work = {i.node for i in world.book.open_incidents() if i.state in _IN_PLAY}
     view = facts.fresh_view(world)
-    followed: dict[str, Step] = {}
+    followed: dict[str, Moved] = {}
     by_node: dict[str, list[Incident]] = {}
     for incident in world.book.open_incidents():
         after: Incident = incident
@@ -62,33 +61,30 @@ def _stands_for(world: World, incident: Incident, notice: Notice) -> bool:
     return any(n is not None and n.kind is notice.kind for n in passed_on)
 
 
-def _open(world: World, notice: Notice, number: str) -> Step:
-    """Watched first; one that is due is raised on the spot."""
+def _open(world: World, notice: Notice, number: str) -> Moved:
+    """Watched first; one that is due is open at once."""
     agent = facts.agent_of(world, notice.node, notice.instance_id)
     record = world.book.nodes.get(notice.node)
-    incident = Incident(
+    due = _due(world, notice, world.now)
+    new = NewIncident(
         id=number,
+        kind=IncidentKind.NOTICE,
         node=notice.node,
         instance_id=notice.instance_id,
         boot_id=agent.boot_id if agent is not None else record.boot_id if record is not None else "",
-        state=_S.WATCHING,
-        severity=Severity.WARNING,
-        remedy=Remedy.NONE,
-        check=f"cloud.{notice.kind.value}",
+        severity=_severity(notice) if due else Severity.WARNING,
+        remedy=_remedy(notice) if due else Remedy.NONE,
+        check=_check(notice),
         headline=_headline(notice),
         fault_at=world.now,
-        opened_at=world.now,
-        state_since=world.now,
         goes_at=_goes_at(notice),
         notice=notices.key_of(notice),
     )
-    if _due(world, incident, notice):
-        incident = _raised(world, incident, notice)
-    detail = _detail(incident, notice)
-    kinds = (EventKind.FAULT_OCCURRED, EventKind.INCIDENT_OPENED)
-    return incident, [
-        Event(world.now, k, incident.id, incident.node, text=incident.headline, detail=detail) for k in kinds
-    ]
+    return open_incident(new, _S.OPEN if due else _S.WATCHING, world.now, _detection(notice))
+
+
+def _check(notice: Notice) -> str:
+    return f"cloud.{notice.kind.value}"
 
 
 def _headline(notice: Notice) -> str:
@@ -100,16 +96,11 @@ def _goes_at(notice: Notice) -> datetime | None:
     return notice.at if notice.kind in notices.TAKES_AWAY or notice.kind is NoticeKind.CAPACITY_END else None
 
 
-def _detail(incident: Incident, notice: Notice) -> dict[str, str]:
-    return {
-        "check": incident.check,
-        "code": notice.code,
-        "severity": incident.severity.value,
-        "remedy": incident.remedy.value,
-    }
+def _detection(notice: Notice) -> Detection:
+    return Detection(detail={"code": notice.code})
 
 
-def _due(world: World, incident: Incident, notice: Notice) -> bool:
+def _due(world: World, notice: Notice, opened_at: datetime) -> bool:
     if notices.dealt_with(world, notice):
         return False
     match notice.kind:
@@ -119,7 +110,7 @@ def _due(world: World, incident: Incident, notice: Notice) -> bool:
             soon = timedelta(seconds=world.policy.planned.act_before_s)
             return notice.at is not None and notice.at - world.now <= soon
         case NoticeKind.IMPAIRED:
-            since = incident.opened_at if notice.at is None else notice.at
+            since = opened_at if notice.at is None else notice.at
             return world.now - since >= timedelta(seconds=world.policy.planned.impaired_s) and not _fresh(world, notice)
         case _:
             return False
@@ -134,38 +125,40 @@ def _fresh(world: World, notice: Notice) -> bool:
     )
 
 
-def _raised(world: World, incident: Incident, notice: Notice) -> Incident:
-    """It calls for action from now on. Jobs on an impaired machine go on; whatever takes it away ends them."""
-    severity = Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else Severity.FATAL
-    return replace(
+def _raised(world: World, incident: Incident, notice: Notice) -> Moved:
+    """It calls for action from now on."""
+    due = replace(
         incident,
-        state=_S.OPEN,
-        state_since=world.now,
         fault_at=world.now,
-        severity=severity,
+        severity=_severity(notice),
         remedy=_remedy(notice),
-        check=f"cloud.{notice.kind.value}",
+        check=_check(notice),
         headline=_headline(notice),
         goes_at=_goes_at(notice),
     )
+    return raise_to(due, _S.OPEN, world.now, _detection(notice))
+
+
+def _severity(notice: Notice) -> Severity:
+    """Of a notice that is due: jobs on an impaired machine go on; whatever takes it away ends them."""
+    return Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else Severity.FATAL
 
 
 def _remedy(notice: Notice) -> Remedy:
     """What brings the node past it. AWS lets one's own reboot take the place of an announced instance-reboot; a system-reboot, and a
     failing system status, are the host's, which a stop and start leaves."""
-    of_the_host = notice.code.startswith("system")
     match notice.kind:
         case NoticeKind.REBOOT:
-            return Remedy.STOP_START if of_the_host else Remedy.REBOOT
-        case NoticeKind.IMPAIRED if of_the_host:
+            return Remedy.STOP_START if notice.of_the_host else Remedy.REBOOT
+        case NoticeKind.IMPAIRED if notice.of_the_host:
             return Remedy.STOP_START
-        case NoticeKind.IMPAIRED if notice.code.startswith("instance"):
+        case NoticeKind.IMPAIRED if notice.of_the_instance:
             return Remedy.REBOOT
         case _:
             return Remedy.REPLACE
 
 
-def _follow(world: World, view: ClusterView | None, incident: Incident, at_work: set[str]) -> Step:
+def _follow(world: World, view: ClusterView | None, incident: Incident, at_work: set[str]) -> Moved:
     said = notices.of_incident(world, incident)
     if incident.state is _S.WATCHING:
         return _watched(world, incident, said, at_work)
@@ -175,49 +168,29 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
     return (replace(incident, goes_at=min(times)) if times else incident), []
 
 
-def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[str]) -> Step:
+def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[str]) -> Moved:
     if incident.notice and not any(notices.key_of(n) == incident.notice for n in said):
         # Of what an agent found the agent has the last word.
         over = notices.silent_about(world, incident) and not notices.evidence(world, incident)
-        return _moved(world, incident, _S.CLOSED, "the provider says it no more") if over else (incident, [])
+        return close(_not_going(incident), world.now, "the provider says it no more") if over else (incident, [])
     for notice in said:
-        if incident.node not in at_work and _due(world, incident, notice):
-            raised = _raised(world, incident, notice)
-            return raised, _raised_events(world, raised, notice)
+        if incident.node not in at_work and _due(world, notice, incident.opened_at):
+            return _raised(world, incident, notice)
     times = [at for n in said if (at := _goes_at(n)) is not None]
     return (replace(incident, goes_at=min(times)) if times else incident), []
 
 
-def _raised_events(world: World, incident: Incident, notice: Notice) -> list[Event]:
-    """From here on times count."""
-    detail = {**_detail(incident, notice), "from": _S.WATCHING.value, "to": _S.OPEN.value}
-    text = f"watching → open ({incident.headline})"
-    return [
-        Event(world.now, EventKind.FAULT_OCCURRED, incident.id, incident.node, text=incident.headline, detail=detail),
-        Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text, detail=detail),
-    ]
-
-
-def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> Step:
+def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> Moved:
     """Nothing is wrong any more. A node that was drained meanwhile is proved and released once it is free."""
     untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
     if incident.state is _S.OPEN and untouched:
-        return _moved(world, incident, _S.CLOSED, "the provider took it back before anything was done")
+        return close(_not_going(incident), world.now, "the provider took it back before anything was done")
     if incident.state is not _S.CONTAINED or view is None or incident.node not in view.nodes:
         return incident, []
-    if facts.drained_by(view.nodes[incident.node]) == "ours" and facts.free_of_jobs(view, incident.node):
-        return _moved(world, incident, _S.VALIDATING, "the provider took it back")
+    if facts.drained_by_us(view.nodes[incident.node]) and facts.free_of_jobs(view, incident.node):
+        return move(_not_going(incident), _S.VALIDATING, world.now, "the provider took it back")
     return incident, []
 
 
-def _moved(world: World, incident: Incident, state: IncidentState, note: str) -> Step:
-    if not legal(incident.state, state):
-        raise AssertionError(f"incident {incident.id}: {incident.state} → {state} is not in the table")
-    closed = state is _S.CLOSED
-    after = replace(
-        incident, state=state, state_since=world.now, closed_at=world.now if closed else None, note=note, goes_at=None
-    )
-    detail = {"from": incident.state.value, "to": state.value}
-    kind = EventKind.INCIDENT_CLOSED if closed else EventKind.INCIDENT_STATE
-    text = f"{incident.state.value} → {state.value} ({note})"
-    return after, [Event(world.now, kind, after.id, after.node, text=text, detail=detail)]
+def _not_going(incident: Incident) -> Incident:
+    return replace(incident, goes_at=None)

@@ -6,25 +6,45 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import select
 import socket
 from pathlib import Path
 
 from holdfast.model.errors import ConfigError
 
+_MOST_BYTES = 1 << 16
+
 
 class Alone:
-    """A lock that one process of a kind holds on this machine: two of them under one name in the lease would both lead."""
+    """A lock that one process of a kind holds for life on this machine. Its file may hold a few lines for other processes."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError when another process holds it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("w")
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+", encoding="utf-8")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._file.close()
             raise ConfigError(f"{path} is locked: another process of this kind runs here; stop it first") from error
+
+    def read(self) -> str:
+        """What the file says; nonsense is nothing."""
+        try:
+            return os.pread(self._file.fileno(), _MOST_BYTES, 0).decode()
+        except UnicodeDecodeError:
+            return ""
+
+    def write(self, text: str) -> None:
+        """Replace what the file says. A reader may see the new begin with the old end for a moment."""
+        data = text.encode()
+        os.pwrite(self._file.fileno(), data, 0)
+        os.ftruncate(self._file.fileno(), len(data))
+
+    def release(self) -> None:
+        """As the end of the process does."""
+        self._file.close()
 
 
 class Bell:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable
 
 from holdfast.controller import facts
 from holdfast.controller.pairs import Outcome, Probe
+from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.answers import PairWord, pair_gigabytes_s, pair_word
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 
@@ -15,7 +17,6 @@ _MOST_TRUSTED = 64
 _START_S = {"tcp": 30.0}
 """From the order to the first byte, with the time that an agent may be late; PyTorch needs longer."""
 _START_TORCH_S = 180.0
-DONE, FAILED = "done", "failed"
 
 
 def all_orders(world: World) -> list[Intent]:
@@ -29,14 +30,17 @@ def all_orders(world: World) -> list[Intent]:
     ]
 
 
+def name_of(order: Intent) -> str:
+    """Name of the probe that the order is a side of, as its incident counts them."""
+    return str(order.action.args["probe"]) if isinstance(order.action, SendOrder) else ""
+
+
 def probes_of(world: World, orders: Iterable[Intent]) -> list[Probe]:
     """The probes that these orders are sides of."""
     sides: dict[tuple[str, str], dict[str, Intent]] = {}
     for order in orders:
         assert isinstance(order.action, SendOrder)  # noqa: S101 - see all_orders
-        sides.setdefault((order.incident_id, str(order.action.args["probe"])), {})[str(order.action.args["role"])] = (
-            order
-        )
+        sides.setdefault((order.incident_id, name_of(order)), {})[str(order.action.args["role"])] = order
     found = [_probe(world, both) for _, both in sorted(sides.items())]
     return [probe for probe in found if probe is not None]
 
@@ -53,17 +57,17 @@ def _probe(world: World, both: dict[str, Intent]) -> Probe | None:
 def _outcome(world: World, *sides: Intent) -> Outcome:
     if not all(side.settled for side in sides):
         return Outcome.RUNNING
-    said = [side.result.get("said") for side in sides]
-    if not all(word in (DONE, FAILED) for word in said):
+    words = {pair_word(side.result) for side in sides}
+    if not words <= {PairWord.DONE, PairWord.FAILED}:
         return Outcome.UNKNOWN  # not carried out, no answer, or none that makes sense
-    if FAILED in said:
+    if PairWord.FAILED in words:
         return Outcome.BAD
     return Outcome.BAD if any(_slow(world, side) for side in sides) else Outcome.GOOD
 
 
 def _slow(world: World, side: Intent) -> bool:
-    speed = side.result.get("gigabytes_s")
-    return isinstance(speed, int | float) and speed < world.policy.suspects.min_gigabytes_s
+    speed = pair_gigabytes_s(side.result)
+    return speed is not None and speed < world.policy.suspects.min_gigabytes_s
 
 
 def busy(orders: Iterable[Intent]) -> frozenset[str]:
@@ -155,6 +159,6 @@ def orders_for(
             "serves": node not in beside,
         }
         action = facts.order_to(agent, Verb.PROBE_PAIR, policy.deadline_s + start_s, args)
-        step = f"SendOrder/pair/{node}.{tag}"
+        step = steps.probe_pair(node, tag)
         proposals.append(Proposal(incident_id, step, action, reason, group=f"pair/{incident_id}/{tag}", order=70))
     return proposals

@@ -11,10 +11,11 @@ from enum import StrEnum
 from holdfast.controller import facts, probing, replacement
 from holdfast.controller.ladder import Rung
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
+from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
+from holdfast.model.answers import CheckWord, Refusal, check_word, refusal_of
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.report import UNSUPPORTED
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 
 _DEEP_TRIES = 2
 """A deep check that gave no answer is asked for once more."""
@@ -52,20 +53,16 @@ def beside(world: World, incident: Incident) -> bool:
 # The deep check
 
 
-def deep_step(incident: Incident) -> str:
-    return f"SendOrder/deep/{incident.node}.{incident.repair_attempt}"
-
-
 def deep(world: World, incident: Incident) -> Part:
     if not world.policy.repair.deep_checks:
         return PASSED
-    tries = world.book.attempts(incident.id, deep_step(incident))
+    tries = _deep_checks(world, incident)
     latest = facts.last(tries)
     if latest is None or not latest.settled:
         return PENDING
-    if latest.state is IntentState.DONE or latest.outcome.startswith(UNSUPPORTED):
+    if latest.state is IntentState.DONE or refusal_of(latest.result) is Refusal.UNSUPPORTED_VERB:
         return Part(Progress.PASSED, latest.finished_at)
-    if latest.result.get("outcome") == "bad" or len(tries) >= _DEEP_TRIES:
+    if check_word(latest.result) is CheckWord.BAD or len(tries) >= _DEEP_TRIES:
         return Part(Progress.FAILED, text=f"deep check failed: {latest.outcome}")
     return PENDING
 
@@ -73,7 +70,7 @@ def deep(world: World, incident: Incident) -> Part:
 def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | None:
     """The order that is due now; None: none is, or nobody is there to take it."""
     agent = facts.agent_of(world, incident.node, instance or None)
-    latest = facts.last(world.book.attempts(incident.id, deep_step(incident)))
+    latest = facts.last(_deep_checks(world, incident))
     on_its_way = latest is not None and not latest.settled
     if agent is None or on_its_way or deep(world, incident).progress is not Progress.PENDING:
         return None
@@ -85,6 +82,10 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
     }
     expires_s = 1.5 * repair.validate_timeout_s  # the last check begins before the deadline
     return facts.order_to(agent, Verb.CHECK, expires_s, args)
+
+
+def _deep_checks(world: World, incident: Incident) -> tuple[Intent, ...]:
+    return world.book.attempts(incident.id, steps.deep_check(incident.node, incident.repair_attempt))
 
 
 # The network
@@ -128,13 +129,12 @@ def group(world: World, orders: Collection[Intent]) -> Group:
 
 
 def _tag(order: Intent) -> tuple[str, str]:
-    probe = order.action.args["probe"] if isinstance(order.action, SendOrder) else ""
-    return (order.incident_id, str(probe))
+    return (order.incident_id, probing.name_of(order))
 
 
 def _ready(world: World, incident: Incident) -> bool:
     """Its ordinary checks and its deep one are passed: only the network is left."""
-    step = f"SendOrder/validate/{incident.node}.{incident.repair_attempt}"
+    step = steps.validate(incident.node, incident.repair_attempt)
     checked = facts.done(world.book.attempts(incident.id, step)) is not None
     return checked and deep(world, incident).progress is Progress.PASSED
 
@@ -158,7 +158,7 @@ def network(world: World, incident: Incident) -> Part:
 
 def needed(incident: Incident, them: Group) -> bool:
     asked = any(incident.node in probe.nodes for probe in them.probes)
-    return asked or them.together > 1 or incident.check == probing.PAIR_CHECK
+    return asked or them.together > 1 or incident.kind is IncidentKind.PAIR
 
 
 def _bad(probe: Probe, node: str) -> bool:
@@ -174,7 +174,7 @@ def _undecided(world: World, incident: Incident, them: Group, failed: list[str])
     if view is None:
         return PENDING
     same = incident.rung not in (Rung.STOP_START, Rung.REPLACE, Rung.WATCH)
-    doubtful = bool(failed) or (same and incident.check == probing.PAIR_CHECK)
+    doubtful = bool(failed) or (same and incident.kind is IncidentKind.PAIR)
     others = [*probing.partners(world, them.probes, them.nodes), *probing.possible(view, them.nodes)]
     only = connect_only(world, them)
     nothing_left = exhausted(them.nodes, list(dict.fromkeys(others)), them.probes, connect_only=only)

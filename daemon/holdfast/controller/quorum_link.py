@@ -97,7 +97,7 @@ def _view(document: Mapping[str, Any]) -> RoomView:
 def _record(document: Mapping[str, Any]) -> RoomRecord:
     try:
         at = datetime.fromisoformat(_text(document, "at")).astimezone(UTC)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise _strange("at is no time") from error
     return RoomRecord(
         id=_field(document, "id", int),

@@ -7,17 +7,19 @@ from dataclasses import replace
 from holdfast.controller import facts
 from holdfast.controller.decide import Decision
 from holdfast.controller.guard import Guarded
+from holdfast.model import steps
 from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, action_event
 from holdfast.model.book import Brake, Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.steps import Key
 
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
     """What the store must hold before anything is done outside."""
     allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_tell_of_brakes(guarded))
     intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
-    withheld = [_withheld(world, p, why, fence) for p, why in guarded.withheld]
+    withheld = [_withheld(world, p, why.text, fence) for p, why in guarded.withheld]
     withheld = [i for i in withheld if i.key not in world.book.intents]
     recoveries, hurt = _recoveries(world, decision, guarded)
     return Change(
@@ -42,10 +44,10 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
     return [
         Proposal(
             incident,
-            f"Notify/brake.{brake.kind}.{int(brake.tripped_at.timestamp())}",
+            steps.notify_brake(brake.kind, brake.tripped_at),
             Notify(
-                f"brake {brake.kind!r} holds: {brake.reason}",
-                f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.kind}",
+                f"brake {brake.kind.value!r} holds: {brake.reason}",
+                f"{brake.reason}\nLook for the one cause (holdfast nodes), then: holdfast release {brake.kind.value}",
             ),
             brake.reason,
         )
@@ -56,8 +58,7 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
 def _key(world: World, proposal: Proposal) -> str:
     """The attempt's number follows the last one's: the first ones may be forgotten while the last are not."""
     latest = facts.last(world.book.attempts(proposal.incident_id, proposal.step))
-    number = int(latest.key.rsplit("/", 1)[1]) + 1 if latest is not None else 1
-    return f"{proposal.incident_id}/{proposal.step}/{number}"
+    return Key(proposal.incident_id, proposal.step, latest.attempt + 1 if latest is not None else 1).text
 
 
 def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:
@@ -76,7 +77,7 @@ def _intent(world: World, proposal: Proposal, fence: int, order: int) -> Intent:
 def _withheld(world: World, proposal: Proposal, why: str, fence: int) -> Intent:
     """Attempt 0: what would have been done. Recorded once; it never counts as an attempt."""
     intent = _intent(world, proposal, fence, 0)
-    key = f"{proposal.incident_id}/{proposal.step}/0"
+    key = Key(proposal.incident_id, proposal.step, 0).text
     return replace(intent, key=key, state=IntentState.WITHHELD, outcome=why, finished_at=world.now)
 
 
@@ -87,9 +88,12 @@ def _recoveries(world: World, decision: Decision, guarded: Guarded) -> tuple[tup
     changed: list[Recovery] = []
     events: list[Event] = []
     for recovery in decision.recoveries:
-        group = f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
-        why = waiting.get(group) or (held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None)
-        after = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=why) if why else recovery
+        why = waiting.get(recovery.group) or (
+            held_back.get(recovery.job.text) if recovery.phase is RecoveryPhase.HELD else None
+        )
+        after = recovery
+        if why is not None:
+            after = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=why.text)
         before = world.book.recoveries.get(recovery.id)
         if after == before:
             continue
@@ -124,6 +128,7 @@ def _hurt_event(world: World, recovery: Recovery) -> Event:
             "nodes": list(recovery.nodes_before),
             "gpus": recovery.gpus,
             "consent": recovery.consent,
+            "ground": recovery.ground.value if recovery.ground is not None else None,
             "phase": recovery.phase.value,
         },
     )
@@ -131,12 +136,10 @@ def _hurt_event(world: World, recovery: Recovery) -> Event:
 
 def _notes(world: World, guarded: Guarded) -> tuple[Incident, ...]:
     """An incident whose containment is withheld says why, on ``holdfast nodes`` and ``incident show``."""
-    notes = {p.incident_id: why for p, why in reversed(guarded.withheld)}
-    return tuple(
-        replace(incident, note=why)
-        for incident_id, why in sorted(notes.items())
-        if (incident := world.book.incidents.get(incident_id)) is not None and incident.note != why and incident.open
-    )
+    notes = {p.incident_id: why.text for p, why in reversed(guarded.withheld)}
+    held_back = {number: world.book.incidents.get(number) for number in sorted(notes)}
+    noted = (replace(i, note=notes[i.id]) for i in held_back.values() if i is not None and i.open)
+    return tuple(i for i in noted if i != world.book.incidents[i.id])
 
 
 def _planned(intent: Intent) -> Event:
@@ -151,6 +154,6 @@ def _tripped(brake: Brake) -> Event:
     return Event(
         brake.tripped_at,
         EventKind.BRAKE_TRIPPED,
-        text=f"brake {brake.kind!r}: {brake.reason}",
-        detail={"kind": brake.kind},
+        text=f"brake {brake.kind.value!r}: {brake.reason}",
+        detail={"kind": brake.kind.value},
     )

@@ -5,18 +5,15 @@ Step names carry the attempt of the ladder, so that a second machine is a second
 from __future__ import annotations
 
 from holdfast.controller import facts
+from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Terminate
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 
 
-def launch_step(incident: Incident) -> str:
-    return f"Launch/{incident.node}.{incident.repair_attempt}"
-
-
 def launched(world: World, incident: Incident) -> Intent | None:
     """The launch of this attempt, once it has succeeded."""
-    return facts.done(world.book.attempts(incident.id, launch_step(incident)))
+    return facts.done(world.book.attempts(incident.id, steps.launch(incident.node, incident.repair_attempt)))
 
 
 def new_instance(world: World, incident: Incident) -> str | None:
@@ -33,7 +30,7 @@ def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ..
     serving = record.instance_id if record is not None else ""
     found = []
     for attempt in range(incident.repair_attempt + (1 if ended else 0)):
-        launch = facts.done(world.book.attempts(incident.id, f"Launch/{incident.node}.{attempt}"))
+        launch = facts.done(world.book.attempts(incident.id, steps.launch(incident.node, attempt)))
         instance = str(launch.result["instance_id"]) if launch is not None else ""
         if instance and instance != serving and not _terminated(world, instance):
             found.append(instance)

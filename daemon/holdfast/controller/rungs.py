@@ -9,45 +9,51 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, replacement
 from holdfast.controller.ladder import Rung
+from holdfast.model import steps
 from holdfast.model.action import Intent, Reboot, Replace, StopStart
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
+from holdfast_checks.words import known
 
-_KIND = {
-    Rung.RESET_GPU: "SendOrder/reset_gpu",
-    Rung.REBOOT: "Reboot",
-    Rung.STOP_START: "StopStart",
-    Rung.WATCH: "Watch",
-}
+_STEP = {Rung.RESET_GPU: steps.reset_gpu, Rung.REBOOT: steps.reboot, Rung.STOP_START: steps.stop_start}
+"""Rungs with a step of their own. A replacement has one of two, and what the provider repairs has none."""
 
 
 def rung_of(incident: Incident) -> Rung:
     """The rung that a repair is on; incidents of before there were rungs are on the replacement."""
-    return Rung(incident.rung) if incident.rung else Rung.REPLACE
+    return (known(Rung, incident.rung) or Rung.HUMAN) if incident.rung else Rung.REPLACE
 
 
-def in_place_step(incident: Incident) -> str:
-    return f"Replace/{incident.node}.{incident.repair_attempt}"
+def of_another_release(incident: Incident) -> bool:
+    """Whether the repair is on a rung that this release does not know: it can tell neither how far it is nor whether it is over."""
+    return incident.rung != "" and known(Rung, incident.rung) is None
 
 
 def in_place(world: World, incident: Incident) -> bool:
     """Whether this attempt replaces in place; one that was begun goes on as it was begun, whatever the provider can by now."""
-    if world.book.attempts(incident.id, replacement.launch_step(incident)):
+    node, attempt = incident.node, incident.repair_attempt
+    if world.book.attempts(incident.id, steps.launch(node, attempt)):
         return False
-    return bool(world.book.attempts(incident.id, in_place_step(incident))) or not world.can.launch_first
+    return bool(world.book.attempts(incident.id, steps.replace(node, attempt))) or not world.can.launch_first
 
 
-def step(world: World, incident: Incident) -> str:
-    """Name of the one step that does what the rung does."""
+def step(world: World, incident: Incident) -> Step | None:
+    """The one step that does what the rung does; None: the provider or an operator does it, Holdfast nothing."""
     rung = rung_of(incident)
+    if rung in (Rung.WATCH, Rung.HUMAN):
+        return None
+    node, attempt = incident.node, incident.repair_attempt
     if rung is Rung.REPLACE:
-        return in_place_step(incident) if in_place(world, incident) else replacement.launch_step(incident)
-    return f"{_KIND[rung]}/{incident.node}.{incident.repair_attempt}"
+        return steps.replace(node, attempt) if in_place(world, incident) else steps.launch(node, attempt)
+    return _STEP[rung](node, attempt)
 
 
 def attempts(world: World, incident: Incident) -> tuple[Intent, ...]:
-    return world.book.attempts(incident.id, step(world, incident))
+    """Of the rung's step, oldest first."""
+    mine = step(world, incident)
+    return world.book.attempts(incident.id, mine) if mine is not None else ()
 
 
 def machine_up(world: World, incident: Incident) -> AgentView | None:
@@ -132,7 +138,8 @@ def slurmd_is_new(world: World, incident: Incident) -> bool:
     if node is None or not node.responding or node.rebooting:
         return False
     tries = attempts(world, incident) if incident.rung else ()
-    before = getattr(tries[0].action, "slurmd_started_at", None) if tries else None
+    action = tries[0].action if tries else None
+    before = action.slurmd_started_at if isinstance(action, Reboot | StopStart | Replace) else None
     if before is None or node.slurmd_start_time is None:
         return before is None
     if node.slurmd_start_time != before or _started_by_successor(node.slurmd_start_time, tries):

@@ -16,13 +16,15 @@ from holdfast.api.server import build_server
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.wiring import actor_socket, controller_socket, holder_of, scheduler_of
+from holdfast.controller.wiring import actor_socket, controller_lock, controller_name, controller_socket, scheduler_of
 from holdfast.model.ids import incident_id
+from holdfast.model.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
 
@@ -60,8 +62,9 @@ def new_ids() -> Callable[[datetime], str]:
 def build_controller(settings: Settings) -> Controller:
     """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
     clock: Clock = SystemClock()
-    alone = Alone(settings.run.dir / "controller.lock")
-    store = open_store(settings.store.url)
+    alone = Alone(controller_lock(settings))
+    store = open_store(settings.store.url, needed(settings.policy))
+    holder = claim(alone, controller_name(settings))
     agents = AgentRegistry()
     hub = OrderHub(clock.monotonic_s)
     observer = Observer(
@@ -74,7 +77,8 @@ def build_controller(settings: Settings) -> Controller:
     )
     ringer = Ringer(actor_socket(settings))
     keep = timedelta(days=settings.store.keep_days)
-    loop = ControlLoop(observer, store, hub, holder_of(settings), ringer.ring, new_ids(), keep=keep, prune=store.prune)
+    loop = ControlLoop(observer, store, hub, holder.id, ringer.ring, new_ids(), keep=keep, prune=store.prune)
+    loop.ended = holder.ended
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     if rooms is not None:
         loop.rooms = QuorumWatch(rooms, store, clock)
@@ -87,6 +91,7 @@ def build_controller(settings: Settings) -> Controller:
         orders=hub,
         loop_turned_at=lambda: loop.turned_at_s,
         leader=lambda: loop.leads,
+        led_by=lambda: loop.led_by,
         rooms=rooms,
         quorum=settings.quorum,
         look=loop.look.set,

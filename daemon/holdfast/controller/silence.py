@@ -13,10 +13,12 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts
 from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
+from holdfast.model.answers import unreached_errno
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
 ALIVE_ERRNO = errno.ECONNREFUSED
@@ -87,7 +89,7 @@ def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple
 
 
 def _ours_to_lose(view: ClusterView, node: str) -> bool:
-    return _at_stake(view, node) and facts.drained_by(view.nodes[node]) != "foreign"
+    return _at_stake(view, node) and not facts.drained_by_others(view.nodes[node])
 
 
 def _at_stake(view: ClusterView, node: str) -> bool:
@@ -108,46 +110,44 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
         node = incident.node
         heard = node not in silent and (world.frozen is None or facts.agent_of(world, node) is not None)
         if incident.state is IncidentState.SUSPECTED and heard:
-            closed = replace(incident, state=IncidentState.CLOSED, closed_at=world.now, note="the agent is heard again")
+            closed, seen = close(incident, world.now, "the agent is heard again")
             incidents.append(closed)
-            events.append(Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, node, text=closed.note))
+            events += seen
     frozen = freeze_reason(world, silent)
     if view is None or frozen is not None:
         return Change(incidents=tuple(incidents), events=tuple(events))
     asked = [i for i in in_question(world, view, silent) if i.node in silent]
     for incident in asked:
-        judged = _judge(world, incident)
+        judged, seen = _judge(world, incident)
         if judged != incident:
             incidents.append(judged)
-            events += _verdict_events(world, incident, judged)
-    unasked = sorted((silent & set(view.nodes)) - {i.node for i in asked})
-    incidents += [
-        _suspicion(world, node, new_id)
-        for node in unasked
-        if _at_stake(view, node) and not any(facts.acting(i) for i in world.book.open_on(node))
-    ]
+            events += seen
+    for node in sorted((silent & set(view.nodes)) - {i.node for i in asked}):
+        if _at_stake(view, node) and not any(facts.acting(i) for i in world.book.open_on(node)):
+            suspicion, seen = _suspicion(world, node, new_id)
+            incidents.append(suspicion)
+            events += seen
     return Change(incidents=tuple(incidents), events=tuple(events))
 
 
-def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Incident:
+def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Moved:
     agents = world.agents.get(node, ())
     last = max((a.last_heard for a in agents), default=world.listening_since or world.now)
     record = world.book.nodes.get(node)
-    return Incident(
+    new = NewIncident(
         id=new_id(world.now),
+        kind=IncidentKind.SILENCE,
         node=node,
         instance_id=record.instance_id if record else "",
         boot_id=record.boot_id if record else "",
-        state=IncidentState.SUSPECTED,
         severity=Severity.WARNING,
         remedy=Remedy.NONE,
         check=SILENT_CHECK,
         headline=f"{SILENT_CHECK}: agent last heard {last:%H:%M:%S} UTC",
         fault_at=last,
-        opened_at=world.now,
-        state_since=world.now,
         note="silent: unknown, neither healthy nor failed; asking peers and the provider",
     )
+    return open_incident(new, IncidentState.SUSPECTED, world.now)
 
 
 def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
@@ -159,7 +159,7 @@ def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
             IntentState.DONE,
             IntentState.FAILED,
         ):
-            newest[intent.key.rsplit("/", 1)[0]] = intent
+            newest[intent.step.text] = intent
     since = world.now - timedelta(seconds=3 * world.policy.death.reprobe_s)
     heard = max(
         (a.last_heard for a in world.agents.get(incident.node, ())), default=since
@@ -175,12 +175,13 @@ def says_dead(answer: Intent) -> bool | None:
         if answer.state is not IntentState.DONE:
             return None
         return answer.result.get("state") in _OFF or answer.result.get("healthy") is False or None
-    if answer.state is IntentState.DONE or answer.result.get("errno") == ALIVE_ERRNO:
+    code = unreached_errno(answer.result)
+    if answer.state is IntentState.DONE or code == ALIVE_ERRNO:
         return False
-    return True if "errno" in answer.result else None
+    return True if code is not None else None
 
 
-def _judge(world: World, incident: Incident) -> Incident:
+def _judge(world: World, incident: Incident) -> Moved:
     answers = witnesses(world, incident)
     verdicts = [(a, says_dead(a)) for a in answers]
     alive = [a for a, v in verdicts if v is False]
@@ -188,22 +189,29 @@ def _judge(world: World, incident: Incident) -> Incident:
     suspicion = incident.state is IncidentState.SUSPECTED
     if alive:
         lives = "cut off from the controller, but a peer reaches it: it lives, nothing is done"
-        return replace(incident, note=lives) if suspicion else incident
+        return (replace(incident, note=lives) if suspicion else incident), []
     if not dead or _still_asked(world, incident):
-        return incident
+        return incident, []
     named = ", ".join(_name(a) for a in dead)
-    return replace(
+    return _dead(world, incident, f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}")
+
+
+def _dead(world: World, incident: Incident, headline: str) -> Moved:
+    """A suspicion opens; a fault that the node has already is as grave as that from now on."""
+    dead = replace(
         incident,
-        state=IncidentState.OPEN if suspicion else incident.state,
-        state_since=world.now if suspicion else incident.state_since,
         severity=Severity.FATAL,
         remedy=max(Remedy.REPLACE, incident.remedy, key=tuple(Remedy).index),
         check=DEAD_CHECK,
         dead=True,
-        headline=f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}",
+        headline=headline,
         gpu_minors=None,
         note="",
     )
+    state = IncidentState.OPEN if incident.state is IncidentState.SUSPECTED else incident.state
+    after, events = raise_to(dead, state, world.now, Detection(fault_text="last sign of life"))
+    detail = {"check": after.check, "severity": after.severity.value, "remedy": after.remedy.value}
+    return after, [*events, Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=headline, detail=detail)]
 
 
 def _still_asked(world: World, incident: Incident) -> bool:
@@ -219,17 +227,3 @@ def _name(answer: Intent) -> str:
     if isinstance(answer.action, SendOrder):
         return f"peer {answer.action.node}"
     return f"the provider ({answer.result.get('state')})"
-
-
-def _verdict_events(world: World, before: Incident, after: Incident) -> list[Event]:
-    if not after.dead or before.dead:
-        return []
-    detail = {"check": after.check, "severity": after.severity.value, "remedy": after.remedy.value}
-    death = Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=after.headline, detail=detail)
-    if before.state is not IncidentState.SUSPECTED:
-        return [death]  # its own fault is on record already
-    return [
-        Event(after.fault_at, EventKind.FAULT_OCCURRED, after.id, after.node, text="last sign of life", detail=detail),
-        Event(world.now, EventKind.INCIDENT_OPENED, after.id, after.node, text=after.headline, detail=detail),
-        death,
-    ]

@@ -25,14 +25,14 @@ def failure(world: World, incident: Incident) -> str | None:
     return f"the new machine {notice.instance_id} did not come up: {notice.code}: {notice.text}" if notice else None
 
 
-def successor(world: World, incident: Incident) -> str:
-    """The machine that has the name now by the provider's word, where no agent has said so; empty: not known, or heard."""
+def successor(world: World, incident: Incident) -> str | None:
+    """The machine that has the name now by the provider's word, where no agent has said so; None: not known, or heard."""
     ordered = _ordered(world, incident)
     if ordered is None or rungs.machine_up(world, incident) is not None:
-        return ""
+        return None
     notice = _word(world, incident)
     named = notice.instance_id if notice is not None else str(ordered.result.get("instance_id", ""))
-    return named if named != getattr(ordered.action, "instance_id", "") else ""
+    return named if named and named != ordered.action.target.instance_id else None
 
 
 def _ordered(world: World, incident: Incident) -> Intent | None:
@@ -49,7 +49,7 @@ def _word(world: World, incident: Incident) -> Notice | None:
     if ordered is None or looked is None or looked.error or facts.agent_of(world, incident.node) is not None:
         return None
     since = ordered.finished_at or ordered.planned_at
-    before = {getattr(ordered.action, "instance_id", ""), incident.instance_id, incident.machine}
+    before = {ordered.action.target.instance_id, incident.instance_id, incident.machine}
     if looked.seen_at <= since:
         return None
     for notice in looked.notices:

@@ -13,13 +13,13 @@ from statistics import median
 from holdfast.controller import facts, suspects
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.quiet import words_of
-from holdfast.model.action import IntentState
+from holdfast.model.action import IntentState, SendOrder
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.event import Event, EventKind
-from holdfast.model.hangs import LEAVE, StragglerPolicy
-from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.policy import Policy
+from holdfast.model.cluster import ClusterView, Job, JobRun
+from holdfast.model.event import Event
+from holdfast.model.hangs import StragglerPolicy
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.transitions import NewIncident, close, move
 
 SLOTS = 13
 """Slots of five seconds that a part must have told of: a minute and more, and more than ten words (``store/progress.py``)."""
@@ -78,32 +78,33 @@ def follow_stragglers(world: World, new_id: NewId) -> Change:
     compared = _compared(world, view)
     incidents: list[Incident] = []
     events: list[Event] = []
-    open_ = {(i.job, i.node): i for i in straggling(world)}
+    open_ = {(i.run, i.node): i for i in straggling(world)}
     for incident in open_.values():
-        changed, seen = _follow(world, view, incident, compared.get((incident.job, incident.node)))
+        changed, seen = _follow(world, view, incident, compared.get((incident.run, incident.node)))
         incidents += changed
         events += seen
     for (run, node), (part, most) in compared.items():
         if (run, node) not in open_ and is_slow(part.own_ms, most):
-            incident = _opened(world, part, most, new_id)
+            new = _slow(world, part, most, new_id)
+            incident, seen = suspects.open_about_job(world, new, part.job.key.text)
             incidents.append(incident)
-            events += suspects.opening(world, incident, part.job.key.text)
+            events += seen
     return Change(incidents=tuple(incidents), events=tuple(events))
 
 
 def straggling(world: World) -> list[Incident]:
     """Open incidents of slow parts."""
-    watched = IncidentState.WATCHING
-    return [i for i in world.book.open_incidents() if i.check == facts.STRAGGLER and i.state is watched]
+    watched, slow = IncidentState.WATCHING, IncidentKind.STRAGGLER
+    return [i for i in world.book.open_incidents() if i.kind is slow and i.follows_run and i.state is watched]
 
 
-def _compared(world: World, view: ClusterView) -> dict[tuple[str, str], tuple[Part, Limit]]:
+def _compared(world: World, view: ClusterView) -> dict[tuple[JobRun | None, str], tuple[Part, Limit]]:
     """(run, node) → the part and the limit that holds for it."""
-    found: dict[tuple[str, str], tuple[Part, Limit]] = {}
+    found: dict[tuple[JobRun | None, str], tuple[Part, Limit]] = {}
     for parts in _parts(world, view):
         most = limit({part.name: part.own_ms for part in parts}, world.policy.stragglers)
         if most is not None:
-            found |= {(suspects.run_of(part.job), part.node): (part, most) for part in parts}
+            found |= {(part.job.run, part.node): (part, most) for part in parts}
     return found
 
 
@@ -125,36 +126,32 @@ def _of_job(world: World, job: Job, name: str) -> list[Part]:
     return [Part(name or r.node, job, r.node, r.own_ms) for r in told]
 
 
-def _opened(world: World, part: Part, most: Limit, new_id: NewId) -> Incident:
+def _slow(world: World, part: Part, most: Limit, new_id: NewId) -> NewIncident:
     takes, others = median(part.own_ms), most.typical_ms
     told = f"takes {takes / others:.2f} times the median for its own part of a step ({takes:.0f} ms, {others:.0f} ms)"
-    note = "a human may look at it" if not _leaves(world.policy) else "its group is asked to leave"
-    about = suspects.incident_of_job(world, part.job, facts.STRAGGLER, world.now, told, note, new_id)
+    note = "a human may look at it" if not world.policy.stragglers.leaves else "its group is asked to leave"
+    about = suspects.about_job(world, part.job, IncidentKind.STRAGGLER, world.now, told, note, new_id)
     headline = f"{facts.STRAGGLER}: {part.name} of job {part.job.key.job_id} on {part.node} {told}"
     return replace(about, node=part.node, headline=headline, suspects=())
 
 
-def _leaves(policy: Policy) -> bool:
-    return policy.stragglers.act == LEAVE
-
-
-def _follow(
-    world: World, view: ClusterView, incident: Incident, now: tuple[Part, Limit] | None
-) -> tuple[list[Incident], list[Event]]:
-    job = view.jobs.get(suspects.job_id_of(incident))
-    if job is None or suspects.run_of(job) != incident.job or not facts.holds(job):
+def _follow(world: World, view: ClusterView, incident: Incident, now: tuple[Part, Limit] | None) -> suspects.Changed:
+    job = suspects.job_of(view, incident)
+    if job is None or not facts.holds(job):
         return _run_is_over(world, incident)
     if now is not None and max(now[0].own_ms) <= now[1].most_ms:
-        return suspects.close(world, incident, "it is as fast as the others again")
+        return suspects.one(close(incident, world.now, "it is as fast as the others again"))
     return [], []
 
 
-def _run_is_over(world: World, incident: Incident) -> tuple[list[Incident], list[Event]]:
+def _run_is_over(world: World, incident: Incident) -> suspects.Changed:
     """A node that was asked to let its group go for it is probed once it is free."""
-    asked = any(i.kind == "SendOrder" and i.state is IntentState.DONE for i in world.book.intents_of(incident.id))
+    asked = any(
+        isinstance(i.action, SendOrder) and i.state is IntentState.DONE for i in world.book.intents_of(incident.id)
+    )
     if not asked or not world.policy.suspects.probe:
-        return suspects.close(world, incident, "the run is over")
+        return suspects.one(close(incident, world.now, "the run is over"))
     node, note = (incident.node,), f"probed in pairs: {incident.node}"
-    probed = replace(incident, check=suspects.UNEXPLAINED, suspects=node, odd=node, state_since=world.now, note=note)
+    probed = replace(incident, check=suspects.UNEXPLAINED, pair_probed=True, suspects=node, odd=node)
     text = f"the slow group has left: {note}"
-    return [probed], [Event(world.now, EventKind.INCIDENT_STATE, incident.id, incident.node, text=text)]
+    return suspects.one(move(probed, IncidentState.WATCHING, world.now, note, text=text))

@@ -16,21 +16,20 @@ from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.event import Event
+from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.lookback import INQUIRIES_S
+from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident
 from holdfast_checks.result import Remedy, Severity
 
 UNEXPLAINED = "job.unexplained"
 HUNG = facts.HUNG
 STRAGGLER = facts.STRAGGLER
-ABOUT_JOBS = frozenset({UNEXPLAINED, HUNG, STRAGGLER})
-"""Checks of incidents that are about a job and accuse no node."""
-
-INQUIRIES = frozenset({UNEXPLAINED, HUNG})
-"""Those that look for a suspect. One about a hang has the first check once its run is over."""
+CHECKS = {IncidentKind.UNEXPLAINED: UNEXPLAINED, IncidentKind.HANG: HUNG, IncidentKind.STRAGGLER: STRAGGLER}
+"""What an incident about a job is shown as when it is opened; one whose nodes are probed is shown as unexplained."""
 
 NewId = Callable[[datetime], str]
-Step = tuple[list[Incident], list[Event]]
+Changed = tuple[list[Incident], list[Event]]
 
 
 def follow_suspects(world: World, new_id: NewId) -> Change:
@@ -53,15 +52,12 @@ def follow_suspects(world: World, new_id: NewId) -> Change:
 
 def inquiries(world: World) -> list[Incident]:
     """Open ones about a run that is over."""
-    return [
-        i
-        for i in world.book.open_incidents()
-        if i.check == UNEXPLAINED and i.suspects and i.state is IncidentState.WATCHING
-    ]
+    return [i for i in world.book.open_incidents() if i.pair_probed and i.state is IncidentState.WATCHING]
 
 
-def run_of(job: Job) -> str:
-    return f"{job.key.text}r{job.restarts}"
+def looks_for_a_suspect(incident: Incident) -> bool:
+    """About a run of which it is, or may be, asked which node is at fault."""
+    return incident.pair_probed or incident.kind is IncidentKind.HANG
 
 
 # Which jobs
@@ -72,16 +68,17 @@ def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
     found = sorted(_failed(world, view), key=lambda each: each[0].key.job_id)
     if not found:
         return []
-    known = {i.job for i in world.book.incidents.values() if i.job and i.check != STRAGGLER}
+    slow = IncidentKind.STRAGGLER
+    known = {i.run for i in world.book.incidents.values() if not (i.kind is slow and i.follows_run)}
     left = max(0, world.policy.suspects.jobs_per_hour - len(looked_into(world, view)))
-    return [each for each in found if run_of(each[0]) not in known][:left]
+    return [each for each in found if each[0].run not in known][:left]
 
 
 def looked_into(world: World, view: ClusterView) -> set[int]:
     """The jobs that were looked into within the last hour, by :func:`whole`."""
-    hour = world.now - timedelta(hours=1)
-    recent = [i for i in world.book.incidents.values() if i.check in INQUIRIES and i.opened_at > hour]
-    return {whole(view, job_id_of(i)) for i in recent}
+    hour = world.now - timedelta(seconds=INQUIRIES_S)
+    recent = [i for i in world.book.incidents.values() if looks_for_a_suspect(i) and i.opened_at > hour]
+    return {whole(view, run.job_id) for i in recent if (run := i.run) is not None}
 
 
 def whole(view: ClusterView, job_id: int) -> int:
@@ -97,7 +94,7 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
         if job.state not in facts.FAILED or len(job.nodes) < 2 or job.end_time is None:
             continue
         age_s = (world.now - job.end_time).total_seconds()
-        if not policy.wait_s <= age_s <= policy.window_s or not consent(world, job):
+        if not policy.wait_s <= age_s <= policy.window_s or consent(world, job) is None:
             continue
         if world.book.recovery_of(job.key, job.restarts) is None and explained(world, job.nodes, job.end_time) is None:
             found.append((job, job.end_time))
@@ -111,7 +108,7 @@ def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | No
     after = timedelta(seconds=world.policy.job.attribution_after_s)
     there = set(nodes)
     for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
-        if incident.node not in there or incident.check in ABOUT_JOBS:
+        if incident.node not in there or incident.kind in ABOUT_JOBS:
             continue
         stands = incident.open and incident.state is not IncidentState.WATCHING
         if stands or at - before <= incident.fault_at <= at + after:
@@ -119,48 +116,43 @@ def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | No
     return None
 
 
-def _opened(world: World, job: Job, at: datetime, new_id: NewId) -> Step:
+def _opened(world: World, job: Job, at: datetime, new_id: NewId) -> Changed:
     note = "its nodes are probed in pairs"
-    incident = incident_of_job(world, job, UNEXPLAINED, at, f"failed ({job.state})", note, new_id)
-    return [incident], opening(world, incident, job.key.text)
+    new = about_job(world, job, IncidentKind.UNEXPLAINED, at, f"failed ({job.state})", note, new_id)
+    return one(open_about_job(world, new, job.key.text))
 
 
-def incident_of_job(world: World, job: Job, check: str, at: datetime, told: str, note: str, new_id: NewId) -> Incident:
-    """A watched incident about this run, its nodes the suspects. ``told``: what the job did."""
+def about_job(
+    world: World, job: Job, kind: IncidentKind, at: datetime, told: str, note: str, new_id: NewId
+) -> NewIncident:
+    """What is known of an incident about this run, its nodes the suspects. ``told``: what the job did."""
     what = f"job {job.key.job_id} of {job.user} on {len(job.nodes)} node{'s' * (len(job.nodes) > 1)}"
-    return Incident(
+    check = CHECKS[kind]
+    return NewIncident(
         id=new_id(world.now),
+        kind=kind,
         node=min(job.nodes),
-        instance_id="",
-        boot_id="",
-        state=IncidentState.WATCHING,
         severity=Severity.WARNING,
         remedy=Remedy.NONE,
         check=check,
         headline=f"{check}: {what} {told}, and no finding says why",
         fault_at=at,
-        opened_at=world.now,
-        state_since=world.now,
-        job=run_of(job),
+        job=job.run.text,
         suspects=tuple(sorted(job.nodes)),
+        pair_probed=kind is IncidentKind.UNEXPLAINED,
         note=note,
     )
 
 
-def opening(world: World, incident: Incident, job: str) -> list[Event]:
-    """The events of an incident's begin; ``job``: JobKey.text."""
-    detail: dict[str, object] = {
-        "check": incident.check,
-        "severity": incident.severity.value,
-        "remedy": incident.remedy.value,
-    }
-    if incident.suspects:
-        detail["nodes"] = list(incident.suspects)
-    said = (incident.id, incident.node, job, incident.headline, detail)
-    return [
-        Event(incident.fault_at, EventKind.FAULT_OCCURRED, *said),
-        Event(world.now, EventKind.INCIDENT_OPENED, *said),
-    ]
+def open_about_job(world: World, new: NewIncident, job: str) -> Moved:
+    """It is only watched: nothing is drained for it. ``job``: JobKey.text."""
+    detail = {"nodes": list(new.suspects)} if new.suspects else {}
+    return open_incident(new, IncidentState.WATCHING, world.now, Detection(job=job, detail=detail))
+
+
+def one(step: Moved) -> Changed:
+    """The one incident of a step, as a list."""
+    return [step[0]], step[1]
 
 
 # How an inquiry goes on
@@ -199,19 +191,18 @@ def read(world: World, incident: Incident, orders: Iterable[Intent]) -> Inquiry:
     return Inquiry(tuple(probes), judge(incident.suspects, trusted, probes))
 
 
-def _follow(world: World, view: ClusterView, incident: Incident, orders: list[Intent], new_id: NewId) -> Step:
+def _follow(world: World, view: ClusterView, incident: Incident, orders: list[Intent], new_id: NewId) -> Changed:
     cause = _came_to_light(world, incident)
     if cause is not None:
-        return close(world, incident, f"explained by incident {cause.id}: {cause.headline}")
+        return one(close(incident, world.now, f"explained by incident {cause.id}: {cause.headline}"))
     inquiry = read(world, incident, orders)
     closed = _end(world, view, incident, inquiry)
     wait = inquiry.one_cause or (inquiry.may_be_one_cause and not closed[0])
     convicted = [] if wait else _convict(world, incident, inquiry, new_id)
-    incidents = [*convicted, *closed[0]]
-    if not closed[0] and inquiry.one_cause and incident.note != _ONE_CAUSE:
+    incidents = [*(i for i, _ in convicted), *closed[0]]
+    if not closed[0] and inquiry.one_cause:
         incidents.append(replace(incident, note=_ONE_CAUSE))
-    events = [e for each in convicted for e in opening(world, each, incident.job.rpartition("r")[0])]
-    return incidents, [*events, *closed[1]]
+    return incidents, [*(e for _, seen in convicted for e in seen), *closed[1]]
 
 
 _ONE_CAUSE = "most of its nodes fail the pair probe: look for what they share; none is taken out"
@@ -219,37 +210,35 @@ _ONE_CAUSE = "most of its nodes fail the pair probe: look for what they share; n
 
 def _came_to_light(world: World, incident: Incident) -> Incident | None:
     """A finding that came later and explains it; what this inquiry itself found does not."""
-    mine = {i.id for i in world.book.incidents.values() if i.job == incident.job}
+    mine = {i.id for i in world.book.incidents.values() if i.run == incident.run}
     book = replace(world.book, incidents={n: i for n, i in world.book.incidents.items() if n not in mine})
     return explained(replace(world, book=book), incident.suspects, incident.fault_at)
 
 
-def _convict(world: World, incident: Incident, inquiry: Inquiry, new_id: NewId) -> list[Incident]:
+def _convict(world: World, incident: Incident, inquiry: Inquiry, new_id: NewId) -> list[Moved]:
     found = []
     for node in inquiry.of(Standing.BAD):
-        again = any(i.job == incident.job and i.node == node and i.check == probing.PAIR_CHECK for i in _all(world))
+        again = any(i.run == incident.run and i.node == node and i.kind is IncidentKind.PAIR for i in _all(world))
         if again or any(facts.acting(i) for i in world.book.open_on(node)):
             continue
         failed = [p.partner(node) for p in inquiry.probes if node in p.nodes and p.outcome is Outcome.BAD]
         record = world.book.nodes.get(node)
-        about = incident.headline.partition(": ")[2]
-        found.append(
-            Incident(
-                id=new_id(world.now),
-                node=node,
-                instance_id=record.instance_id if record is not None else "",
-                boot_id=record.boot_id if record is not None else "",
-                state=IncidentState.OPEN,
-                severity=Severity.DEGRADED,
-                remedy=Remedy.REBOOT,
-                check=probing.PAIR_CHECK,
-                headline=f"{probing.PAIR_CHECK}: failed with {', '.join(failed)}; {about}"[:300],
-                fault_at=incident.fault_at,
-                opened_at=world.now,
-                state_since=world.now,
-                job=incident.job,
-            )
+        new = NewIncident(
+            id=new_id(world.now),
+            kind=IncidentKind.PAIR,
+            node=node,
+            instance_id=record.instance_id if record is not None else "",
+            boot_id=record.boot_id if record is not None else "",
+            severity=Severity.DEGRADED,
+            remedy=Remedy.REBOOT,
+            check=probing.PAIR_CHECK,
+            headline=f"{probing.PAIR_CHECK}: failed with {', '.join(failed)}; {incident.headline}"[:300],
+            fault_at=incident.fault_at,
+            job=incident.job,
         )
+        run = incident.run
+        detection = Detection(job=run.job if run is not None else None)
+        found.append(open_incident(new, IncidentState.OPEN, world.now, detection))
     return found
 
 
@@ -257,7 +246,7 @@ def _all(world: World) -> Iterable[Incident]:
     return world.book.incidents.values()
 
 
-def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> Step:
+def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> Changed:
     undecided = inquiry.of(Standing.UNDECIDED)
     since = incident.state_since or incident.opened_at
     over = world.now - since > timedelta(seconds=world.policy.suspects.window_s)
@@ -272,17 +261,11 @@ def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) 
         return [], []  # stands for as long as a human may want to see it
     parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
-    return close(world, incident, f"pair probe: {said}")
+    return one(close(incident, world.now, f"pair probe: {said}"))
 
 
-def job_id_of(incident: Incident) -> int:
-    """The job that it is about, of ``cluster/ID@time`` r restarts."""
-    return int(incident.job.rpartition("/")[2].partition("@")[0])
-
-
-def close(world: World, incident: Incident, note: str) -> Step:
-    """It is over; ``note``: how."""
-    closed = replace(incident, state=IncidentState.CLOSED, state_since=world.now, closed_at=world.now, note=note)
-    detail = {"from": incident.state.value, "to": IncidentState.CLOSED.value}
-    event = Event(world.now, EventKind.INCIDENT_CLOSED, incident.id, incident.node, text=note, detail=detail)
-    return [closed], [event]
+def job_of(view: ClusterView, incident: Incident) -> Job | None:
+    """The job that it is about, while Slurm shows that very run of it."""
+    run = incident.run
+    job = view.jobs.get(run.job_id) if run is not None else None
+    return job if job is not None and job.run == run else None

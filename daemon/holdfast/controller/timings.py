@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from holdfast.controller.elastic.meeting import meeting_again
+from holdfast.model.action import Drain, SetDown
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 
@@ -37,6 +38,8 @@ KINDS = (
     EventKind.QUORUM_FORMED,
 )
 """All that is looked at here."""
+_CONTAIN = frozenset({Drain.__name__, SetDown.__name__})
+"""Kinds of actions that take a node out of service."""
 
 
 class Phase(StrEnum):
@@ -262,7 +265,7 @@ def _phases(
 
 def _out_of_service(events: Sequence[Event]) -> datetime | None:
     """Slurm's own picture or the drain's success, whichever is on record first."""
-    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in ("Drain", "SetDown")]
+    drained = [e for e in events if e.kind is EventKind.ACTION_DONE and e.detail.get("kind") in _CONTAIN]
     seen = [e for e in events if e.kind is EventKind.NODE_OUT]
     return min((e.at for e in (*drained, *seen)), default=None)
 

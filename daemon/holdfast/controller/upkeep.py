@@ -5,27 +5,23 @@ it was checked and what was wrong. A fault that such a check finds opens an inci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from holdfast.controller import facts
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.event import Event, EventKind
+from holdfast.model.event import Event
 from holdfast.model.ids import UPKEEP
-from holdfast.model.incident import Incident, IncidentState
-from holdfast_checks.result import Remedy, Severity, Verdict
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.report import results_of
+from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident
+from holdfast_checks.result import NODE_COMPONENT, Grade, Remedy, Result, Severity
 
 LIGHT, DEEP = "light", "deep"
 _NOTE_CHARS = 200
-_BAD = frozenset({Verdict.DEGRADED.value, Verdict.FAILED.value})
 _SEVERITIES = (Severity.FATAL, Severity.DEGRADED)
-
-
-def step_of(kind: str, node: str, period: int) -> str:
-    return f"SendOrder/check.{kind}/{node}.{period}"
 
 
 def orders(world: World) -> Iterator[tuple[str, Intent, SendOrder]]:
@@ -52,11 +48,10 @@ def follow_upkeep(world: World, new_id: Callable[[datetime], str]) -> Change:
         if record is None or not _is_news(record, kind, intent, order):
             continue
         records[order.node] = _noted(record, kind, intent)
-        fault = _fault(intent.result) if intent.state is IntentState.FAILED else None
+        fault = _fault(intent) if intent.state is IntentState.FAILED else None
         if fault is not None and order.node not in incidents and not _known(world, order.node):
-            incident = _incident(world, record, kind, fault, new_id)
-            incidents[order.node] = incident
-            events += _opened(incident)
+            incidents[order.node], seen = _open(world, record, kind, fault, new_id)
+            events += seen
     return Change(incidents=tuple(incidents.values()), nodes=tuple(records.values()), events=tuple(events))
 
 
@@ -68,7 +63,7 @@ def _is_news(record: NodeRecord, kind: str, intent: Intent, order: SendOrder) ->
 
 
 def _noted(record: NodeRecord, kind: str, intent: Intent) -> NodeRecord:
-    at, note = intent.finished_at, "" if intent.state is IntentState.DONE else intent.outcome[:_NOTE_CHARS]
+    at, note = intent.finished_at, "" if intent.state is IntentState.DONE else intent.outcome[:_NOTE_CHARS] or "failed"
     if kind == DEEP:
         return replace(record, checked_at=max(filter(None, (at, record.checked_at))), deep_at=at, check_note=note)
     return replace(record, checked_at=at, check_note=note)
@@ -78,57 +73,32 @@ def _known(world: World, node: str) -> bool:
     return any(facts.acting(i) for i in world.book.open_on(node))
 
 
-def _fault(result: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _fault(intent: Intent) -> tuple[Result, Grade] | None:
     """The worst result of a check that calls for action; None: nothing that does (not asked, unknown, a warning)."""
-    results = result.get("results")
-    bad = [
-        r
-        for r in (results if isinstance(results, list) else ())
-        if isinstance(r, dict) and r.get("verdict") in _BAD and r.get("severity") in _SEVERITIES
-    ]
-    return min(bad, key=lambda r: _SEVERITIES.index(Severity(r["severity"])), default=None)
+    bad = [(result, result.grade) for result in results_of(intent.result) if result.grade is not None]
+    acting = [(result, grade) for result, grade in bad if grade.severity in _SEVERITIES]
+    return min(acting, key=lambda each: _SEVERITIES.index(each[1].severity), default=None)
 
 
-def _incident(
-    world: World, record: NodeRecord, kind: str, fault: Mapping[str, Any], new_id: Callable[[datetime], str]
-) -> Incident:
-    check, component, code = (str(fault.get(name, "")) for name in ("check", "component", "code"))
-    place = "" if component in ("", "node") else f" {component}"
-    headline = f"{check}{f' {code}' if code else ''}{place}: {fault.get('summary') or 'failed'}"
-    remedy = str(fault.get("remedy", ""))
-    return Incident(
+def _open(
+    world: World, record: NodeRecord, kind: str, fault: tuple[Result, Grade], new_id: Callable[[datetime], str]
+) -> Moved:
+    result, grade = fault
+    place = "" if result.component == NODE_COMPONENT else f" {result.component}"
+    headline = f"{result.check}{f' {result.code}' if result.code else ''}{place}: {result.summary or 'failed'}"
+    new = NewIncident(
         id=new_id(world.now),
+        kind=IncidentKind.FAULT,
         node=record.name,
         instance_id=record.instance_id,
         boot_id=record.boot_id,
-        state=IncidentState.OPEN,
-        severity=Severity(fault["severity"]),
+        severity=grade.severity,
         # An active test that fails names hardware; where the agent says nothing the next rung after a reset finds out.
-        remedy=Remedy(remedy) if remedy in tuple(Remedy) and remedy != Remedy.NONE else Remedy.REBOOT,
-        check=check,
+        remedy=Remedy.REBOOT if grade.remedy is Remedy.NONE else grade.remedy,
+        check=result.check,
         headline=headline[:_NOTE_CHARS],
         fault_at=world.now,
-        opened_at=world.now,
-        state_since=world.now,
         note=f"found by the {kind} check of a spare",
     )
-
-
-def _opened(incident: Incident) -> list[Event]:
-    detail = {
-        "check": incident.check,
-        "severity": incident.severity.value,
-        "remedy": incident.remedy.value,
-        "upkeep": True,
-    }
-    return [
-        Event(incident.fault_at, EventKind.FAULT_OCCURRED, incident.id, incident.node, text="seen now", detail=detail),
-        Event(
-            incident.opened_at,
-            EventKind.INCIDENT_OPENED,
-            incident.id,
-            incident.node,
-            text=incident.headline,
-            detail=detail,
-        ),
-    ]
+    detection = Detection(fault_text="seen now", detail={"upkeep": True})
+    return open_incident(new, IncidentState.OPEN, world.now, detection)

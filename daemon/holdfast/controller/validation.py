@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, proving, replacement, rungs, stillborn
 from holdfast.controller.ladder import Rung
 from holdfast.controller.proving import Progress
+from holdfast.model import answers, steps
 from holdfast.model.action import Intent, IntentState, Replace, StopStart
 from holdfast.model.book import World
+from holdfast.model.event import FailedPart
 from holdfast.model.incident import Incident, IncidentState
 from holdfast_checks.result import Severity
-
-
-def validate_step(incident: Incident) -> str:
-    return f"SendOrder/validate/{incident.node}.{incident.repair_attempt}"
 
 
 def candidate(world: World, incident: Incident) -> str:
@@ -24,34 +23,43 @@ def candidate(world: World, incident: Incident) -> str:
 
 def validation(world: World, incident: Incident) -> Intent | None:
     """The validation of this attempt once it is settled, whatever its outcome."""
-    latest = facts.last(world.book.attempts(incident.id, validate_step(incident)))
+    step = steps.validate(incident.node, incident.repair_attempt)
+    latest = facts.last(world.book.attempts(incident.id, step))
     return latest if latest is not None and latest.settled else None
 
 
 def gpu_uuids(checked: Intent | None) -> frozenset[str]:
-    """The GPUs that a validation named. They are a node's word: nonsense names none."""
-    said = checked.result.get("gpu_uuids") if checked is not None else None
-    return frozenset(u for u in said if isinstance(u, str)) if isinstance(said, list | tuple) else frozenset()
+    """The GPUs that a validation named."""
+    return answers.gpu_uuids(checked.result) if checked is not None else frozenset()
 
 
-def failure(world: World, incident: Incident) -> str | None:
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt of the ladder has failed."""
+
+    what: FailedPart
+    text: str
+    """For people."""
+
+
+def failure(world: World, incident: Incident) -> Failure | None:
     """Why this attempt has failed; None: it has not."""
-    checked = validation(world, incident)
     if incident.state is IncidentState.REPAIRING:
-        return rungs.failure(world, incident) or stillborn.failure(world, incident)
+        why = rungs.failure(world, incident) or stillborn.failure(world, incident)
+        return Failure(FailedPart.RUNG, why) if why is not None else None
+    checked = validation(world, incident)
     if checked is None:
         return _too_late(world, incident)
-    verdict = facts.done((checked,))
-    if verdict is None:
-        return f"validation failed: {checked.outcome}"
+    if checked.state is not IntentState.DONE:
+        return Failure(FailedPart.CHECKS, f"validation failed: {checked.outcome}")
     return _same_hardware(world, incident, checked) or _new_findings(world, incident) or _unproved(world, incident)
 
 
-def _unproved(world: World, incident: Incident) -> str | None:
+def _unproved(world: World, incident: Incident) -> Failure | None:
     """What else the machine failed to show."""
     for part in (proving.deep(world, incident), proving.network(world, incident)):
         if part.progress is Progress.FAILED:
-            return f"validation failed: {part.text}"
+            return Failure(FailedPart.PROOF, f"validation failed: {part.text}")
     return None
 
 
@@ -68,18 +76,21 @@ def proved_at(world: World, incident: Incident) -> datetime | None:
     return max([checked.finished_at, *(part.at for part in parts if part.at is not None)])
 
 
-def _too_late(world: World, incident: Incident) -> str | None:
+def _too_late(world: World, incident: Incident) -> Failure | None:
     limit_s = world.policy.repair.launch_timeout_s
     since = incident.state_since
     if since is not None and world.now - since > timedelta(seconds=limit_s):
-        return f"machine {candidate(world, incident) or incident.node} was not validated within {limit_s:.0f} s"
+        machine = candidate(world, incident) or incident.node
+        return Failure(FailedPart.LATE, f"machine {machine} was not validated within {limit_s:.0f} s")
     return None
 
 
-def _same_hardware(world: World, incident: Incident, checked: Intent) -> str | None:
+def _same_hardware(world: World, incident: Incident, checked: Intent) -> Failure | None:
     """A new machine, or a new host, has other GPUs than the one that had the fault."""
     again = _gpus_before(world, incident) & gpu_uuids(checked)
-    return f"the same hardware came back: {', '.join(sorted(again))}" if again else None
+    if not again:
+        return None
+    return Failure(FailedPart.SAME_HARDWARE, f"the same hardware came back: {', '.join(sorted(again))}")
 
 
 def _gpus_before(world: World, incident: Incident) -> frozenset[str]:
@@ -95,7 +106,7 @@ def _gpus_before(world: World, incident: Incident) -> frozenset[str]:
     return record.gpu_uuids if record is not None and new not in (None, record.instance_id) else frozenset()
 
 
-def _new_findings(world: World, incident: Incident) -> str | None:
+def _new_findings(world: World, incident: Incident) -> Failure | None:
     instance, since = candidate(world, incident), incident.state_since
     new = instance != incident.instance_id
     for finding in world.book.findings.values():
@@ -103,7 +114,8 @@ def _new_findings(world: World, incident: Incident) -> str | None:
             continue
         if finding.instance_id == instance and (new or (since is not None and finding.received_at > since)):
             machine = "new" if new else "same"
-            return f"the {machine} machine has a fault: {finding.check} {finding.code}: {finding.summary}"
+            text = f"the {machine} machine has a fault: {finding.check} {finding.code}: {finding.summary}"
+            return Failure(FailedPart.NEW_FINDING, text)
     return None
 
 

@@ -37,7 +37,7 @@ def whole(components: Iterable[Job]) -> Job:
     return replace(
         leader,
         parts=parts,
-        state=state,
+        state=state,  # rule one-door: of a job
         requeue=all(p.requeue for p in parts),
         batch=all(p.batch for p in parts),
         exclusive=all(p.exclusive for p in parts),

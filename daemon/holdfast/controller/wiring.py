@@ -11,11 +11,13 @@ from pathlib import Path
 
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
+from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
 from holdfast.controller.notify import AppriseNotifier, LogNotifier
 from holdfast.controller.outside import Outside
 from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.provider_watch import ProviderWatch
+from holdfast.model.lookback import needed
 from holdfast.ports import Clock, Notifier, Provider, Scheduler
 from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler
@@ -31,9 +33,9 @@ def announce(settings: Settings) -> None:
         log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
 
 
-def holder_of(settings: Settings) -> str:
-    """Name under which this controller takes the lease; its actor acts for the same name."""
-    return settings.run.holder or socket.gethostname()
+def controller_name(settings: Settings) -> str:
+    """What people call this controller; two of them may have the same name."""
+    return settings.run.holder or socket.gethostname()  # rule host-name: for people; the process's id is random
 
 
 def scheduler_of(settings: Settings) -> Scheduler:
@@ -68,7 +70,7 @@ def build_actor(settings: Settings) -> ActorParts:
     """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
     alone = Alone(settings.run.dir / "actor.lock")
     clock: Clock = SystemClock()
-    store = open_store(settings.store.url)
+    store = open_store(settings.store.url, needed(settings.policy))
     outside = Outside(
         scheduler=scheduler_of(settings),
         provider=provider_of(settings),
@@ -85,10 +87,16 @@ def build_actor(settings: Settings) -> ActorParts:
         controller.ring()
         own.ring()
 
-    actor = Actor(store, outside, holder_of(settings), bell.wait, ring)
+    lock = controller_lock(settings)
+    actor = Actor(store, outside, lambda: lease_holder.current(lock), bell.wait, ring)
     return ActorParts(
         actor, ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring), bell, alone
     )
+
+
+def controller_lock(settings: Settings) -> Path:
+    """Locked by the controller for life; says which process that is."""
+    return settings.run.dir / "controller.lock"
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from holdfast.doctor import agents, elastic, gpus, plugins, pool, provider, quorum, requeue, rights, service, site
+from holdfast.doctor import (
+    agents,
+    certificates,
+    elastic,
+    gpus,
+    plugins,
+    pool,
+    provider,
+    quorum,
+    requeue,
+    rights,
+    service,
+    site,
+)
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
-SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES)
+SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES)
 SLURM_RULES = (
     *rights.RULES,
     *service.RULES,

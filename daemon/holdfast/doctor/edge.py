@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import Settings
+from holdfast.config.sections import ServerSection
 from holdfast.controller.quorum_link import QuorumLink
-from holdfast.doctor import plugin_facts
+from holdfast.doctor import plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
@@ -42,6 +43,8 @@ class Site:
     """The quorum service; None: the site has none."""
     rooms_bind: str = ""
     """Address that its rooms listen on."""
+    server: ServerSection = field(default_factory=ServerSection)
+    """Where the controller listens, and with which certificate."""
 
 
 _SQLITE = "sqlite:///"
@@ -52,7 +55,7 @@ def site_of(settings: Settings, provider: Provider | None = None) -> Site:
     url = settings.store.url
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
-    return Site(settings.policy, path, provider, rooms, settings.quorum.bind)
+    return Site(settings.policy, path, provider, rooms, settings.quorum.bind, settings.server)
 
 
 def run(
@@ -91,6 +94,8 @@ def gather(
         provider_repairs=found.repairs,
         plugins=plugin_facts.look(slurm) if slurm is not None else PluginFacts(),
         quorum=_quorum(site),
+        tls=tls_edge.surveyed(site.server),
+        tls_running=tls_edge.running(site.server),
     )
 
 

@@ -10,6 +10,7 @@ from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
+from holdfast.tls.survey import Survey
 
 _NO_VALUE = frozenset({"", "(null)", "(null type)", "none", "n/a"})
 _GONE_FLAGS = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
@@ -146,6 +147,10 @@ class DoctorFacts:
     plugins: PluginFacts = field(default_factory=PluginFacts)
     quorum: QuorumFacts | None = None
     """None: the site has no quorum service."""
+    tls: Survey | None = None
+    """The certificate that agents meet; None: the controller serves none."""
+    tls_running: str = ""
+    """Fingerprint of what the running controller serves; empty: it was not reached."""
 
     def spares(self) -> tuple[Node, ...]:
         """Nodes of the spare pool's reservation that Slurm knows."""

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, get_args
 
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
 from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.steps import Key, Step
+from holdfast.model.target import OnJob, OnMachine, OnNode, Target
+from holdfast_checks.words import unknown_reads_as
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(OnNode):
     """Take the node out of scheduling; jobs on it go on."""
 
     node: str
@@ -22,17 +25,19 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True)
-class SetDown:
+class SetDown(OnNode):
     """Declare a dead node DOWN and DRAIN; Slurm then kills and requeues its jobs by itself."""
 
     node: str
     reason: str
     jobs: tuple[int, ...] | None = None
     """Jobs that held the node when it was decided: they may be taken from it, one that came since may not. None: not told."""
+    node_dead: bool = False
+    """Only the death of the node calls for it: dropped when the node is heard again. Tasks stuck on a living node call for a DOWN, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Undrain:
+class Undrain(OnNode):
     """Put a node back; only if its state, reason, user and time are still what ``mark`` says."""
 
     node: str
@@ -50,9 +55,13 @@ class HoldNodes:
     job: JobKey
     duration_s: int
 
+    @property
+    def target(self) -> Target:
+        return Target(job=self.job, reservation=self.reservation)
+
 
 @dataclass(frozen=True, slots=True)
-class PromoteSpare:
+class PromoteSpare(OnNode):
     """Take a node out of the spare pool, into a job's hold where it has one."""
 
     node: str
@@ -60,7 +69,7 @@ class PromoteSpare:
 
 
 @dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(OnJob):
     """Stop the job and queue it again under the same id. Done when Restarts is greater than ``restarts``."""
 
     job: JobKey
@@ -68,7 +77,7 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Release(OnJob):
     """Let the requeued job start now: exclusions set, reservation set, the BeginTime hold cleared."""
 
     job: JobKey
@@ -84,7 +93,7 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class AllowNodes:
+class AllowNodes(OnJob):
     """Take nodes that serve again out of a pending job's exclusions, where Holdfast had put them."""
 
     job: JobKey
@@ -97,9 +106,13 @@ class DropHold:
 
     reservation: str
 
+    @property
+    def target(self) -> Target:
+        return Target(reservation=self.reservation)
+
 
 @dataclass(frozen=True, slots=True)
-class HoldJob:
+class HoldJob(OnJob):
     """Stop following a job: hold it with a reason its owner can read."""
 
     job: JobKey
@@ -107,7 +120,7 @@ class HoldJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TellOwner:
+class TellOwner(OnJob):
     """Leave the job's owner a word where Slurm shows it (AdminComment)."""
 
     job: JobKey
@@ -115,7 +128,7 @@ class TellOwner:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(OnNode):
     """Launch the machine that will take over the node's name. The token makes it happen once."""
 
     node: str
@@ -123,7 +136,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Terminate:
+class Terminate(OnMachine):
     """End a machine at the provider; what serves a node only once it is drained and free of jobs, or to fence a dead one."""
 
     instance_id: str
@@ -136,7 +149,7 @@ class Terminate:
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(OnMachine):
     """Hand the node's name to the validated machine."""
 
     instance_id: str
@@ -144,7 +157,7 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(OnMachine):
     """Exchange the machine behind the node's name in place; only once the node is drained by us and free of jobs (or dead)."""
 
     node: str
@@ -160,7 +173,7 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
-class Reboot:
+class Reboot(OnMachine):
     """Reboot the node; only once it is drained by us and free of jobs (or dead). Done when the order was taken."""
 
     node: str
@@ -174,7 +187,7 @@ class Reboot:
 
 
 @dataclass(frozen=True, slots=True)
-class StopStart:
+class StopStart(OnMachine):
     """Stop the machine and start it on another host, under the same instance id; only as a reboot."""
 
     node: str
@@ -186,7 +199,7 @@ class StopStart:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportFault:
+class ReportFault(OnMachine):
     """Tell the provider of a confirmed hardware fault, as a courtesy. Changes nothing."""
 
     node: str
@@ -196,7 +209,7 @@ class ReportFault:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckInstance:
+class CheckInstance(OnMachine):
     """Ask the provider how it sees the machine: a witness that does not share a path with the agents. Changes nothing."""
 
     instance_id: str
@@ -204,12 +217,13 @@ class CheckInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptSpare:
+class AdoptSpare(OnNode):
     """Put the node into the spare pool (before it is undrained, so that no job slips in)."""
 
     node: str
 
 
+@unknown_reads_as(None, "an agent refuses the order as unsupported; a stored order counts as an unknown action")
 class Verb(StrEnum):
     """Everything that an agent can be ordered to do. There is no "run this"."""
 
@@ -231,7 +245,7 @@ class Verb(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class SendOrder:
+class SendOrder(OnMachine):
     """An order to one agent: carried out at most once, only in this boot of this machine, only before it expires."""
 
     node: str
@@ -250,6 +264,26 @@ class Notify:
 
     subject: str
     body: str
+
+    @property
+    def target(self) -> Target:
+        return Target(subject=self.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownAction:
+    """A step of another release that this one does not know. Never carried out; shown under the name that it has."""
+
+    kind: str
+    """Name of the action's class in the release that planned it."""
+    document: Mapping[str, Any]
+    """As it is stored: written back unchanged."""
+
+    @property
+    def target(self) -> Target:
+        """The node, where it names one."""
+        node = self.document.get("node")
+        return Target(node=node if isinstance(node, str) else None)
 
 
 Action = (
@@ -277,39 +311,15 @@ Action = (
     | AdoptSpare
     | SendOrder
     | Notify
+    | UnknownAction
 )
 
 ACTION_TYPES: Mapping[str, type[Action]] = {
-    t.__name__: t
-    for t in (
-        Drain,
-        SetDown,
-        Undrain,
-        HoldNodes,
-        PromoteSpare,
-        Requeue,
-        Release,
-        DelayStart,
-        SetThrottle,
-        AllowNodes,
-        DropHold,
-        HoldJob,
-        TellOwner,
-        Launch,
-        Terminate,
-        Assign,
-        Replace,
-        Reboot,
-        StopStart,
-        ReportFault,
-        CheckInstance,
-        AdoptSpare,
-        SendOrder,
-        Notify,
-    )
+    each.__name__: each for each in get_args(Action) if each is not UnknownAction
 }
 
 
+@unknown_reads_as("failed", "the step is never carried out, and never repeated")
 class IntentState(StrEnum):
     PLANNED = "planned"
     """In the store, not begun."""
@@ -352,12 +362,18 @@ class Intent:
 
     @property
     def kind(self) -> str:
-        return type(self.action).__name__
+        """Name of the action's class."""
+        return self.action.kind if isinstance(self.action, UnknownAction) else type(self.action).__name__
 
     @property
-    def step(self) -> str:
-        """``kind/target``: the key without incident and attempt."""
-        return self.key.split("/", 1)[1].rsplit("/", 1)[0]
+    def step(self) -> Step:
+        """Raises ValueError for a key that is none."""
+        return Key.parse(self.key).step
+
+    @property
+    def attempt(self) -> int:
+        """Counts from 1; 0 for what was withheld. Raises ValueError for a key that is none."""
+        return Key.parse(self.key).attempt
 
     @property
     def settled(self) -> bool:
@@ -369,8 +385,8 @@ class Proposal:
     """What ``decide`` wants done, before the guard has looked at it."""
 
     incident_id: str
-    step: str
-    """``kind/target``: with the attempt's number it becomes the intent's key."""
+    step: Step
+    """With the attempt's number it becomes the intent's key."""
     action: Action
     reason: str
     stops_running_job: bool = False
@@ -381,11 +397,10 @@ class Proposal:
 
 
 def action_event(intent: Intent, kind: EventKind, at: datetime, text: str) -> Event:
-    """The event of one step of an intent; its detail names the key, the action's kind, its target, and an order's verb."""
-    action = intent.action
-    job = getattr(action, "job", None)
-    detail = {"key": intent.key, "kind": intent.kind, "target": intent.key.split("/", 2)[2].rsplit("/", 1)[0]}
-    if isinstance(action, SendOrder):
-        detail["verb"] = action.verb.value
-    node = getattr(action, "node", None)
-    return Event(at, kind, intent.incident_id, node, job.text if isinstance(job, JobKey) else None, text, detail)
+    """The event of one step of an intent; its detail names the key, the action's kind, the step's target, and an order's verb."""
+    detail = {"key": intent.key, "kind": intent.kind, "target": intent.step.target}
+    if isinstance(intent.action, SendOrder):
+        detail["verb"] = intent.action.verb.value
+    target = intent.action.target
+    job = target.job.text if target.job is not None else None
+    return Event(at, kind, intent.incident_id, target.node, job, text, detail)

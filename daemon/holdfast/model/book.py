@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Background
-from holdfast.model.cluster import ClusterView, JobKey
+from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView, Finding
+from holdfast.model.steps import Step
 from holdfast.model.suppression import Suppression
+from holdfast_checks.words import unknown_reads_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,10 @@ class NodeMark:
     user: str
     time: datetime | None
     """Slurm's ReasonTime, second resolution."""
+
+    def is_on(self, node: Node) -> bool:
+        """The node is out by this very drain: no one has changed it since."""
+        return (node.reason, node.reason_user, node.reason_time) == (self.reason, self.user, self.time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +137,19 @@ def _completed(newest: CheckpointRecord, older: CheckpointRecord) -> CheckpointR
     return newest
 
 
+@unknown_reads_as("drains", "the brake holds drains and job stops until an operator releases it")
+class BrakeKind(StrEnum):
+    DRAINS = "drains"
+    """On new automatic drains."""
+    JOB_STOPS = "job_stops"
+    """On running jobs stopped on a check's word."""
+
+
 @dataclass(frozen=True, slots=True)
 class Brake:
     """A tripped brake. Resuming is explicit (an operator) or half-open with one node."""
 
-    kind: str
-    """``drains`` or ``job_stops``."""
+    kind: BrakeKind
     tripped_at: datetime
     reason: str
     released_at: datetime | None = None
@@ -145,13 +159,13 @@ class Brake:
 @dataclass(frozen=True, slots=True)
 class Book:
     incidents: Mapping[str, Incident] = field(default_factory=dict)
-    """Open ones, and those closed within the longest memory window."""
+    """Open ones, and closed ones as far back as the policy's rules look (``lookback.needed``)."""
     findings: Mapping[int, Finding] = field(default_factory=dict)
     """Of open incidents, and new ones that belong to none yet."""
     recoveries: Mapping[str, Recovery] = field(default_factory=dict)
-    """Not final ones, and final ones within the memory window."""
+    """Not final ones, and final ones as far back as the rules look."""
     intents: Mapping[str, Intent] = field(default_factory=dict)
-    """Of open incidents, all of the last hour (the brakes count them), launches and terminations of a week."""
+    """Of open incidents, all of the last hour (the brakes count them), and steps at machines as far back as the rules look."""
     marks: Mapping[str, NodeMark] = field(default_factory=dict)
     nodes: Mapping[str, NodeRecord] = field(default_factory=dict)
     checkpoints: Mapping[int, Mapping[str, CheckpointRecord]] = field(default_factory=dict)
@@ -176,13 +190,13 @@ class Book:
         mine = [i for i in self.intents.values() if i.incident_id == incident_id]
         return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
 
-    def attempts(self, incident_id: str, step: str) -> tuple[Intent, ...]:
+    def attempts(self, incident_id: str, step: Step) -> tuple[Intent, ...]:
         """All attempts of one step, oldest first. What was withheld (attempt 0) is no attempt."""
-        prefix = f"{incident_id}/{step}/"
-        mine = [i for k, i in self.intents.items() if k.startswith(prefix) and i.state is not IntentState.WITHHELD]
-        return tuple(sorted(mine, key=lambda i: int(i.key.rsplit("/", 1)[1])))
+        ours = (i for i in self.intents.values() if i.incident_id == incident_id)
+        mine = [i for i in ours if i.step == step and i.state is not IntentState.WITHHELD]
+        return tuple(sorted(mine, key=lambda i: i.attempt))
 
-    def failed_steps(self, incident_id: str) -> dict[str, Intent]:
+    def failed_steps(self, incident_id: str) -> dict[Step, Intent]:
         """Steps whose newest attempt failed, with that attempt."""
         newest = {i.step: i for i in self.intents_of(incident_id) if i.state is not IntentState.WITHHELD}
         return {step: i for step, i in newest.items() if i.state is IntentState.FAILED}
@@ -197,7 +211,8 @@ class Book:
         return tuple(r for node, r in sorted(claims.items()) if node in nodes and r.uid == uid)
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
-        return self.recoveries.get(f"{job.text}r{restarts}")
+        run = JobRun.of(job, restarts)
+        return self.recoveries.get(run.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +269,22 @@ class World:
     def can(self) -> ProviderCan:
         """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
         return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
+
+    def may_try(self, incident_id: str, step: Step, *, first_s: float | None = None) -> bool:
+        """Whether (another) attempt of this step may be planned now: :meth:`may_follow`, after all attempts so far."""
+        return self.may_follow(self.book.attempts(incident_id, step), first_s=first_s)
+
+    def may_follow(self, attempts: tuple[Intent, ...], *, first_s: float | None = None) -> bool:
+        """Whether another attempt may be planned after these, oldest first. ``first_s``: the first pause; None: that of the policy.
+
+        Not while one is in flight, nor once one is done or was rightly refused. A failed one that may be repeated is repeated for as
+        long as the world calls for it, after pauses that double: an outage of a minute or of a day must not end a recovery."""
+        if not attempts:
+            return True
+        latest = attempts[-1]
+        if latest.state is not IntentState.FAILED or not latest.retryable:
+            return False
+        longest_s = max(first_s or 0.0, self.policy.action_backoff_max_s)
+        pause_s = (self.policy.action_backoff_s if first_s is None else first_s) * 2 ** (min(len(attempts), 30) - 1)
+        waited = None if latest.finished_at is None else self.now - latest.finished_at
+        return waited is None or waited >= timedelta(seconds=min(pause_s, longest_s))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,53 @@ class JobKey:
     @property
     def text(self) -> str:
         """Stable text form for database keys: ``cluster/id@unixtime``."""
-        return f"{self.cluster}/{self.job_id}@{int(self.submit_time.timestamp())}"
+        return f"{self.cluster}/{self.job_id}@{self.submitted_s}"
+
+    @property
+    def submitted_s(self) -> int:
+        """The submit time as Unix time."""
+        return int(self.submit_time.timestamp())
+
+
+_RUN = re.compile(r"(?P<cluster>.*)/(?P<job_id>\d+)@(?P<submitted_s>-?\d+)r(?P<restarts>\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job: what is stopped, fails or hangs together."""
+
+    cluster: str
+    job_id: int
+    submitted_s: int
+    """Submit time as Unix time: part of the job's name, as Slurm uses ids again."""
+    restarts: int
+
+    @classmethod
+    def of(cls, job: JobKey, restarts: int) -> JobRun:
+        return cls(job.cluster, job.job_id, job.submitted_s, restarts)
+
+    @classmethod
+    def parse(cls, text: str) -> JobRun | None:
+        """The run that :attr:`text` names; None: that is no run's."""
+        return _parsed_run(text)
+
+    @property
+    def job(self) -> str:
+        """``JobKey.text`` of its job."""
+        return f"{self.cluster}/{self.job_id}@{self.submitted_s}"
+
+    @property
+    def text(self) -> str:
+        """Stable text form for database keys: ``cluster/id@unixtime``, r, restarts."""
+        return f"{self.job}r{self.restarts}"
+
+
+@lru_cache(maxsize=4096)  # of some thousands of incidents, asked for in every cycle
+def _parsed_run(key: str) -> JobRun | None:
+    match = _RUN.fullmatch(key)
+    if match is None:
+        return None
+    return JobRun(match["cluster"], int(match["job_id"]), int(match["submitted_s"]), int(match["restarts"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +137,37 @@ class Job:
         return self.key.submit_time == key.submit_time or (self.restarts > 0 and self.key.submit_time > key.submit_time)
 
     @property
+    def run(self) -> JobRun:
+        """The run that Slurm shows now."""
+        return JobRun.of(self.key, self.restarts)
+
+    @property
     def requeueable(self) -> bool:
         return self.batch and self.requeue
+
+    def says(self, word: str) -> bool:
+        """Whether its user put this word into the comment (commas part words, too)."""
+        return word in self.comment.replace(",", " ").split()  # rule prose: how users declare something
+
+    @property
+    def held(self) -> bool:
+        """A pending job that starts only once somebody releases it."""
+        return self.reason in _HELD  # rule prose: Slurm's own words
+
+    @property
+    def depends(self) -> bool:
+        """A pending job that waits for other jobs."""
+        return self.reason in _DEPENDS  # rule prose: Slurm's own words
+
+    @property
+    def waits_for_nodes(self) -> bool:
+        """A pending job that Slurm has looked at, and that would start if it had the nodes."""
+        return self.reason in _WAITS_FOR_NODES  # rule prose: Slurm's own words
+
+    @property
+    def may_start(self) -> bool:
+        """A pending job that nothing but nodes keeps waiting; also one that Slurm has not looked at yet."""
+        return self.waits_for_nodes or self.reason in _NOT_LOOKED_AT  # rule prose: Slurm's own words
 
     @property
     def tasks(self) -> tuple[int, ...]:
@@ -173,6 +250,12 @@ class Node:
     def out_of_service(self) -> bool:
         return self.draining or self.down
 
+    @property
+    def down_by_slurm(self) -> bool:
+        """slurmctld itself took it out: no one's word."""
+        by_name = self.reason in NODE_REASONS_OF_SLURM  # rule prose: Slurm's own words
+        return by_name or (self.down and not self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -200,6 +283,14 @@ class ClusterView:
         """Jobs that hold the node now, COMPLETING ones too, in the order of their ids."""
         return tuple(j for _, j in sorted(self.jobs.items()) if node in j.nodes and j.state in HOLDING_STATES)
 
+
+# Slurm's own fixed words for why a job waits and why a node is out. Here and nowhere else.
+_HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
+_DEPENDS = frozenset({"Dependency", "DependencyNeverSatisfied"})
+_WAITS_FOR_NODES = frozenset({"Resources", "Priority"})
+_NOT_LOOKED_AT = frozenset({"", "None"})
+NODE_REASONS_OF_SLURM = frozenset({"Not responding", "Node unexpectedly rebooted"})
+"""Reasons that slurmctld itself gives a node."""
 
 _ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
 """Flags in Slurm's spelling since 21.08. POWER_DOWN alone is a wish: jobs may still run there."""

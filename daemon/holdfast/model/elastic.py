@@ -7,6 +7,7 @@ An elastic job is two job arrays of one user: the *base* array (elements 0 … m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from holdfast.model.sizes import BadSizes, Sizes, parse_sizes
 
@@ -17,6 +18,28 @@ REQUEUE_EXIT = 85
 """Exit status of a group that left in good order and wants to come back: ``RequeueExit`` of slurm.conf names it."""
 NO_REQUEUE_EXIT = 93
 """Exit status of a group that must not be queued again (the number that NVRx uses)."""
+
+
+class GroupRole(StrEnum):
+    """What a replica group is to its job."""
+
+    BASE = "base"
+    """One of the least number: in the array that nothing preempts."""
+    FLEXIBLE = "flexible"
+    SPARE = "spare"
+    """Beyond the largest size: started, and outside until somebody is gone."""
+
+
+class LeaveReason(StrEnum):
+    """Why a group is asked to leave, as its launcher is told."""
+
+    PREEMPT = "preempt"
+    """Its nodes serve a job of higher priority."""
+    SCALE = "scale"
+    """Without it the job has a legal size."""
+    DRAIN = "drain"
+    """Its node was taken out of service."""
+    MAINTENANCE = "maintenance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +71,14 @@ class ElasticSpec:
         return range(self.sizes.least, self.sizes.most + self.spares)
 
 
+def declares_elastic(comment: str) -> bool:
+    """The comment says that its job is a group of an elastic one, whether or not it makes sense."""
+    return ELASTIC_WORD in comment  # rule prose: the word by which users declare it
+
+
 def parse_comment(comment: str) -> ElasticSpec | None:
     """None: the comment declares nothing. Other words are left alone. Raises BadSizes for a declaration that makes no sense."""
-    words = comment.replace(",", " ").split()
+    words = comment.replace(",", " ").split()  # rule prose: how users declare it
     declared = [w.removeprefix(ELASTIC_WORD) for w in words if w.startswith(ELASTIC_WORD)]
     if not declared:
         return None

@@ -8,18 +8,23 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from holdfast_checks.words import unknown_reads_as
 
+
+@unknown_reads_as("unknown", "the event is shown, with the word before its text; no timing is computed from it")
 class EventKind(StrEnum):
+    UNKNOWN = "unknown"
+    """Recorded by another release, under a word that this one does not know; the text begins with that word."""
     FAULT_OCCURRED = "fault.occurred"
     """At the fault's own time (receipt − age)."""
     INCIDENT_OPENED = "incident.opened"
-    """Evidence was received and durable: detection."""
+    """Evidence was received and durable: detection. ``to`` in the detail: the state in which it is opened."""
     FINDING_JOINED = "finding.joined"
     """One more finding of the same fault."""
     INCIDENT_STATE = "incident.state"
-    """The incident moved on in its lifecycle."""
+    """The incident moved on in its lifecycle, ``from`` and ``to`` in the detail; without them: something new about it."""
     INCIDENT_CLOSED = "incident.closed"
-    """The incident is over; the text says how."""
+    """The incident is over; the text says how. ``from`` in the detail: the state in which it was."""
     ACTION_PLANNED = "action.planned"
     """The intent of a step outside is durable, with its reason."""
     ACTION_STARTED = "action.started"
@@ -80,6 +85,25 @@ class EventKind(StrEnum):
     """An operator ended a pause."""
     OPERATOR = "operator"
     """Something an operator did through the API, with who and what."""
+
+
+class FailedPart(StrEnum):
+    """What of an attempt of the ladder failed."""
+
+    RUNG = "rung"
+    """The step itself: no machine was heard."""
+    LATE = "late"
+    """It was not validated in time."""
+    CHECKS = "checks"
+    SAME_HARDWARE = "same_hardware"
+    """GPUs that the faulty machine had came back."""
+    NEW_FINDING = "new_finding"
+    PROOF = "proof"
+    """The deep check or the pair probe."""
+
+
+ATTEMPT_FAILED, FAILURE = "attempt_failed", "failure"
+"""Of ``incident.state`` where an attempt of the ladder failed: its number, from 1 on, and what failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-TELL, RESTART, LEAVE = "tell", "restart", "leave"
-HANG_ACTS = (TELL, RESTART)
-STRAGGLER_ACTS = (TELL, LEAVE)
+
+class HangAct(StrEnum):
+    """What is done about a job that hangs."""
+
+    TELL = "tell"
+    RESTART = "restart"
+
+
+class StragglerAct(StrEnum):
+    """What is done about a slow part of a job."""
+
+    TELL = "tell"
+    LEAVE = "leave"
 
 
 @dataclass(frozen=True, slots=True)
 class HangPolicy:
     """Table ``[hangs]``: a job tells of no step any more."""
 
-    act: str = RESTART
+    act: str = HangAct.RESTART.value
     """``restart`` queues a job again that opted in, once the stacks of its ranks have been read; ``tell`` leaves it to a human."""
     floor_s: float = 60.0
     """A job that tells of steps and phases hangs after so long without a step …"""
@@ -33,12 +44,17 @@ class HangPolicy:
     settle_s: float = 60.0
     """After one group of an elastic job was lost or stopped the others get so long to go on before they hang."""
 
+    @property
+    def restarts(self) -> bool:
+        """Whether a job that hangs, and opted in, is queued again."""
+        return self.act == HangAct.RESTART
+
 
 @dataclass(frozen=True, slots=True)
 class StragglerPolicy:
     """Table ``[stragglers]``: one part of a job is slower than the others, for a minute and more."""
 
-    act: str = TELL
+    act: str = StragglerAct.TELL.value
     """``leave`` asks the slow group of an elastic job to leave and has its node probed; ``tell`` does not."""
     robust_z: float = 4.0
     """Slower than the median by more than so many (scaled) median absolute deviations; from four parts on."""
@@ -46,3 +62,8 @@ class StragglerPolicy:
     """Slower than the median by more than this share, too."""
     ratio: float = 1.5
     """With three parts: slower than so many times the median."""
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the slow group of an elastic job is asked to leave."""
+        return self.act == StragglerAct.LEAVE

@@ -55,14 +55,38 @@ def hold_of_name(reservation: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
+_JOB_HOLD = re.compile(r"holdfast-([0-9a-z]{12})-(\d+)")
+
+
+def job_hold_name(incident: str, job_id: int) -> str:
+    """Name of the reservation that keeps a job's nodes while it restarts."""
+    return f"holdfast-{incident}-{job_id}"
+
+
+def incident_of_job_hold(reservation: str) -> str | None:
+    """The incident of a reservation of ours that keeps a job's nodes; None for everybody else's."""
+    match = _JOB_HOLD.fullmatch(reservation)
+    return match[1] if match else None
+
+
 def held_reason(incident: str) -> str:
     """What a node's reason reads where it is held by a reservation, which keeps no text (``slurm/holding.py``)."""
     return slurm_reason(incident, "held by a reservation")
 
 
+def is_reason(shown: str, *ours: str) -> bool:
+    """Whether a node's reason is one of these of ours, word for word: Slurm keeps no other sign of whose a drain is."""
+    return shown in ours
+
+
+def is_reboot_of(shown: str, ours: str) -> bool:
+    """Whether a node's reason is this one of ours with what Slurm adds when it reboots the node (seen on 22.05)."""
+    return shown.startswith(f"{ours} : reboot")
+
+
 def incident_of_reason(reason: str) -> str | None:
     """The incident that a Slurm reason of ours names; None for everybody else's."""
-    match = _REASON.match(reason)
+    match = _REASON.match(reason)  # rule prose: the only mark of ours that Slurm keeps
     return match.group(1) if match else None
 
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from holdfast.model.cluster import JobKey
+from holdfast.model.cluster import JobKey, JobRun
 from holdfast_checks.result import Remedy, Severity
+from holdfast_checks.words import unknown_reads_as
 
 
+@unknown_reads_as("awaiting_human", "the incident becomes one of kind `unreadable`; one that is closed stays closed")
 class IncidentState(StrEnum):
     """Where an incident stands. Its job recoveries run beside it (:class:`RecoveryPhase`)."""
 
@@ -31,34 +33,99 @@ class IncidentState(StrEnum):
     """Done; the node serves, or somebody else took it over."""
 
 
+class MovedBy(StrEnum):
+    """Who makes a transition."""
+
+    HOLDFAST = "holdfast"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table of states."""
+
+    before: IncidentState | None
+    """None: the incident is opened in ``after``."""
+    after: IncidentState
+    """The same as ``before``: the state begins again, and its time counts from then."""
+    when: str
+    by: MovedBy = MovedBy.HOLDFAST
+
+
 _S = IncidentState
-TRANSITIONS: tuple[tuple[IncidentState, IncidentState, str], ...] = (
-    (_S.WATCHING, _S.OPEN, "a joining finding raised the severity"),
-    (_S.WATCHING, _S.CLOSED, "the condition cleared, or the watch ended"),
-    (_S.SUSPECTED, _S.OPEN, "two independent witnesses: dead"),
-    (_S.SUSPECTED, _S.CLOSED, "the agent is heard again"),
-    (_S.OPEN, _S.CONTAINED, "Slurm shows the node drained or down"),
-    (_S.OPEN, _S.WATCHING, "an operator took it over"),
-    (_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
-    (_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
-    (_S.CONTAINED, _S.VALIDATING, "nothing to repair: prove and release (suspected job, fault cleared)"),
-    (_S.CONTAINED, _S.AWAITING_HUMAN, "no rung is left or allowed"),
-    (_S.CONTAINED, _S.CLOSED, "an operator took the node over"),
-    (_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard"),
-    (_S.REPAIRING, _S.AWAITING_HUMAN, "the rung failed for good"),
-    (_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
-    (_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
-    (_S.VALIDATING, _S.AWAITING_HUMAN, "validation failed and no rung is left"),
-    (_S.VALIDATING, _S.CLOSED, "validated and back in service, or put back by an operator"),
-    (_S.AWAITING_HUMAN, _S.REPAIRING, "a human told Holdfast to go on"),
-    (_S.AWAITING_HUMAN, _S.CLOSED, "a human put the node back into service or closed the incident"),
+_OPERATOR = MovedBy.OPERATOR
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition(
+        None, _S.WATCHING, "a warning, an announcement that is not due yet, or a job that failed, hangs or is slow"
+    ),
+    Transition(None, _S.SUSPECTED, "no agent of a node that is in use has reported for long"),
+    Transition(None, _S.OPEN, "a fault that calls for action, or an announcement that is due"),
+    Transition(None, _S.AWAITING_HUMAN, "Slurm shows a drain of Holdfast's that the store does not know"),
+    Transition(_S.WATCHING, _S.OPEN, "a joining finding raised the severity, or the announced time has come"),
+    Transition(
+        _S.WATCHING, _S.WATCHING, "the run of a job that hung or was slow is over: its nodes are probed in pairs"
+    ),
+    Transition(_S.WATCHING, _S.CLOSED, "the condition cleared, or the watch ended"),
+    Transition(_S.SUSPECTED, _S.OPEN, "two independent witnesses: dead"),
+    Transition(_S.SUSPECTED, _S.CLOSED, "the agent is heard again"),
+    Transition(_S.OPEN, _S.CONTAINED, "Slurm shows the node drained or down"),
+    Transition(_S.OPEN, _S.WATCHING, "an operator has acknowledged it"),
+    Transition(_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
+    Transition(_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
+    Transition(_S.CONTAINED, _S.VALIDATING, "nothing to repair: prove and release (suspected job, fault cleared)"),
+    Transition(_S.CONTAINED, _S.AWAITING_HUMAN, "no rung is left or allowed"),
+    Transition(
+        _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead is heard again"
+    ),
+    Transition(_S.REPAIRING, _S.REPAIRING, "the attempt failed: next attempt or rung"),
+    Transition(_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard"),
+    Transition(_S.REPAIRING, _S.AWAITING_HUMAN, "the rung failed for good, or an operator drained the node"),
+    Transition(_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
+    Transition(_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
+    Transition(
+        _S.VALIDATING, _S.AWAITING_HUMAN, "validation failed and no rung is left, or an operator drained the node"
+    ),
+    Transition(_S.VALIDATING, _S.CLOSED, "validated and back in service, or put back by an operator"),
+    Transition(_S.AWAITING_HUMAN, _S.CLOSED, "an operator put the node back into service"),
+    Transition(_S.AWAITING_HUMAN, _S.REPAIRING, "`holdfast incident retry`", _OPERATOR),
+    *(Transition(state, _S.CLOSED, "`holdfast incident close`", _OPERATOR) for state in _S if state is not _S.CLOSED),
 )
-_LEGAL = frozenset((a, b) for a, b, _ in TRANSITIONS)
+"""Every way an incident may go. ``model/transitions.py`` checks each step against it and is the only code that sets a state."""
+_LEGAL = frozenset((t.before, t.after, t.by) for t in TRANSITIONS)
 
 
-def legal(before: IncidentState, after: IncidentState) -> bool:
-    """Whether the table allows the step; staying is always legal."""
-    return before == after or (before, after) in _LEGAL
+def legal(before: IncidentState | None, after: IncidentState, by: MovedBy = MovedBy.HOLDFAST) -> bool:
+    """Whether the table has this step."""
+    return (before, after, by) in _LEGAL
+
+
+@unknown_reads_as("unreadable", "nothing is done about its node until an operator closes it")
+class IncidentKind(StrEnum):
+    """What an incident is about. Set when it is opened, and never changed (its ``check`` may change)."""
+
+    FAULT = "fault"
+    """A fault of a node: reported by its agent, or found by an ordered check of a spare."""
+    SILENCE = "silence"
+    """A node whose agent does not report; two independent witnesses may pronounce it dead."""
+    NOTICE = "notice"
+    """The provider's announcement about a machine (interruption, maintenance, a failing status check)."""
+    UNEXPLAINED = "unexplained"
+    """A job that failed, and no finding says why."""
+    HANG = "hang"
+    """A job that makes no progress."""
+    STRAGGLER = "straggler"
+    """A part of a job that is slower than the others."""
+    PAIR = "pair"
+    """A node of a failed or hung job that failed its pair probes."""
+    ADOPTED = "adopted"
+    """A drain of Holdfast's that Slurm shows and the store does not know."""
+    UNREADABLE = "unreadable"
+    """Another release's, of which this one cannot tell what it is about, or a record that cannot be read: its node is held, nothing is
+    done about it until an operator has closed the incident."""
+
+
+ABOUT_JOBS = frozenset({IncidentKind.UNEXPLAINED, IncidentKind.HANG, IncidentKind.STRAGGLER})
+"""Kinds that are about a job and accuse no node: only watched, nothing is drained for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +138,17 @@ class Incident:
     """Machine that had the fault; empty where no provider knows it."""
     boot_id: str
     state: IncidentState
+    """Where it is. Only ``model/transitions.py`` sets it, and the times of it."""
     severity: Severity
     remedy: Remedy
     check: str
-    """Check of the leading finding: the class of the fault."""
+    """Check of the leading finding, as it is shown. Decisions go by ``kind``."""
     headline: str
     """``gpu.xid 79 GPU-…: fell off the bus``: what the Slurm reason says."""
     fault_at: datetime
     """Earliest fault time of its findings."""
     opened_at: datetime
+    kind: IncidentKind = IncidentKind.FAULT
     gpu_minors: frozenset[int] | None = None
     """GPUs at fault; None: the node as a whole (or a GPU that cannot be placed, which means the same)."""
     state_since: datetime | None = None
@@ -97,9 +166,11 @@ class Incident:
     notice: str = ""
     """What of the provider's own word it stands for (:func:`holdfast.controller.planned.key_of`); empty: for an agent's evidence."""
     job: str = ""
-    """Run of a job that failed or hangs without a finding (``JobKey.text``, r, restarts), where that is what it is about."""
+    """Run of a job that failed or hangs without a finding, where that is what it is about, as text (:attr:`run`); empty: of none."""
     suspects: tuple[str, ...] = ()
     """That job's nodes, of which one may be at fault."""
+    pair_probed: bool = False
+    """The suspects are probed in pairs: of a job that failed from the start, of one that hung or was slow once its run is over."""
     odd: tuple[str, ...] | None = None
     """Of a job that hangs: nodes with ranks that stand elsewhere than the others; None: its stacks have not been read."""
     repair_attempt: int = 0
@@ -116,11 +187,27 @@ class Incident:
         return self.state is not IncidentState.CLOSED
 
     @property
+    def run(self) -> JobRun | None:
+        """The job run that it is about; None: it is about none."""
+        return JobRun.parse(self.job)
+
+    @property
+    def follows_run(self) -> bool:
+        """About a run that hangs, or has a slow part, and goes on for all that was seen."""
+        return self.kind in (IncidentKind.HANG, IncidentKind.STRAGGLER) and not self.pair_probed
+
+    @property
+    def hangs(self) -> bool:
+        """About a job that hangs, and whose run is not over."""
+        return self.kind is IncidentKind.HANG and self.follows_run
+
+    @property
     def serving_id(self) -> str:
         """The machine that has the node's name now, as far as the incident knows; empty: no provider knows it."""
         return self.machine or self.instance_id
 
 
+@unknown_reads_as("left_alone", "the job is neither stopped nor started by Holdfast for this fault")
 class RecoveryPhase(StrEnum):
     """Where the recovery of one job run stands."""
 
@@ -146,6 +233,33 @@ class RecoveryPhase(StrEnum):
     """It ended or was cancelled meanwhile. Final."""
 
 
+@unknown_reads_as(None, "the brake on stopped jobs counts the recovery")
+class Ground(StrEnum):
+    """Why the run of a job may be stopped, or need not be stopped as it is over."""
+
+    FAILED = "failed"
+    """It failed by itself: nothing is left to stop."""
+    NODE_LOST = "node_lost"
+    """Its node is dead: nothing is left to stop."""
+    CHECKPOINT = "checkpoint"
+    """It registered a checkpoint directory."""
+    OPT_IN = "opt_in"
+    """Its user asked for it: ``sbatch --comment=holdfast``."""
+    ELASTIC = "elastic"
+    """It is a group of an elastic job."""
+    PARTITION = "partition"
+    """The site's policy for its partition (``[jobs] consent_partitions``)."""
+    QOS = "qos"
+    """The site's policy for its QOS (``[jobs] consent_qos``)."""
+
+
+def down_group(incident_id: str) -> str:
+    """Group of the steps that a dead node's DOWN belongs to."""
+    return f"down/{incident_id}"
+
+
+_OVER = frozenset({Ground.FAILED, Ground.NODE_LOST})
+
 FINAL_PHASES = frozenset({RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE})
 
 
@@ -168,7 +282,9 @@ class Recovery:
     """GPUs that the run held in all, for lost GPU-hours."""
     created_at: datetime
     consent: str = ""
-    """On what ground it may be stopped: ``checkpoint``, ``job option``, ``partition policy`` …"""
+    """The ground in words, for people: ``registered checkpoint``, ``policy of partition gpu`` … Decisions look at ``ground``."""
+    ground: Ground | None = None
+    """Why it may be stopped; None: not decided yet, or a ground of another release that this one does not know."""
     via_down: bool = False
     """Setting the dead node DOWN is the requeue; none is sent besides."""
     spare: str | None = None
@@ -188,8 +304,23 @@ class Recovery:
 
     @property
     def id(self) -> str:
-        return f"{self.job.text}r{self.restarts_before}"
+        return self.run.text
+
+    @property
+    def run(self) -> JobRun:
+        """The run that was hurt."""
+        return JobRun.of(self.job, self.restarts_before)
+
+    @property
+    def group(self) -> str:
+        """Its steps are allowed or withheld together, with those of all recoveries that wait for the same node's DOWN."""
+        return down_group(self.incident_id) if self.via_down else self.id
 
     @property
     def final(self) -> bool:
         return self.phase in FINAL_PHASES
+
+    @property
+    def stops_running_job(self) -> bool:
+        """Whether a running job is stopped for it, which the job-stop brake counts. True where the ground is not known."""
+        return self.ground not in _OVER

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast_checks.words import unknown_reads_as
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -44,6 +46,7 @@ class ProviderCan:
     """It takes a customer's word about a faulty machine."""
 
 
+@unknown_reads_as("other", "the notice is shown and watched, never acted upon")
 class NoticeKind(StrEnum):
     """What a provider says, by itself, about a machine."""
 
@@ -56,6 +59,8 @@ class NoticeKind(StrEnum):
     """Spot capacity is taken back."""
     REBALANCE = "rebalance"
     """An interruption is likely; nothing is set."""
+    OTHER = "other"
+    """Of a kind that this release does not know: shown and watched, never acted upon."""
     CAPACITY_END = "capacity_end"
     """A capacity block or reservation ends: a new machine there would end with it."""
 
@@ -73,6 +78,16 @@ class Notice:
     """One line."""
     at: datetime | None = None
     """When it happens (``NotBefore``); for IMPAIRED since when. None: not told."""
+
+    @property
+    def of_the_host(self) -> bool:
+        """About the hardware below the machine (EC2's ``system-reboot``, ``system-status``)."""
+        return self.code.startswith("system")
+
+    @property
+    def of_the_instance(self) -> bool:
+        """About the machine itself (EC2's ``instance-reboot``, ``instance-status``)."""
+        return self.code.startswith("instance")
 
 
 @dataclass(frozen=True, slots=True)

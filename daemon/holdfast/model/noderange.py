@@ -11,7 +11,8 @@ _WORD = re.compile(r"sizes=(\d{1,6}(?:\+\d{1,6})*)", re.ASCII)
 
 def node_sizes(comment: str) -> Sizes | None:
     """None: the comment declares none, or nothing that makes sense: then the job's size is left alone."""
-    words = [word for word in comment.replace(",", " ").split() if word.startswith("sizes=")]
+    said = comment.replace(",", " ").split()  # rule prose: how users declare it
+    words = [word for word in said if word.startswith("sizes=")]
     match = _WORD.fullmatch(words[0]) if len(words) == 1 else None
     if match is None:
         return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
+from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
 
 WIRE_VERSION = 1
 """Versions N and N−1 are accepted."""
@@ -29,9 +29,10 @@ class Finding:
     check: str
     component: str
     code: str
-    verdict: Verdict
     severity: Severity
     remedy: Remedy
+    failed: bool
+    """The word of its verdict, FAILED or DEGRADED (:class:`~holdfast_checks.result.Grade`): for people, no decision depends on it."""
     summary: str
     fault_at: datetime
     """Receipt − age. Wall time of the node is evidence only."""
@@ -45,11 +46,43 @@ class Finding:
     incident_id: str | None = None
     """None until correlation has placed it."""
     cleared_at: datetime | None = None
+    would_severity: Severity | None = None
+    """Of a check that only observes: the severity that the finding would have; None: it counts in full."""
+    would_remedy: Remedy | None = None
+    """The remedy that it would call for, likewise."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """FAILED or DEGRADED."""
+        return Verdict.FAILED if self.failed else Verdict.DEGRADED
+
+    @property
+    def observed(self) -> bool:
+        """Its check only observes: the finding is recorded and never acted upon."""
+        return self.would_severity is not None
+
+    @property
+    def headline(self) -> str:
+        """``gpu.xid 79 GPU-…: fell off the bus``, for people: a summary that begins with the same words does not repeat them."""
+        component = self.component if self.component not in ("node", self.code) else ""
+        summary = self.summary.removeprefix(f"Xid {self.code} ")  # rule prose: shown, never looked at
+        summary = summary.removeprefix(f"{component}: ")  # rule prose: shown, never looked at
+        return f"{' '.join(p for p in (self.check, self.code, component) if p)}: {summary}"
 
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What makes two findings the same fault: node, check, component, code."""
         return (self.node, self.check, self.component, self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFinding:
+    """A stored finding with how often it was seen again."""
+
+    finding: Finding
+    repeats: int
+    """0: seen once."""
+    last_seen_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +121,6 @@ class Inventory:
     detail: Mapping[str, Scalar] = field(default_factory=dict)
 
 
-UNSUPPORTED = "refused: unsupported verb"
-"""How the outcome of an order begins that this agent's version does not know: nothing was done, nothing is wrong."""
-
-
 @dataclass(frozen=True, slots=True)
 class OrderOutcome:
     """What became of an order. An agent acts at most once for an order id and remembers it before it acts."""
@@ -101,8 +130,16 @@ class OrderOutcome:
     summary: str
     at: datetime
     detail: Mapping[str, Any] = field(default_factory=dict)
+    """What decisions look at (:mod:`holdfast.model.answers`); the summary is for people."""
     bundle: bytes = b""
     """Evidence, a tar.gz; kept apart from the outcome."""
+
+
+def results_of(detail: Mapping[str, Any]) -> tuple[Result, ...]:
+    """The results that the outcome of an order to run checks names (``results``), without their evidence."""
+    said = detail.get("results")
+    read = (Result.read(each) for each in (said if isinstance(said, list) else ()) if isinstance(each, Mapping))
+    return tuple(result for result in read if result is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,5 +179,7 @@ class AgentView:
     """Ids of checks that are not OK at present."""
     all_ok: bool = False
     """Every check that applies has reported OK since the agent started."""
+    authorities: tuple[str, ...] | None = None
+    """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: it does not say."""
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast.model.cluster import JobKey
+from holdfast.model.target import OnJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class ElasticPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class DelayStart:
+class DelayStart(OnJob):
     """Let a pending run of an elastic job's elements wait: with them the job would have no legal size. Slurm ends it by itself."""
 
     job: JobKey
@@ -39,7 +40,7 @@ class DelayStart:
 
 
 @dataclass(frozen=True, slots=True)
-class SetThrottle:
+class SetThrottle(OnJob):
     """How many elements of an elastic job's flexible array may run at a time."""
 
     job: JobKey

@@ -44,30 +44,30 @@ class Sizes:
         return f"{self.least}:{self.most}:{'+'.join(map(str, self.legal))}"
 
 
-def parse_sizes(text: str) -> Sizes:
+def parse_sizes(declared: str) -> Sizes:
     """A single number after the range is a step from ``min``; a list (``2:8:2,4,8``, ``2:8:2+4+8`` or ``2:8:4,``) names the sizes.
 
     Both ends are always legal. Raises BadSizes."""
-    match = _SHAPE.fullmatch(text.strip())
+    match = _SHAPE.fullmatch(declared.strip())
     if match is None:
-        raise BadSizes(f"{text!r} is no range of sizes: write min:max, min:max:step or min:max:size,size")
+        raise BadSizes(f"{declared!r} is no range of sizes: write min:max, min:max:step or min:max:size,size")
     low, high, rest = int(match[1]), int(match[2]), match[3]
     if not 1 <= low <= high <= GROUPS_MAX:
         raise BadSizes(
-            f"{text!r}: the sizes go from {low} to {high}; they must ascend from at least 1 to at most {GROUPS_MAX}"
+            f"{declared!r}: the sizes go from {low} to {high}; they must ascend from at least 1 to at most {GROUPS_MAX}"
         )
     if rest is None:
         return Sizes(tuple(range(low, high + 1)))
     if "," not in rest and "+" not in rest:
-        return _stepped(text, low, high, int(rest))
+        return _stepped(declared, low, high, int(rest))
     named = {int(part) for part in re.split("[,+]", rest) if part}
     outside = sorted(size for size in named if not low <= size <= high)
     if outside:
-        raise BadSizes(f"{text!r}: size {outside[0]} is not between {low} and {high}")
+        raise BadSizes(f"{declared!r}: size {outside[0]} is not between {low} and {high}")
     return Sizes(tuple(sorted(named | {low, high})))
 
 
-def _stepped(text: str, low: int, high: int, step: int) -> Sizes:
+def _stepped(declared: str, low: int, high: int, step: int) -> Sizes:
     if step < 1 or (high - low) % step:
-        raise BadSizes(f"{text!r}: steps of {step} from {low} do not meet {high}")
+        raise BadSizes(f"{declared!r}: steps of {step} from {low} do not meet {high}")
     return Sizes(tuple(range(low, high + 1, step)))

@@ -128,6 +128,10 @@ class Practice:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
         return {"SLURM_CONF": str(self.slurm_conf), "PATH": path}
 
+    def _reboot_env(self) -> dict[str, str]:
+        kept = ("PYTHONPATH", "VIRTUAL_ENV", "HOME", "LANG")
+        return {name: os.environ[name] for name in kept if name in os.environ} | self.command_env()
+
     def up(self, *, wait: bool = True) -> None:
         """Start Slurm, the relay and each node's agent where one is set; a few seconds. Idempotent: only what is
         missing starts.
@@ -250,7 +254,7 @@ class Practice:
         write_atomically(self.folder / "etc" / "cgroup.conf", "CgroupPlugin=disabled\n" if _new_slurm() else "")
         for name, text in (
             ("epilog", slurmconf.epilog(self.folder)),
-            ("reboot", slurmconf.reboot(self.folder, sys.executable)),
+            ("reboot", slurmconf.reboot(self.folder, sys.executable, self._reboot_env())),
         ):
             script = self.folder / "bin" / name
             write_atomically(script, text)

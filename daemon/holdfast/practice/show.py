@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound
+from holdfast.model.event import ATTEMPT_FAILED, FAILURE, FailedPart
 from holdfast.model.policy import JobPolicy
 from holdfast.practice.backing import HyperpodBacking, RackBacking
 from holdfast.practice.deliveries import Delivery
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.performing import Fact
 from holdfast.practice.site import SPARES, Site
-from holdfast.practice.story import ATTEMPT_FAILED
 
 _CALL = re.compile(r"event=notify subject='([^']*)'")
 ATTEMPTS = 3
@@ -199,10 +199,10 @@ class Ending:
 
     def _healed(self) -> Iterator[Fact]:
         if self.show.same_hardware:
-            failed = [e["text"] for e in self.timeline if e["text"].startswith(ATTEMPT_FAILED)]
+            failed = [e["detail"].get(FAILURE) for e in self.timeline if ATTEMPT_FAILED in e["detail"]]
             yield (
                 "The same GPUs came back under the replacement: seen, and replaced once more",
-                len(failed) == 1 and "the same hardware came back" in failed[0],
+                failed == [FailedPart.SAME_HARDWARE.value],
             )
         new = self.after.gpus
         yield (
@@ -250,4 +250,4 @@ class Ending:
 
     def _failed_at(self) -> str:
         """When the first replacement had failed."""
-        return min((event["at"] for event in self.timeline if event["text"].startswith(ATTEMPT_FAILED)), default="")
+        return min((event["at"] for event in self.timeline if ATTEMPT_FAILED in event["detail"]), default="")

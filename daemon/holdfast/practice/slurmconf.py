@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.practice.spec import Spec
@@ -88,6 +89,11 @@ def epilog(folder: Path) -> str:
     return f'#!/bin/sh\nwhile [ -e "{folder}/nodes/$SLURMD_NODENAME/epilog_stuck" ]; do sleep 0.2; done\nexit 0\n'
 
 
-def reboot(folder: Path, python: str) -> str:
-    """RebootProgram: ends the node that runs it and brings it up again under a new boot id."""
-    return f'#!/bin/sh\nexec "{python}" -m holdfast.practice.reboot "{folder}" "${NODE_VARIABLE}"\n'
+def reboot(folder: Path, python: str, env: Mapping[str, str]) -> str:
+    """RebootProgram: ends the node that runs it and brings it up again under a new boot id.
+
+    ``env``: what it needs of the environment, written into it: from 26.05 on Slurm gives it SLURM_NODE_NAME and nothing else (tried with
+    26.05.5); releases before that give it slurmd's whole environment and not that name."""
+    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(env.items()))
+    node = f"${{SLURM_NODE_NAME:-${NODE_VARIABLE}}}"
+    return f'#!/bin/sh\n{variables}exec "{python}" -m holdfast.practice.reboot "{folder}" "{node}"\n'

@@ -11,23 +11,39 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.model.action import (
+    AdoptSpare,
+    Assign,
+    Drain,
+    DropHold,
+    HoldNodes,
+    Launch,
+    Notify,
+    PromoteSpare,
+    Release,
+    Replace,
+    Requeue,
+    Terminate,
+    Verb,
+)
+from holdfast.model.event import ATTEMPT_FAILED
 from holdfast.model.ids import abbreviated
 
 Event = Mapping[str, Any]
 _STEPS = {
-    "Drain": "node drained",
-    "HoldNodes": "nodes kept",
-    "PromoteSpare": "spare in",
-    "Requeue": "requeue ordered",
-    "Release": "start ordered",
-    "DropHold": "nodes let go",
-    "collect_evidence": "evidence",
-    "Launch": "EC2 launch",
-    "Terminate": "EC2 terminate",
-    "Replace": "exchange ordered",
-    "Notify": "human called",
-    "Assign": "name handed over",
-    "AdoptSpare": "spare again",
+    Drain.__name__: "node drained",
+    HoldNodes.__name__: "nodes kept",
+    PromoteSpare.__name__: "spare in",
+    Requeue.__name__: "requeue ordered",
+    Release.__name__: "start ordered",
+    DropHold.__name__: "nodes let go",
+    Verb.EVIDENCE.value: "evidence",
+    Launch.__name__: "EC2 launch",
+    Terminate.__name__: "EC2 terminate",
+    Replace.__name__: "exchange ordered",
+    Notify.__name__: "human called",
+    Assign.__name__: "name handed over",
+    AdoptSpare.__name__: "spare again",
 }
 _EVENTS = {
     "incident.opened": "detected",
@@ -40,8 +56,6 @@ _EVENTS = {
     "node.returned": "node in service",
     "incident.closed": "incident closed",
 }
-ATTEMPT_FAILED = "attempt "
-"""How the text of an event begins that says that a machine did not prove itself: ``attempt 1 failed: …``."""
 _UNHAPPY = {"action.failed": "failed", "action.refused": "refused", "action.withheld": "withheld"}
 _MILESTONES = (
     ("fault.occurred", "fault"),
@@ -72,7 +86,7 @@ def line_of(event: Event) -> Line | None:
     step = detail.get("verb") or detail.get("kind", "")
     if kind in _UNHAPPY:
         return Line(f"{step} {_UNHAPPY[kind]}", text, "bold red")
-    if kind == "incident.state" and text.startswith(ATTEMPT_FAILED):
+    if ATTEMPT_FAILED in detail:
         return Line("climbs", text, "bold red")
     label = _STEPS.get(step) if kind == "action.done" else _EVENTS.get(kind)
     if label is None:

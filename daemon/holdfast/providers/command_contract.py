@@ -211,11 +211,12 @@ def _time(value: object) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
+        utc = moment.astimezone(UTC) if moment is not None and moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        utc = None
+    if utc is None:
         raise Garbage(f"machine.launched_at is {value!r}, not a time with its offset such as 2026-01-31T12:00:00Z")
-    return moment.astimezone(UTC)
+    return utc
 
 
 def failure(status: int, out: bytes, err: bytes) -> OutsideError:

@@ -89,7 +89,7 @@ class ParallelClusterProvider(Limited):
     def instance(self, instance_id: str) -> Instance:
         """One machine by EC2's word; ``node`` is the one that has its address in Slurm now."""
         found = self._machines.one(instance_id)
-        nodes = self._slurm.view().nodes.values() if found.state not in _GONE and found.address else ()
+        nodes = self._slurm.all_nodes().values() if found.state not in _GONE and found.address else ()
         names = [node.name for node in nodes if node.address == found.address]
         return changed(found, node=names[0] if names else "")
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.quorum.identity import Identity
+from holdfast_checks.words import unknown_reads_as
 
 
 class Refused(Exception):
@@ -31,6 +32,7 @@ class Rules:
     """Members known at a time; a limit on memory, not on the job."""
 
 
+@unknown_reads_as("evicted", "the start stays out of the room for good")
 class Why(StrEnum):
     """How a member went for good."""
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
-from holdfast.model.errors import NotFound, Rejected
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
+from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.slurm import parse, records
 from holdfast.slurm.run import Commands
 
@@ -23,6 +23,7 @@ _CRED_EXPIRE_S = 120
 _HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
 _SPARE_FLAGS = "IGNORE_JOBS"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
+_KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 _SQUEUE = ("squeue", "-h", "-a", "-r", "-t", "all")
 """With ``-r`` a requeued element of an array has a line of its own; without, it stands in the one of those that have not started."""
 
@@ -51,8 +52,8 @@ class SlurmCommands:
 
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
-        nodes = self.nodes()
-        reservations = self.reservations()
+        nodes = self.all_nodes()
+        reservations = self.all_reservations()
         return ClusterView(
             cluster=cluster,
             read_at=datetime.fromtimestamp(self._now(), UTC),
@@ -61,7 +62,7 @@ class SlurmCommands:
             reservations=reservations,
         )
 
-    def nodes(self) -> dict[str, Node]:
+    def all_nodes(self) -> dict[str, Node]:
         """All nodes by name. A line that reads as it did the last time is not parsed again: few of thousands do not."""
         lines = records.lines(self._scontrol("show", "node", "-o"))
         known = self._parsed
@@ -69,7 +70,7 @@ class SlurmCommands:
         self._parsed = parsed
         return {node.name: node for node in parsed.values()}
 
-    def reservations(self) -> dict[str, Reservation]:
+    def all_reservations(self) -> dict[str, Reservation]:
         """All reservations by name."""
         found = [parse.reservation(line) for line in records.lines(self._scontrol("show", "reservation", "-o"))]
         return {reservation.name: reservation for reservation in found}
@@ -86,6 +87,23 @@ class SlurmCommands:
         if job_id not in found:
             raise NotFound(f"Slurm knows no job {job_id}")
         return found[job_id]
+
+    def components(self, job_id: int) -> tuple[Job, ...]:
+        found = self._jobs(job_id)  # scontrol shows all of them with their leader
+        if job_id not in found:
+            raise NotFound(f"Slurm knows no job {job_id}")
+        return tuple(job for number, job in found.items() if job_id in (number, job.het_leader))
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        """See the port. One command for a node that no job holds, one more for each job there."""
+        try:
+            found = self._jobs_of_node(node)
+        except NotFound:
+            self.node(node)
+            found = (
+                self._jobs()
+            )  # squeue knows the nodes of slurm.conf alone; a dynamic one it calls invalid (tried on 22.05)
+        return tuple(job for job in found.values() if node in job.nodes and job.state in HOLDING_STATES)
 
     def version(self) -> str:
         return self.config()["SLURM_VERSION"]
@@ -124,10 +142,19 @@ class SlurmCommands:
 
     def power_down(self, node: str, reason: str) -> None:
         # Not POWER_DOWN_FORCE, which kills jobs: a job may have started since the caller looked.
-        self._scontrol("update", f"NodeName={node}", "State=POWER_DOWN_ASAP", f"Reason={records.printable(reason)}")
+        self._power(node, "State=POWER_DOWN_ASAP", f"Reason={records.printable(reason)}")
 
     def power_up(self, node: str) -> None:
-        self._scontrol("update", f"NodeName={node}", "State=POWER_UP")
+        self._power(node, "State=POWER_UP")
+
+    def _power(self, node: str, *change: str) -> None:
+        try:
+            self._scontrol("update", f"NodeName={node}", *change)
+        except Rejected as refused:
+            # 26.05 looks at the node's power actions before its name: it says "Invalid power action" of an unknown node, too.
+            if "invalid power action" in str(refused).lower():
+                self.node(node)  # raises NotFound
+            raise
 
     def requeue(self, job_id: int) -> None:
         self._scontrol("requeue", self._name(job_id))
@@ -138,7 +165,7 @@ class SlurmCommands:
         slurmd refuses a batch job whose credential was made in the second in which it last killed that job, or earlier
         (``Job … already killed, do not launch batch job``), and slurmctld then ends the job as FAILED. So the start
         lies in a later second than the end of the last run, by ``clock_skew_s`` at least."""
-        for job in self._components(job_id):
+        for job in self.components(job_id):
             if job.state == "COMPLETING":
                 # Slurm takes the update, and sets BeginTime afresh once the job has completed.
                 raise Rejected(f"job {job.key} is still COMPLETING on {parse.fold(job.nodes)}")
@@ -217,9 +244,10 @@ class SlurmCommands:
     def delete_reservation(self, name: str) -> None:
         """See the port. Slurm refuses while a job runs in it, and holds a pending one afterwards: both are taken out
         first."""
-        for job in self._jobs().values():
-            if job.reservation == name and job.state in {"PENDING", "RUNNING", "SUSPENDED"}:
-                self.set_job_reservation(job.key.job_id, None)
+        listing = self._commands.run(*_SQUEUE, "-R", name, "-o", "%A %T")
+        states = dict(line.split() for line in listing.splitlines())
+        for job_id in sorted(int(number) for number, state in states.items() if state in _KEEPS_RESERVATION):
+            self.set_job_reservation(job_id, None)
         try:
             self._scontrol("delete", f"ReservationName={name}")
         except NotFound:
@@ -241,28 +269,30 @@ class SlurmCommands:
         text = self._scontrol("show", "job", *which[1:], "-d", "-o")
         split = records.split_jobs(records.without_texts(text, texts.values()), texts)
         found = {**split.sure, **self._one_by_one(split.doubtful & set(texts), texts)}
-        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(found.items())}
+        for job_id in sorted(number for number, record in found.items() if record is None):
+            _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
+        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(found.items()) if record}
 
-    def _components(self, job_id: int) -> list[Job]:
-        """The job; of a heterogeneous job's leader all components, which ``scontrol`` shows with it. Raises NotFound."""
-        found = self._jobs(job_id)
-        if job_id not in found:
-            raise NotFound(f"Slurm knows no job {job_id}")
-        return [job for number, job in found.items() if job_id in (number, job.het_leader)]
+    def _jobs_of_node(self, node: str) -> dict[int, Job]:
+        """Raises NotFound where squeue does not know the node, Unavailable for a record that leaves doubt: it counts for nothing less."""
+        cluster, _ = self._constants()
+        mark = secrets.token_hex(8)
+        listing = self._commands.run(*_SQUEUE, "-w", node, "-o", records.holders_format(mark))
+        texts = records.holders(listing, mark)
+        found = self._one_by_one(frozenset(texts), texts)
+        for job_id in sorted(number for number, record in found.items() if record is None):
+            raise Unavailable(f"the record of job {job_id}, which holds {node}, cannot be told from its user's text")
+        return {number: parse.job(record, cluster, texts[number]) for number, record in found.items() if record}
 
-    def _one_by_one(self, doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, str]:
-        """Records that somebody's text made doubtful, each read alone; a job that is gone meanwhile is left out."""
-        found: dict[int, str] = {}
-        for job_id in sorted(doubtful):
+    def _one_by_one(self, job_ids: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, str | None]:
+        """Records, each read alone. None: it leaves doubt all the same. A job that is gone meanwhile is left out."""
+        found: dict[int, str | None] = {}
+        for job_id in sorted(job_ids):
             try:
                 text = self._scontrol("show", "job", str(job_id), "-d", "-o")
             except NotFound:
                 continue
-            record = records.first_record(records.without_texts(text, texts.values()), job_id)
-            if record is None:
-                _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
-            else:
-                found[job_id] = record
+            found[job_id] = records.first_record(records.without_texts(text, texts.values()), job_id)
         return found
 
     def _await_next_second(self, job: Job) -> None:

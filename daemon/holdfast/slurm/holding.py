@@ -9,11 +9,11 @@ reservation before 23.02."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
+from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_reason
 from holdfast.ports import Scheduler
@@ -26,7 +26,7 @@ _NOBODYS_WORD = (
     "Static node maintenance", "Scheduler health check failed", "Node failing ", "(Code:", "Enabling node since",
     "inactive partition", "stopping cluster",
     # and slurmctld
-    "Not responding", "Node unexpectedly rebooted",
+    *NODE_REASONS_OF_SLURM,
 )  # fmt: skip
 """How reasons begin that a program gave while the node was ours; they take nothing over."""
 
@@ -42,40 +42,38 @@ class HeldByReservation:
     def view(self) -> ClusterView:
         """Held nodes are shown drained, by us; the reservations that hold them are not shown."""
         view = self._inner.view()
-        held = _holds(view.reservations.values())
-        shown = {name: _shown(view.nodes[name], holds[0]) for name, holds in held.items() if name in view.nodes}
-        others = {name: r for name, r in view.reservations.items() if hold_of_name(name) is None}
-        return replace(view, nodes={**view.nodes, **shown}, reservations=others)
+        nodes = _with_holds(view.nodes, view.reservations)
+        return replace(view, nodes=nodes, reservations=_without_holds(view.reservations))
 
     def node(self, name: str) -> Node:
-        found = self.view().nodes.get(name)
-        if found is None:
-            raise NotFound(f"no node {name}")
-        return found
+        return _with_holds({name: self._inner.node(name)}, self._inner.all_reservations())[name]
+
+    def all_nodes(self) -> dict[str, Node]:
+        return _with_holds(self._inner.all_nodes(), self._inner.all_reservations())
+
+    def all_reservations(self) -> dict[str, Reservation]:
+        return _without_holds(self._inner.all_reservations())
 
     def drain(self, node: str, reason: str) -> None:
         """Hold the node for the incident that the reason names. Running jobs go on. Raises Rejected for a reason without one."""
         incident = incident_of_reason(reason)
         if incident is None:
             raise Rejected(f"{node} cannot be held: {reason!r} names no incident")
-        view = self._inner.view()
+        before = self._inner.all_reservations()
         name = hold_name(incident, node)
         # The flags of a job's hold: it may overlap the spare pool and other holds, and begins on a busy node.
         self._inner.create_reservation(name, (node,), users=_USERS, duration_s=None, hold_for_job=True)
-        self._leave_jobs_holds(node, view)
-        for older in _holds(view.reservations.values()).get(node, []):
+        self._leave_jobs_holds(node, before)
+        for older in _holds(before).get(node, []):
             if older.name != name:
                 self._inner.delete_reservation(older.name)
 
     def undrain(self, node: str) -> None:
         """Let the node go; resume it first where it is also DOWN or drained by us or by a program, and by nobody else."""
-        view = self._inner.view()
-        if node not in view.nodes:
-            raise NotFound(f"no node {node}")
-        shown = view.nodes[node]
+        shown = self._inner.node(node)
         if shown.out_of_service and not _somebodys(shown):
             self._inner.undrain(node)
-        for hold in _holds(view.reservations.values()).get(node, []):
+        for hold in _holds(self._inner.all_reservations()).get(node, []):
             self._inner.delete_reservation(hold.name)
 
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
@@ -86,9 +84,9 @@ class HeldByReservation:
             self.drain(node, reason)
         self._inner.set_down(node, reason, drain=False)
 
-    def _leave_jobs_holds(self, node: str, view: ClusterView) -> None:
+    def _leave_jobs_holds(self, node: str, reservations: Mapping[str, Reservation]) -> None:
         """A job in a hold of ours may use what another reservation keeps as well (tried on 22.05), so the node leaves those."""
-        for hold in view.reservations.values():
+        for hold in reservations.values():
             if "OVERLAP" in hold.flags and hold.name.startswith("holdfast-") and hold_of_name(hold.name) is None:
                 rest = tuple(n for n in hold.nodes if n != node)
                 if rest != hold.nodes:
@@ -101,6 +99,12 @@ class HeldByReservation:
 
     def job(self, job_id: int) -> Job:
         return self._inner.job(job_id)
+
+    def components(self, job_id: int) -> tuple[Job, ...]:
+        return self._inner.components(job_id)
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        return self._inner.jobs_on(node)
 
     def version(self) -> str:
         return self._inner.version()
@@ -172,10 +176,19 @@ class HeldByReservation:
         self._inner.reboot(node, reason)
 
 
-def _holds(reservations: Iterable[Reservation]) -> dict[str, list[Reservation]]:
+def _with_holds(nodes: Mapping[str, Node], reservations: Mapping[str, Reservation]) -> dict[str, Node]:
+    held = _holds(reservations)
+    return {**nodes, **{name: _shown(nodes[name], holds[0]) for name, holds in held.items() if name in nodes}}
+
+
+def _without_holds(reservations: Mapping[str, Reservation]) -> dict[str, Reservation]:
+    return {name: r for name, r in reservations.items() if hold_of_name(name) is None}
+
+
+def _holds(reservations: Mapping[str, Reservation]) -> dict[str, list[Reservation]]:
     """Node → its holds, the oldest first. A name is believed only of a reservation of that one node."""
     found: dict[str, list[Reservation]] = {}
-    for reservation in reservations:
+    for reservation in reservations.values():
         kept = hold_of_name(reservation.name)
         if kept is not None and reservation.nodes == (kept[1],):
             found.setdefault(kept[1], []).append(reservation)

@@ -7,6 +7,7 @@ What pyslurm 24.11 lacks is done by the commands twin, verb by verb:
 
 - ``create_reservation``, ``set_reservation_nodes``, ``delete_reservation``, ``reservation`` and the view's reservations: there
   is no class for them; the old function interface is going away.
+- ``jobs_on``: it loads all jobs or one. ``components`` of a heterogeneous job: it shows the first record.
 - ``config``, ``version``: its ``slurmctld.Config`` shows five keys.
 - ``reboot``: not there; ``power_down`` and ``power_up``: their states are not.
 - ``delay_start``, ``set_array_throttle``: part of an array's elements cannot be named, the throttle not be set.
@@ -81,8 +82,8 @@ class SlurmPyslurm:
         self._client.close()
 
     def view(self) -> ClusterView:
-        nodes = self._nodes()
-        reservations = self._commands.reservations()
+        nodes = self.all_nodes()
+        reservations = self.all_reservations()
         return ClusterView(
             cluster=self._cluster_name(),
             read_at=self._utc(),
@@ -100,6 +101,13 @@ class SlurmPyslurm:
         if pyslurm_records.job_in_doubt(found):
             return self._commands.job(job_id)
         return pyslurm_records.job(found, self._cluster_name(), self._utc())
+
+    def components(self, job_id: int) -> tuple[Job, ...]:
+        found = self.job(job_id)
+        return (found,) if found.het_leader is None else self._commands.components(job_id)
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        return self._commands.jobs_on(node)
 
     def version(self) -> str:
         return self._commands.version()
@@ -198,10 +206,13 @@ class SlurmPyslurm:
     def reboot(self, node: str, reason: str) -> None:
         self._commands.reboot(node, reason)
 
-    def _nodes(self) -> dict[str, Node]:
+    def all_reservations(self) -> dict[str, Reservation]:
+        return self._commands.all_reservations()
+
+    def all_nodes(self) -> dict[str, Node]:
         found = self._ask("nodes")
         if any(pyslurm_records.node_in_doubt(one) for one in found):
-            return self._commands.nodes()
+            return self._commands.all_nodes()
         return {one["name"]: pyslurm_records.node(one) for one in found}
 
     def _jobs(self) -> dict[int, Job]:

@@ -18,8 +18,6 @@ from typing import Any, BinaryIO
 
 from holdfast.slurm.pyslurm_records import JOB_ATTRIBUTES, NODE_ATTRIBUTES
 
-Verb = Callable[..., Any]
-
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
@@ -31,7 +29,7 @@ def serve(requests: Iterable[bytes], answers: BinaryIO, verbs: Verbs) -> None:
     """Answer until the requests end. pyslurm's own errors become words; anything else ends the process."""
     for line in requests:
         request: dict[str, Any] = json.loads(line)
-        call: Verb = getattr(verbs, request.pop("verb"))
+        call: Callable[..., Any] = getattr(verbs, request.pop("verb"))
         try:
             answer = {"value": call(**request)}
         except verbs.refusal as error:

@@ -14,6 +14,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from holdfast.model.cluster import HOLDING_STATES
+
 _JOB_START = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_/]*(?::[A-Za-z:]+)?)=")
 _ONCE = ("JobName", "UserId", "Account", "Requeue", "Restarts", "BatchFlag", "JobState", "SubmitTime", "NodeList")
@@ -48,6 +50,17 @@ def own_texts(text: str, mark: str) -> dict[int, OwnTexts]:
     """Job id → the user's texts, for every job of the listing."""
     found = re.findall(rf"{mark}(\d+){mark}(.*?){mark}(.*?){mark}", text, re.DOTALL)
     return {int(job_id): OwnTexts(name, account) for job_id, name, account in found}
+
+
+def holders_format(mark: str) -> str:
+    """``squeue -o`` format whose output :func:`holders` reads. ``mark``: fresh random text for each call."""
+    return f"%T{own_texts_format(mark)}"
+
+
+def holders(text: str, mark: str) -> dict[int, OwnTexts]:
+    """Job id → the user's texts, for every job of the listing that holds its nodes by its state."""
+    found = re.findall(rf"([A-Z_]+){mark}(\d+){mark}(.*?){mark}(.*?){mark}", text, re.DOTALL)
+    return {int(job_id): OwnTexts(name, account) for state, job_id, name, account in found if state in HOLDING_STATES}
 
 
 def without_texts(text: str, texts: Iterable[OwnTexts]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.queries import SeenFinding
 from holdfast.store.sql import SqlStore, open_store
 from holdfast.store.tokens import TokenRow
 
-__all__ = ["SeenFinding", "SqlStore", "TokenRow", "open_store"]
+__all__ = ["SqlStore", "TokenRow", "open_store"]

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, Table, or_, select
+from sqlalchemy import Connection, RowMapping, or_, select
 
+from holdfast.model.action import Launch, Notify, Replace, Terminate
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.incident import Incident
+from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.suppression import Suppression
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.codec import decode, encode
+from holdfast.store.codec import decode, encode, parsed
+from holdfast.store.standins import readable
 
 T = TypeVar("T")
 
-INCIDENT_MEMORY = timedelta(days=7)
-"""Longest window that a decision looks back on: the third hardware fault of a node in seven days calls a human."""
-RECOVERY_MEMORY = timedelta(hours=24)
-"""The window in which a job itself becomes the suspect."""
-INTENT_MEMORY = timedelta(minutes=60)
-"""The longer window of the brakes."""
-MACHINE_MEMORY = timedelta(days=7)
-"""Launches, replacements and terminations: the caps of a day and of a week, and machines launched in vain that outlive their incident.
-And who was told: of a machine that nobody's book has made a human hears once a week."""
-MACHINE_KINDS = ("Launch", "Replace", "Terminate", "Notify")
-FINDING_MEMORY = timedelta(days=7)
-CHECKPOINT_MEMORY = timedelta(days=7)
-"""A job that said nothing for longer counts as forgotten."""
+MACHINE_KINDS = tuple(each.__name__ for each in (Launch, Replace, Terminate, Notify))
+"""Steps that are remembered as long as ``Lookback.machine_steps``: caps, machines launched in vain that outlive their incident, and who was
+told of a machine that no incident knows."""
+_AT_A_TIME = 500
+"""Names in one query: SQLite takes a bounded number of parameters."""
 PAUSED = "paused"
 """Note that says who paused and why."""
 PROVIDER = "provider"
@@ -51,27 +46,30 @@ class BookCache:
     checkpoints_stamp: int = 0
     loaded_at: datetime | None = None
     """``now`` of the newest book."""
+    lookback: Lookback = SHIPPED
+    """How far back it reaches over what is over."""
 
 
 def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
     """One snapshot. Call it with the cache's lock held."""
+    back, provider = cache.lookback, read_provider(_note(connection, PROVIDER))
     cache.loaded_at = now
     return Book(
-        incidents=_incidents(connection, now),
-        findings={f.id: f for f in map(rows.finding_of, _findings(connection, now))},
-        recoveries={r.id: r for r in map(rows.recovery_of, _recoveries(connection, now))},
-        intents={i.key: i for i in map(rows.intent_of, _intents(connection, now))},
-        marks=_documents(connection, t.marks, "node", NodeMark),
-        nodes=_nodes(connection, cache),
-        checkpoints=_checkpoints(connection, cache, now),
-        brakes=_documents(connection, t.brakes, "kind", Brake),
-        suppressions={
-            name: each
-            for name, each in _documents(connection, t.suppressions, "id", Suppression).items()
-            if each.holds(now)
+        incidents=_incidents(connection, now, back),
+        findings={f.id: f for f in map(rows.finding_of, _findings(connection, now - back.findings))},
+        recoveries={
+            r.id: r
+            for row in _recoveries(connection, now - back.recoveries)
+            if (r := rows.recovery_of(row)) is not None
         },
+        intents={i.key: i for i in map(rows.intent_of, _intents(connection, now, back, provider))},
+        marks=_marks(connection),
+        nodes=_nodes(connection, cache),
+        checkpoints=_checkpoints(connection, cache, now - back.checkpoints),
+        brakes=_brakes(connection, now),
+        suppressions=_suppressions(connection, now),
         paused=_note(connection, PAUSED),
-        provider=read_provider(_note(connection, PROVIDER)),
+        provider=provider,
     )
 
 
@@ -85,49 +83,70 @@ def write_provider(view: ProviderView) -> str:
 
 
 def read_provider(note: str | None) -> ProviderView | None:
-    return decode(ProviderView, json.loads(note)) if note is not None else None
+    """None: the actor has not looked yet, or its note cannot be read: then nothing is known of what can be repaired."""
+    if note is None:
+        return None
+    return readable(lambda: decode(ProviderView, parsed(note)), lambda: None, "notes", PROVIDER)
 
 
-def _incidents(connection: Connection, now: datetime) -> dict[str, Incident]:
+def _incidents(connection: Connection, now: datetime, back: Lookback) -> dict[str, Incident]:
     i = t.incidents.c
-    wanted = (i.is_open, i.closed_at >= now - INCIDENT_MEMORY)
-    found = connection.execute(select(i.id, i.document).where(or_(*wanted))).mappings()
-    return {row["id"]: rows.incident_of(row) for row in found}
+    wanted = (i.is_open, i.closed_at >= now - back.incidents)
+    found = connection.execute(select(t.incidents).where(or_(*wanted))).mappings()
+    loaded = {row["id"]: rows.incident_of(row) for row in found}
+    return loaded | _announced(connection, loaded.values(), now - back.announced)
 
 
-def _findings(connection: Connection, now: datetime) -> list[RowMapping]:
+def _announced(connection: Connection, loaded: Iterable[Incident], oldest: datetime) -> dict[str, Incident]:
+    """Closed ones of nodes with a machine that will go: the same announcement may have been dealt with long ago."""
+    i = t.incidents.c
+    nodes = sorted({one.node for one in loaded if one.open and (one.notice or one.goes_at is not None)})
+    found: dict[str, Incident] = {}
+    for start in range(0, len(nodes), _AT_A_TIME):
+        of_nodes = select(t.incidents).where(i.node.in_(nodes[start : start + _AT_A_TIME]), i.closed_at >= oldest)
+        found |= {row["id"]: rows.incident_of(row) for row in connection.execute(of_nodes).mappings()}
+    return found
+
+
+def _findings(connection: Connection, oldest: datetime) -> list[RowMapping]:
     f = t.findings.c
-    columns = (f.id, f.incident_id, f.cleared_at, f.document)
     return _union(
         connection,
-        select(*columns).join(t.incidents, t.incidents.c.id == f.incident_id).where(t.incidents.c.is_open),
-        select(*columns).where(f.incident_id.is_(None), f.last_seen_at >= now - FINDING_MEMORY),
+        select(t.findings).join(t.incidents, t.incidents.c.id == f.incident_id).where(t.incidents.c.is_open),
+        select(t.findings).where(f.incident_id.is_(None), f.last_seen_at >= oldest),
     )
 
 
-def _recoveries(connection: Connection, now: datetime) -> list[RowMapping]:
+def _recoveries(connection: Connection, oldest: datetime) -> list[RowMapping]:
     r = t.recoveries.c
-    of_open = select(r.document).join(t.incidents, t.incidents.c.id == r.incident_id).where(t.incidents.c.is_open)
+    of_open = select(t.recoveries).join(t.incidents, t.incidents.c.id == r.incident_id).where(t.incidents.c.is_open)
     return _union(
         connection,
-        select(r.document).where(r.final_at.is_(None)),
-        select(r.document).where(r.final_at >= now - RECOVERY_MEMORY),
+        select(t.recoveries).where(r.final_at.is_(None)),
+        select(t.recoveries).where(r.final_at >= oldest),
         of_open,
     )
 
 
-def _intents(connection: Connection, now: datetime) -> list[RowMapping]:
-    """Also what is not settled, and all of a recovery that outlives its incident: its next attempt needs the last number."""
+def _intents(connection: Connection, now: datetime, back: Lookback, provider: ProviderView | None) -> list[RowMapping]:
+    """Also what is not settled, and all of a recovery that outlives its incident: its next attempt needs the last number.
+
+    So do the steps at a machine that the provider still shows on trial: it may be ended long after its incident was closed."""
     i, r = t.intents.c, t.recoveries
-    of_open = select(i.document).join(t.incidents, t.incidents.c.id == i.incident_id).where(t.incidents.c.is_open)
-    of_recovery = select(i.document).join(r, r.c.incident_id == i.incident_id).where(r.c.final_at.is_(None))
+    on_trial = (
+        sorted({m.incident for m in provider.on_trial if m.incident})[:_AT_A_TIME] if provider is not None else []
+    )
+    of_incident = select(t.intents).join(t.incidents, t.incidents.c.id == i.incident_id)
+    of_recovery = select(t.intents).join(r, r.c.incident_id == i.incident_id).where(r.c.final_at.is_(None))
+    at_machines = i.kind.in_(MACHINE_KINDS)
     return _union(
         connection,
-        of_open,
+        of_incident.where(t.incidents.c.is_open),
         of_recovery,
-        select(i.document).where(~i.settled),
-        select(i.document).where(i.planned_at >= now - INTENT_MEMORY),
-        select(i.document).where(i.kind.in_(MACHINE_KINDS), i.planned_at >= now - MACHINE_MEMORY),
+        select(t.intents).where(~i.settled),
+        select(t.intents).where(i.planned_at >= now - back.steps),
+        select(t.intents).where(at_machines, i.planned_at >= now - back.machine_steps),
+        *([select(t.intents).where(at_machines, i.incident_id.in_(on_trial))] if on_trial else []),
     )
 
 
@@ -136,28 +155,42 @@ def _union(connection: Connection, *selects: Any) -> list[RowMapping]:
     return [row for one in selects for row in connection.execute(one).mappings()]
 
 
-def _documents(connection: Connection, table: Table, key: str, noun: type[T]) -> dict[str, T]:
-    found = connection.execute(select(table.c[key], table.c.document))
-    return {name: decode(noun, document) for name, document in found}
+def _marks(connection: Connection) -> dict[str, NodeMark]:
+    found = connection.execute(select(t.marks)).mappings()
+    known = {row["node"]: rows.mark_of(row["document"], row["node"]) for row in found}
+    return {node: mark for node, mark in known.items() if mark is not None}
+
+
+def _brakes(connection: Connection, now: datetime) -> dict[str, Brake]:
+    found = connection.execute(select(t.brakes)).mappings()
+    return {row["kind"]: rows.brake_of(row["document"], row["kind"], now) for row in found}
+
+
+def _suppressions(connection: Connection, now: datetime) -> dict[str, Suppression]:
+    found = connection.execute(select(t.suppressions)).mappings()
+    known = {row["id"]: rows.suppression_of(row["document"], row["id"]) for row in found}
+    return {name: each for name, each in known.items() if each is not None and each.holds(now)}
 
 
 def _nodes(connection: Connection, cache: BookCache) -> Mapping[str, NodeRecord]:
     n = t.nodes.c
-    found = connection.execute(select(n.stamp, n.name, n.document).where(n.stamp > cache.nodes_stamp)).all()
+    found = connection.execute(select(t.nodes).where(n.stamp > cache.nodes_stamp)).all()
     if found:
-        cache.nodes = cache.nodes | {row.name: decode(NodeRecord, row.document) for row in found}
+        cache.nodes = cache.nodes | {row.name: rows.node_of(row.document, row.name, row.instance_id) for row in found}
         cache.nodes_stamp = max(row.stamp for row in found)
     return cache.nodes
 
 
 def _checkpoints(
-    connection: Connection, cache: BookCache, now: datetime
+    connection: Connection, cache: BookCache, oldest: datetime
 ) -> Mapping[int, Mapping[str, CheckpointRecord]]:
-    c, oldest = t.checkpoints.c, now - CHECKPOINT_MEMORY
+    c = t.checkpoints.c
     new = select(c.job_id, c.node, c.stated_at, c.stamp, c.document).where(c.stamp > cache.checkpoints_stamp)
     found = connection.execute(new.where(c.stated_at >= oldest)).all()
     for row in found:
-        cache.checkpoints[row.job_id, row.node] = (row.stated_at, decode(CheckpointRecord, row.document))
+        record = rows.checkpoint_of(row.document, row.job_id)
+        if record is not None:
+            cache.checkpoints[row.job_id, row.node] = (row.stated_at, record)
         cache.checkpoints_stamp = max(cache.checkpoints_stamp, row.stamp)
     forgotten = [claim for claim, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]
     for claim in forgotten:

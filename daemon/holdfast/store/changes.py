@@ -32,14 +32,14 @@ def commit(connection: Connection, change: Change, fence: int, at: datetime | No
 
 
 def record_once(
-    connection: Connection, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int
+    connection: Connection, name: str, before: str | None, after: str, events: tuple[Event, ...], fence: int
 ) -> None:
     """Raises FencedOff; Stale when the note is not what it was."""
     check_fence(connection, fence)
-    if connection.execute(select(t.notes.c.value).where(t.notes.c.key == note)).scalar() != before:
-        raise Stale(f"the record {note} was read on meanwhile: read it again")
+    if connection.execute(select(t.notes.c.value).where(t.notes.c.key == name)).scalar() != before:
+        raise Stale(f"the record {name} was read on meanwhile: read it again")
     rows.append(connection, list(events))
-    rows.upsert(connection, t.notes, [{"key": note, "value": after}])
+    rows.upsert(connection, t.notes, [{"key": name, "value": after}])
 
 
 def change_time(change: Change, loaded_at: datetime | None) -> datetime | None:
@@ -84,4 +84,4 @@ def _marks(connection: Connection, change: Change) -> None:
 
 
 def _brakes(connection: Connection, change: Change) -> None:
-    rows.upsert(connection, t.brakes, [{"kind": b.kind, "document": encode(b)} for b in change.brakes])
+    rows.upsert(connection, t.brakes, [{"kind": b.kind.value, "document": encode(b)} for b in change.brakes])

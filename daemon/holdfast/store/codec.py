@@ -1,21 +1,27 @@
-"""The model's dataclasses as JSON documents and back. Pure.
+"""The model's dataclasses as JSON documents and back. Pure but for the lines in the log about unknown words.
 
 A document carries the name of its type. Writing goes by the value, reading by the type hints of the dataclass, so a new noun
-needs no code here. Reading is tolerant: a field that the class does not know is dropped, one that is absent takes its default.
+needs no code here. Reading is tolerant: a field that the class does not know is dropped, one that is absent takes its default,
+a word that an enum does not have is the enum's safe one. What is of another type than the class says is refused.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from holdfast.model.action import ACTION_TYPES, Action
+from holdfast.model.action import ACTION_TYPES, Action, SendOrder, UnknownAction, Verb
+from holdfast.store.foreign import settled
+from holdfast.store.upgrades import upgraded
+from holdfast.unknown import read_word
+from holdfast_checks.words import known
 
 T = TypeVar("T")
 Decoder = Callable[[Any], Any]
@@ -26,6 +32,8 @@ _SCALARS = (str, int, bool, NoneType)
 
 def encode(noun: Any) -> dict[str, Any]:
     """A dataclass as a JSON document with its type's name. Raises TypeError for what JSON cannot hold."""
+    if isinstance(noun, UnknownAction):
+        return dict(noun.document)
     return {_TYPE: type(noun).__name__} | {f.name: plain(getattr(noun, f.name)) for f in fields(noun)}
 
 
@@ -52,70 +60,168 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def parsed(text: str | bytes) -> Any:
+    """The JSON of a column or note; text that is none comes back as it is, which no noun can be read from."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text if isinstance(text, str) else text.decode(errors="replace")
+
+
+class Unreadable(ValueError):
+    """The document is no noun of this kind: not an object, a field is missing or of another type. One line, naming the field."""
+
+
 def decode(noun: type[T], document: Mapping[str, Any]) -> T:
-    """The dataclass that :func:`encode` wrote. Raises ValueError when the document is of another type."""
-    return noun(**{name: read(document[name]) for name, read in _fields_of(noun, document)})
+    """The dataclass that :func:`encode` wrote. Raises Unreadable, also when the document is of another type."""
+    return decode_with(noun, document)
 
 
 def decode_with(noun: type[T], document: Mapping[str, Any], **columns: Any) -> T:
     """As :func:`decode`, with the values of the columns that the database keeps apart in place of the document's."""
-    read = {name: read(document[name]) for name, read in _fields_of(noun, document) if name not in columns}
-    return noun(**read, **columns)
+    if not isinstance(document, dict):
+        raise Unreadable(f"{noun.__name__}: expected an object, found {_shown(document)}")
+    if document.get(_TYPE) != noun.__name__:
+        raise Unreadable(f"expected a document of type {noun.__name__}, found {_shown(document.get(_TYPE))}")
+    try:
+        document = settled(upgraded(document))
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise Unreadable(f"{noun.__name__}: {error}") from None
+    values = dict(columns)
+    name = ""
+    try:
+        for name, read in _decoders(cast(Hashable, noun)):
+            if name in document and name not in values:
+                values[name] = read(document[name])
+    except (ValueError, TypeError) as error:
+        raise Unreadable(f"{noun.__name__}.{name}: {error}") from None
+    try:
+        return noun(**values)
+    except TypeError:
+        missing = sorted(_required(cast(Hashable, noun)) - values.keys())
+        raise Unreadable(f"{noun.__name__}: {', '.join(missing)} is missing") from None
 
 
 def decode_action(document: Mapping[str, Any]) -> Action:
-    """Raises ValueError for an action that this release does not know."""
-    name = str(document.get(_TYPE))
+    """Raises Unreadable, also for an action that this release does not know."""
+    name = str(document.get(_TYPE)) if isinstance(document, dict) else ""
     if name not in ACTION_TYPES:
-        raise ValueError(f"the store holds an action {name!r} that this release does not know")
+        raise Unreadable(f"the store holds an action {name!r} that this release does not know")
     return decode(ACTION_TYPES[name], document)
 
 
-def _fields_of(noun: type[Any], document: Mapping[str, Any]) -> list[tuple[str, Decoder]]:
-    if document.get(_TYPE) != noun.__name__:
-        raise ValueError(f"expected a document of type {noun.__name__}, found {document.get(_TYPE)!r}")
-    return [(name, read) for name, read in _decoders(cast(Hashable, noun)) if name in document]
+def read_action(document: Any) -> Action:
+    """As :func:`decode_action`; an action, or an order's verb, that this release does not know becomes an UnknownAction.
+
+    Raises Unreadable for one that it does know and cannot read."""
+    if not isinstance(document, dict):
+        raise Unreadable(f"action: expected an object, found {_shown(document)}")
+    name, verb = str(document.get(_TYPE)), document.get("verb")
+    if name not in ACTION_TYPES or (name == SendOrder.__name__ and known(Verb, verb) is None):
+        return UnknownAction(name, document)
+    return decode_action(document)
 
 
 @cache
 def _decoders(noun: Any) -> tuple[tuple[str, Decoder], ...]:
     hints = get_type_hints(noun)
-    return tuple((f.name, _decoder(hints[f.name])) for f in fields(noun))
+    return tuple((f.name, _decoder(hints[f.name], f"{noun.__name__}.{f.name}")) for f in fields(noun))
 
 
-def _decoder(hint: Any) -> Decoder:
+@cache
+def _required(noun: Any) -> frozenset[str]:
+    return frozenset(f.name for f in fields(noun) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def _decoder(hint: Any, where: str) -> Decoder:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return _union(tuple(a for a in get_args(hint) if a is not NoneType))
-    if origin is tuple:
-        item = _decoder(get_args(hint)[0])
-        return lambda value: tuple(item(v) for v in value)
-    if origin is frozenset:
-        item = _decoder(get_args(hint)[0])
-        return lambda value: frozenset(item(v) for v in value)
+        return _union(tuple(a for a in get_args(hint) if a is not NoneType), where)
+    if origin in (tuple, frozenset):
+        item = _decoder(get_args(hint)[0], where)
+        return lambda value: origin(item(v) for v in _of_type(value, list, "a list"))
     if origin is not None and issubclass(origin, Mapping):
-        item = _decoder(get_args(hint)[1])
-        return lambda value: {k: item(v) for k, v in value.items()}
-    return _decoder_of_class(hint)
+        item = _decoder(get_args(hint)[1], where)
+        return lambda value: {k: item(v) for k, v in _of_type(value, dict, "an object").items()}
+    return _decoder_of_class(hint, where)
 
 
-def _union(members: tuple[Any, ...]) -> Decoder:
+def _union(members: tuple[Any, ...], where: str) -> Decoder:
     if len(members) > 1:
         return _same  # Scalar: str | int | float | bool, all of them plain JSON
-    inner = _decoder(members[0])
+    inner = _word(members[0], where) if _is_enum(members[0]) else _decoder(members[0], where)
     return lambda value: None if value is None else inner(value)
 
 
-def _decoder_of_class(hint: Any) -> Decoder:
-    if hint is float:
-        return lambda value: float(value) if isinstance(value, str) else value
-    if hint is datetime:
-        return datetime.fromisoformat
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint
+def _decoder_of_class(hint: Any, where: str) -> Decoder:
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if _is_enum(hint):
+        return _given(_word(hint, where))
     if isinstance(hint, type) and is_dataclass(hint):
         return lambda value: decode(hint, value)
     return _same
+
+
+def _word(kind: type[StrEnum], where: str) -> Decoder:
+    """A word of the enum; one that it does not have is the safe one, or None."""
+    words = {word.value: word for word in kind}
+
+    def read(value: Any) -> StrEnum | None:
+        if not isinstance(value, str):
+            raise Unreadable(f"expected a word, found {_shown(value)}")
+        return words.get(value) or read_word(kind, value, where)
+
+    return read
+
+
+def _is_enum(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, StrEnum)
+
+
+def _given(read_optional: Decoder) -> Decoder:
+    """As the decoder; where it has no safe word, the noun cannot be read."""
+
+    def read(value: Any) -> Any:
+        word = read_optional(value)
+        if word is None:
+            raise Unreadable(f"unknown word {_shown(value)}")
+        return word
+
+    return read
+
+
+def _of_type(value: Any, kind: type, named: str) -> Any:
+    if not isinstance(value, kind):
+        raise Unreadable(f"expected {named}, found {_shown(value)}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise Unreadable(f"expected text, found {_shown(value)}")
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Unreadable(f"expected a number, found {_shown(value)}")
+    return value
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, str) else _whole(value)  # NaN and infinity are text
+
+
+def _moment(value: Any) -> datetime:
+    moment = datetime.fromisoformat(_text(value))
+    if moment.tzinfo is None:
+        raise Unreadable(f"expected a time with its zone, found {_shown(value)}")
+    return moment
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def _encode_time(moment: datetime) -> str:
@@ -126,3 +232,12 @@ def _encode_time(moment: datetime) -> str:
 
 def _same(value: Any) -> Any:
     return value
+
+
+_PLAIN: Mapping[Any, Decoder] = {
+    str: _text,
+    int: _whole,
+    bool: lambda value: _of_type(value, bool, "yes or no"),
+    float: _number,
+    datetime: _moment,
+}

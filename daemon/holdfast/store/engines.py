@@ -12,6 +12,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from holdfast.model.errors import ConfigError
+from holdfast.store.codec import parsed
 from holdfast.store.mounts import network_type
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ def reader_engine(url: URL) -> Engine:
 
 def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
     _make_private(Path(url.database or ""))
-    engine = create_engine(url, pool_size=size, max_overflow=0, pool_timeout=2 * BUSY_TIMEOUT_S)
+    engine = create_engine(
+        url, pool_size=size, max_overflow=0, pool_timeout=2 * BUSY_TIMEOUT_S, json_deserializer=parsed
+    )
 
     def on_connect(raw: Any, _record: Any) -> None:
         raw.isolation_level = None  # transactions are begun below, explicitly, DDL included
@@ -139,6 +142,7 @@ def _postgresql(url: URL, *, size: int, isolation: Any) -> Engine:
         max_overflow=0,
         pool_timeout=2 * BUSY_TIMEOUT_S,
         pool_pre_ping=True,
+        json_deserializer=parsed,
         isolation_level=isolation,
         connect_args=arguments,
     )

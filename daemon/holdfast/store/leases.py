@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, select
@@ -11,12 +12,14 @@ from holdfast.store import rows
 from holdfast.store import tables as t
 
 
-def take(connection: Connection, holder: str, now: datetime, ttl_s: float) -> Lease | None:
-    """Take or renew it; None: somebody else's has not run out. ``ttl_s`` 0 gives one's own back."""
+def take(connection: Connection, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
+    """Take or renew it; None: another one's has not run out. ``ttl_s`` 0 gives one's own back.
+
+    ``ended``: holders that have ended for certain, whose lease is not waited for. Each new holder gets a new fence."""
     held = read(connection, lock=True)
-    if held is not None and held.holder != holder and held.expires_at > now:
-        return None
     same = held is not None and held.holder == holder
+    if held is not None and not same and held.holder not in ended and held.expires_at > now:
+        return None
     fence = (held.fence if held else 0) + (0 if same else 1)
     taken = Lease(holder, fence, now + timedelta(seconds=ttl_s))
     row = {"id": 1, "holder": taken.holder, "fence": taken.fence, "expires_at": taken.expires_at}

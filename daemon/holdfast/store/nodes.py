@@ -14,7 +14,7 @@ from holdfast.model.book import NodeRecord
 from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.codec import decode, encode
+from holdfast.store.codec import encode
 
 
 def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
@@ -26,8 +26,9 @@ def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
         ).first()
         known = record
         if found is not None:
-            gpus = decode(Inventory, found.document).gpus
-            known = replace(record, boot_id=found.boot_id, gpu_uuids=frozenset(gpus))
+            inventory = rows.inventory_of(found.document, record.name)
+            gpus = record.gpu_uuids if inventory is None else frozenset(inventory.gpus)
+            known = replace(record, boot_id=found.boot_id, gpu_uuids=gpus)
         _write(connection, known)
 
 
@@ -41,8 +42,10 @@ def take_inventory(connection: Connection, report: Report, inventory: Inventory)
         "document": encode(inventory),
     }
     rows.upsert(connection, t.inventories, [row])
-    found = connection.execute(select(t.nodes.c.document).where(t.nodes.c.name == report.node)).scalar()
-    record = decode(NodeRecord, found) if found else NodeRecord(name=report.node)
+    n = t.nodes.c
+    found = connection.execute(select(n.instance_id, n.document).where(n.name == report.node)).first()
+    name = report.node
+    record = rows.node_of(found.document, name, found.instance_id) if found else NodeRecord(name)
     if record.instance_id in ("", report.instance_id):
         gpus = frozenset(inventory.gpus)
         _write(connection, replace(record, instance_id=report.instance_id, boot_id=report.boot_id, gpu_uuids=gpus))

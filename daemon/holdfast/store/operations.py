@@ -8,16 +8,16 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.book import Brake
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, legal
+from holdfast.model.incident import Incident, IncidentState, MovedBy
 from holdfast.model.suppression import check_suppression
+from holdfast.model.transitions import IllegalTransition, Moved, move
 from holdfast.ports import Operation
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.books import PAUSED
-from holdfast.store.codec import decode, encode
+from holdfast.store.codec import encode
 
 
 def operate(connection: Connection, operation: Operation, at: datetime) -> None:
@@ -46,35 +46,29 @@ def _acknowledge(connection: Connection, operation: Operation, at: datetime) -> 
 
 
 def _close(connection: Connection, operation: Operation, at: datetime) -> None:
-    incident = _moved(_open_incident(connection, operation), IncidentState.CLOSED, operation, at)
-    _write(connection, replace(incident, closed_at=at))
-    kinds = (EventKind.OPERATOR, EventKind.INCIDENT_CLOSED)
-    rows.append(connection, [_event(operation, kind, at, incident) for kind in kinds])
+    incident = _move(connection, operation, at)
     over = t.findings.update().where(t.findings.c.incident_id == incident.id, t.findings.c.live)
     connection.execute(over.values(live=False))
 
 
 def _retry(connection: Connection, operation: Operation, at: datetime) -> None:
-    before = _open_incident(connection, operation)
-    if before.state is not IncidentState.AWAITING_HUMAN:
-        raise Rejected(f"incident {before.id} is {before.state}: only one that awaits a human can be retried")
-    after = _moved(before, IncidentState.REPAIRING, operation, at)
-    _write(connection, after)
-    step = {"from": before.state.value, "to": after.state.value}
-    events = [
-        _event(operation, EventKind.OPERATOR, at, after),
-        replace(_event(operation, EventKind.INCIDENT_STATE, at, after), detail=step),
-    ]
+    _move(connection, operation, at)
+
+
+def _move(connection: Connection, operation: Operation, at: datetime) -> Incident:
+    incident, events = moved(_open_incident(connection, operation), operation, at)
+    _write(connection, incident)
     rows.append(connection, events)
+    return incident
 
 
 def _release_brake(connection: Connection, operation: Operation, at: datetime) -> None:
     found = connection.execute(select(t.brakes.c.document).where(t.brakes.c.kind == operation.target)).scalar()
-    brake = decode(Brake, found) if found else None
+    brake = rows.brake_of(found, operation.target, at) if found else None
     if brake is None or brake.released_at is not None:
         raise NotFound(f"the brake {operation.target!r} is not tripped")
     # It stays on record: what was drained before its release no longer counts for the next.
-    rows.upsert(connection, t.brakes, [{"kind": brake.kind, "document": encode(replace(brake, released_at=at))}])
+    rows.upsert(connection, t.brakes, [{"kind": operation.target, "document": encode(replace(brake, released_at=at))}])
     rows.append(connection, [_event(operation, EventKind.BRAKE_RELEASED, at)])
 
 
@@ -116,11 +110,19 @@ def _open_incident(connection: Connection, operation: Operation) -> Incident:
     return incident
 
 
-def _moved(incident: Incident, state: IncidentState, operation: Operation, at: datetime) -> Incident:
-    if not legal(incident.state, state):
-        raise Rejected(f"incident {incident.id} is {incident.state}: it cannot become {state} now")
+def moved(incident: Incident, operation: Operation, at: datetime) -> Moved:
+    """An open incident after an operator's ``close`` or ``retry``, with its events. Raises Rejected where its state does not allow it."""
+    retry = operation.verb == "retry"
+    if retry and incident.state is not IncidentState.AWAITING_HUMAN:
+        raise Rejected(f"incident {incident.id} is {incident.state}: only one that awaits a human can be retried")
+    state = IncidentState.REPAIRING if retry else IncidentState.CLOSED
+    said = _event(operation, EventKind.OPERATOR, at, incident)
     note = f"{operation.verb} by {_who_and_why(operation)}"
-    return replace(incident, state=state, state_since=at, note=note)
+    try:
+        after, events = move(incident, state, at, note, text=said.text, detail=said.detail, by=MovedBy.OPERATOR)
+    except IllegalTransition as error:
+        raise Rejected(f"incident {incident.id} is {incident.state}: it cannot become {state} now") from error
+    return after, [said, *events]
 
 
 def _write(connection: Connection, incident: Incident) -> None:

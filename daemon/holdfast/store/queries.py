@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.action import Intent, SendOrder
+from holdfast.model.action import Intent, SendOrder, UnknownAction
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding, Inventory
+from holdfast.model.report import Inventory, SeenFinding
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.codec import decode
-
-
-@dataclass(frozen=True, slots=True)
-class SeenFinding:
-    """A finding with how often it was seen again."""
-
-    finding: Finding
-    repeats: int
-    """0: seen once."""
-    last_seen_at: datetime
 
 
 def incidents(
     connection: Connection, only_open: bool, node: str | None, since: datetime | None, limit: int
 ) -> tuple[Incident, ...]:
     i = t.incidents.c
-    query = select(i.document).order_by(i.opened_at.desc(), i.id.desc()).limit(limit)
+    query = select(t.incidents).order_by(i.opened_at.desc(), i.id.desc()).limit(limit)
     if only_open:
         query = query.where(i.is_open)
     if node is not None:
@@ -42,7 +30,7 @@ def incidents(
 
 def incident(connection: Connection, incident_id: str) -> Incident | None:
     i = t.incidents.c
-    row = connection.execute(select(i.document).where(i.id == incident_id)).mappings().first()
+    row = connection.execute(select(t.incidents).where(i.id == incident_id)).mappings().first()
     return rows.incident_of(row) if row else None
 
 
@@ -71,20 +59,21 @@ def recoveries(
     connection: Connection, job_id: int | None, incident_id: str | None, since: datetime | None
 ) -> tuple[Recovery, ...]:
     r = t.recoveries.c
-    query = select(r.document).order_by(r.created_at, r.id)
+    query = select(t.recoveries).order_by(r.created_at, r.id)
     if job_id is not None:
         query = query.where(r.job_id == job_id)
     if incident_id is not None:
         query = query.where(r.incident_id == incident_id)
     if since is not None:
         query = query.where(r.created_at >= since)
-    return tuple(rows.recovery_of(row) for row in connection.execute(query).mappings())
+    found = map(rows.recovery_of, connection.execute(query).mappings())
+    return tuple(recovery for recovery in found if recovery is not None)
 
 
 def intents(connection: Connection, incident_id: str | None, limit: int) -> tuple[Intent, ...]:
     """The newest ``limit``, oldest first."""
     i = t.intents.c
-    query = select(i.document).order_by(i.planned_at.desc(), i.position.desc(), i.key.desc()).limit(limit)
+    query = select(t.intents).order_by(i.planned_at.desc(), i.position.desc(), i.key.desc()).limit(limit)
     if incident_id is not None:
         query = query.where(i.incident_id == incident_id)
     newest_first = [rows.intent_of(row) for row in connection.execute(query).mappings()]
@@ -93,8 +82,9 @@ def intents(connection: Connection, incident_id: str | None, limit: int) -> tupl
 
 def due_intents(connection: Connection) -> tuple[Intent, ...]:
     i = t.intents.c
-    query = select(i.document).where(~i.settled, i.kind != SendOrder.__name__).order_by(i.planned_at, i.position, i.key)
-    return tuple(rows.intent_of(row) for row in connection.execute(query).mappings())
+    query = select(t.intents).where(~i.settled, i.kind != SendOrder.__name__).order_by(i.planned_at, i.position, i.key)
+    found = map(rows.intent_of, connection.execute(query).mappings())
+    return tuple(i for i in found if not i.settled and not isinstance(i.action, UnknownAction))
 
 
 def findings(connection: Connection, incident_id: str | None, node: str | None, limit: int) -> tuple[SeenFinding, ...]:
@@ -113,4 +103,5 @@ def inventories(connection: Connection, node: str) -> dict[str, Inventory]:
     """Machine → its newest inventory, of all machines that spoke for the node."""
     i = t.inventories.c
     found = connection.execute(select(i.instance_id, i.document).where(i.node == node))
-    return {row.instance_id: decode(Inventory, row.document) for row in found}
+    known = {row.instance_id: rows.inventory_of(row.document, node) for row in found}
+    return {instance_id: inventory for instance_id, inventory in known.items() if inventory is not None}

@@ -12,14 +12,13 @@ from sqlalchemy import Connection, bindparam, case, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
-from holdfast.model.book import CheckpointRecord
 from holdfast.model.errors import Rejected
 from holdfast.model.report import Clear, Finding, Report, Statement
 from holdfast.ports import Accepted
 from holdfast.store import intents, nodes, rows
 from holdfast.store import tables as t
 from holdfast.store.checkpoints import Kept, state
-from holdfast.store.codec import decode, encode
+from holdfast.store.codec import encode
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +109,8 @@ def _finding_row(finding: Finding, name: str) -> dict[str, Any]:
         "repeats": 0,
         "last_fault_at": finding.fault_at,
         "last_seen_at": finding.received_at,
-        "document": encode(replace(finding, id=0, incident_id=None, cleared_at=None)),
+        "document": encode(replace(finding, id=0, incident_id=None, cleared_at=None))
+        | {"verdict": finding.verdict.value},
     }
 
 
@@ -147,7 +147,8 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     row = connection.execute(
         select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id, c.node == report.node)
     ).first()
-    kept = Kept(decode(CheckpointRecord, row.document), row.stated_at, row.saved_restarts) if row else None
+    record = rows.checkpoint_of(row.document, said.job_id) if row else None
+    kept = Kept(record, row.stated_at, row.saved_restarts) if row and record is not None else None
     after = state(kept, said, report.node)
     if isinstance(after, str):
         log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)

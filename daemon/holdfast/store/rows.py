@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -11,11 +12,16 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
 from holdfast.model.action import SETTLED, Intent
+from holdfast.model.book import Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
-from holdfast.model.report import Finding
+from holdfast.model.report import Finding, Inventory
+from holdfast.model.suppression import Suppression
+from holdfast.store import standins
 from holdfast.store import tables as t
-from holdfast.store.codec import decode, decode_action, decode_with, encode, plain
+from holdfast.store.codec import decode, decode_with, encode, plain, read_action
+from holdfast.store.standins import readable
+from holdfast.unknown import read_word
 
 
 @cache
@@ -53,12 +59,14 @@ def incident_row(incident: Incident) -> dict[str, Any]:
 
 
 def incident_of(row: RowMapping) -> Incident:
-    return decode(Incident, row["document"])
+    """The row needs all columns, as those of the other nouns: where its document cannot be read they stand in (:mod:`.standins`)."""
+    return readable(lambda: decode(Incident, row["document"]), lambda: standins.incident(row), "incidents", row["id"])
 
 
 def finding_of(row: RowMapping) -> Finding:
-    return decode_with(
-        Finding, row["document"], id=row["id"], incident_id=row["incident_id"], cleared_at=row["cleared_at"]
+    columns = {name: row[name] for name in ("id", "incident_id", "cleared_at")}
+    return readable(
+        lambda: decode_with(Finding, row["document"], **columns), lambda: standins.finding(row), "findings", row["id"]
     )
 
 
@@ -74,8 +82,9 @@ def recovery_row(recovery: Recovery, at: datetime | None) -> dict[str, Any]:
     }
 
 
-def recovery_of(row: RowMapping) -> Recovery:
-    return decode(Recovery, row["document"])
+def recovery_of(row: RowMapping) -> Recovery | None:
+    """None: neither the document nor the row's name can be read."""
+    return readable(lambda: decode(Recovery, row["document"]), lambda: standins.recovery(row), "recoveries", row["id"])
 
 
 def intent_row(intent: Intent) -> dict[str, Any]:
@@ -83,7 +92,7 @@ def intent_row(intent: Intent) -> dict[str, Any]:
         "key": intent.key,
         "incident_id": intent.incident_id,
         "kind": intent.kind,
-        "node": getattr(intent.action, "node", None),
+        "node": intent.action.target.node,
         "state": intent.state.value,
         "settled": intent.state in SETTLED,
         "planned_at": intent.planned_at,
@@ -93,7 +102,42 @@ def intent_row(intent: Intent) -> dict[str, Any]:
 
 
 def intent_of(row: RowMapping) -> Intent:
-    return decode_with(Intent, row["document"], action=decode_action(row["document"]["action"]))
+    return readable(lambda: _intent(row["document"]), lambda: standins.intent(row), "intents", row["key"])
+
+
+def _intent(document: Any) -> Intent:
+    action = document.get("action") if isinstance(document, Mapping) else None
+    return decode_with(Intent, document, action=read_action(action))
+
+
+def inventory_of(document: Any, node: str) -> Inventory | None:
+    """None: it cannot be read; the agent sends another one when it starts."""
+    return readable(lambda: decode(Inventory, document), lambda: None, "inventories", node)
+
+
+def checkpoint_of(document: Any, job_id: int) -> CheckpointRecord | None:
+    """None: it cannot be read; nothing is known of the job's checkpoints then."""
+    return readable(lambda: decode(CheckpointRecord, document), lambda: None, "checkpoints", job_id)
+
+
+def node_of(document: Any, name: str, instance_id: str) -> NodeRecord:
+    """One that cannot be read keeps the machine that serves the node."""
+    return readable(lambda: decode(NodeRecord, document), lambda: NodeRecord(name, instance_id), "nodes", name)
+
+
+def brake_of(document: Any, kind: str, since: datetime) -> Brake:
+    """One that cannot be read holds since ``since``, until an operator releases it."""
+    return readable(lambda: decode(Brake, document), lambda: standins.brake(kind, since), "brakes", kind)
+
+
+def mark_of(document: Any, node: str) -> NodeMark | None:
+    """None: it cannot be read; the drain counts as somebody else's then, which Holdfast does not take back."""
+    return readable(lambda: decode(NodeMark, document), lambda: None, "marks", node)
+
+
+def suppression_of(document: Any, name: str) -> Suppression | None:
+    """None: it cannot be read; the findings lead to incidents then."""
+    return readable(lambda: decode(Suppression, document), lambda: None, "suppressions", name)
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -109,7 +153,11 @@ def event_row(event: Event) -> dict[str, Any]:
 
 
 def event_of(row: RowMapping) -> Event:
-    return Event(**{**row, "kind": EventKind(row["kind"])})
+    """One of a kind that this release does not know says in its text which it is."""
+    kind = read_word(EventKind, row["kind"], "events.kind") or EventKind.UNKNOWN
+    text = row["text"] if kind.value == row["kind"] else f"{row['kind']}: {row['text']}"
+    detail = row["detail"] if isinstance(row["detail"], Mapping) else {}
+    return Event(**{**row, "kind": kind, "text": text, "detail": detail})
 
 
 def append(connection: Connection, events: list[Event]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +15,9 @@ from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
-from holdfast.model.report import Inventory, Report
+from holdfast.model.report import Inventory, Report, SeenFinding
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import books, changes, evidence, intents, leases, operations, queries, reports, rows, tokens, upkeep
 from holdfast.store import tables as t
@@ -24,22 +25,23 @@ from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.evidence import Evidence
 from holdfast.store.failures import translated
 from holdfast.store.migrate import upgrade
-from holdfast.store.queries import SeenFinding
 from holdfast.store.tokens import TokenRow
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
 
 
-def open_store(url: str) -> SqlStore:
-    """Open it and bring its schema up to date. Raises ConfigError (see :mod:`.engines`), Unavailable."""
-    return SqlStore(parse_url(url))
+def open_store(url: str, lookback: Lookback = SHIPPED) -> SqlStore:
+    """Open it and bring its schema up to date. Raises ConfigError (see :mod:`.engines`), Unavailable.
+
+    ``lookback``: how far back :meth:`SqlStore.load_book` reaches over what is over."""
+    return SqlStore(parse_url(url), lookback)
 
 
 class SqlStore:
     """Implements :class:`holdfast.ports.Store`; safe to use from many threads. Every method may raise Unavailable."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, lookback: Lookback = SHIPPED) -> None:
         self._url = url
         engine = writer_engine(url)
         try:
@@ -49,7 +51,7 @@ class SqlStore:
             raise
         self._writer = Writer(engine)
         self._readers = reader_engine(url)
-        self._cache = books.BookCache()
+        self._cache = books.BookCache(lookback=lookback)
 
     def close(self) -> None:
         """Write what is queued and let go of the database."""
@@ -62,8 +64,8 @@ class SqlStore:
 
     # The leader's lease
 
-    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
-        return self._writer.run(lambda c: leases.take(c, holder, now, ttl_s))
+    def take_lease(self, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
+        return self._writer.run(lambda c: leases.take(c, holder, now, ttl_s, ended))
 
     def lease(self) -> Lease | None:
         return self._read(leases.read)

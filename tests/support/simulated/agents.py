@@ -10,9 +10,10 @@ from typing import Any
 from holdfast.controller.agents import AgentRegistry, Hello
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.errors import Unavailable
+from holdfast.model.observed import would_be
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
 from holdfast.ports import Store
-from holdfast_checks.result import Remedy, Severity, Verdict
+from holdfast_checks.result import Remedy, Severity
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 from support.simulated.pair_probes import SimProbes
@@ -98,9 +99,9 @@ class SimAgents:
             check="gpu.xid",
             component=uuid or "node",
             code="79",
-            verdict=Verdict.FAILED,
             severity=Severity.FATAL,
             remedy=Remedy.REPLACE,
+            failed=True,
             summary="GPU has fallen off the bus",
             fault_at=self._clock.now(),
             received_at=self._clock.now(),
@@ -108,6 +109,9 @@ class SimAgents:
             gpu_minor=minor,
         )
         finding = replace(plain, **changed)
+        would = would_be(finding.evidence, finding.severity, finding.remedy)  # as the API reads it
+        if would is not None:
+            finding = replace(finding, would_severity=would.severity, would_remedy=would.remedy)
         self.report(machine, findings=(finding,))
         return finding
 

@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from holdfast.controller.guard import DRAINS
 from holdfast.model.action import Intent
-from holdfast.model.book import Change
+from holdfast.model.book import BrakeKind, Change
 from holdfast.model.errors import Rejected
 from holdfast.model.ids import incident_of_reason
-from holdfast.model.incident import IncidentState, RecoveryPhase, legal
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.steps import Key
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.announcements import Announcements, by_announcement, planned_nodes
 from support.simulated.provider import FULL, IN_PLACE, NOTHING
@@ -48,19 +48,17 @@ PROVIDERS = {
 
 
 class CheckedStore(MemoryStore):
-    """Refuses what no cycle may write: a step of an incident that the lifecycle's table does not allow."""
+    """Refuses what no cycle may write: an incident whose events do not tell, step by step, how it came to be where it is (the store itself
+    refuses a step that the lifecycle's table does not have, :mod:`support.simulated.ways`); an intent whose key names another incident or
+    another kind of action."""
 
     def commit(self, change: Change, fence: int) -> None:
-        for incident in change.incidents:
-            before = self.incident(incident.id)
-            assert before is None or _reachable(before.state, incident.state), f"{before} → {incident}"
+        for intent in change.intents:
+            key = Key.parse(intent.key)
+            assert (key.incident_id, key.step.kind) == (intent.incident_id, intent.kind), intent
         super().commit(change, fence)
-
-
-def _reachable(before: IncidentState, after: IncidentState) -> bool:
-    """Within one cycle a fault may rise, open and be seen contained."""
-    between = [s for s in IncidentState if legal(before, s)]
-    return any(legal(s, t) and legal(t, after) for s in between for t in IncidentState)
+        for incident in change.incidents:
+            self.ways.check(incident, opened=True)
 
 
 class Anything(Announcements):
@@ -245,7 +243,7 @@ class Anything(Announcements):
         for brake in self.site.book.brakes.values():
             if brake.released_at is None:
                 self.site.operate("release_brake", brake.kind)
-                if brake.kind == DRAINS:
+                if brake.kind is BrakeKind.DRAINS:
                     self.released_s = self.site.clock.elapsed_s
                     self.looked_at |= {i.id for i in self.site.store.incidents(only_open=True)}
 

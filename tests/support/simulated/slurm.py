@@ -338,6 +338,26 @@ class SimSlurm:
             raise NotFound(f"no job {job_id}")
         return self._job(self.jobs[job_id])
 
+    def components(self, job_id: int) -> tuple[Job, ...]:
+        leader = self.job(job_id)
+        mine = [part.job_id for part in self.jobs.values() if part.het_leader == job_id] or [leader.key.job_id]
+        return tuple(self.job(number) for number in sorted(mine))
+
+    def jobs_on(self, node: str) -> tuple[Job, ...]:
+        self.node(node)
+        here = [
+            number for number, job in sorted(self.jobs.items()) if node in job.nodes and job.state in HOLDING_STATES
+        ]
+        return tuple(self.job(number) for number in here)
+
+    def all_nodes(self) -> dict[str, Node]:
+        self._answer()
+        return {name: self._shown(node) for name, node in self.nodes.items()}
+
+    def all_reservations(self) -> dict[str, Reservation]:
+        self._answer()
+        return dict(self.reservations)
+
     def version(self) -> str:
         return "22.05.8"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -10,14 +10,16 @@ from holdfast.model.action import Intent, IntentState, SendOrder, action_event
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentState, Recovery, legal
+from holdfast.model.incident import Incident, Recovery
+from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, Lease, Operation, Outcome
-from holdfast.store import books
+from holdfast.store import books, operations
 from holdfast.store.checkpoints import Kept, state
 from holdfast.store.reports import identity
+from support.simulated.ways import Ways
 
 _EVENT_OF = {
     IntentState.DONE: EventKind.ACTION_DONE,
@@ -36,7 +38,8 @@ class _Row:
 class MemoryStore:
     """Implements :class:`holdfast.ports.Store`."""
 
-    def __init__(self) -> None:
+    def __init__(self, lookback: Lookback = SHIPPED) -> None:
+        self.lookback = lookback
         self.away = False
         self.commits = 0
         self._lease: Lease | None = None
@@ -56,6 +59,7 @@ class MemoryStore:
         self._suppressions: dict[str, Suppression] = {}
         self._notes: dict[str, str] = {}
         self._events: list[Event] = []
+        self.ways = Ways()
         self._now: datetime | None = None
 
     def _answer(self) -> None:
@@ -71,10 +75,10 @@ class MemoryStore:
 
     # The lease
 
-    def take_lease(self, holder: str, now: datetime, ttl_s: float) -> Lease | None:
+    def take_lease(self, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
         self._answer()
         held = self._lease
-        if held is not None and held.holder != holder and held.expires_at > now:
+        if held is not None and held.holder not in (holder, *ended) and held.expires_at > now:
             return None
         fence = (held.fence if held else 0) + (0 if held is not None and held.holder == holder else 1)
         self._lease = Lease(holder, fence, now + timedelta(seconds=ttl_s))
@@ -152,11 +156,16 @@ class MemoryStore:
     def load_book(self, now: datetime) -> Book:
         self._answer()
         self._now = now
+        back = self.lookback
+        going = {i.node for i in self._incidents.values() if i.open and (i.notice or i.goes_at is not None)}
         incidents = {
             i.id: i
             for i in self._incidents.values()
-            if i.open or (i.closed_at is not None and i.closed_at >= now - books.INCIDENT_MEMORY)
+            if i.closed_at is None
+            or i.closed_at >= now - (max(back.incidents, back.announced) if i.node in going else back.incidents)
         }
+        provider = books.read_provider(self._notes.get(books.PROVIDER))
+        on_trial = {m.incident for m in provider.on_trial} if provider is not None else set()
         opened = {i.id for i in incidents.values() if i.open}
         findings = {
             n: row.finding
@@ -165,11 +174,14 @@ class MemoryStore:
         }
         recoveries = {r.id: r for r in self._recoveries.values() if self._remembered(r, opened, now)}
         alive = opened | {r.incident_id for r in self._recoveries.values() if not r.final}
-        memory = dict.fromkeys(books.MACHINE_KINDS, books.MACHINE_MEMORY)
+        memory = dict.fromkeys(books.MACHINE_KINDS, back.machine_steps)
         intents = {
             i.key: i
             for i in self._intents.values()
-            if i.incident_id in alive or not i.settled or i.planned_at >= now - memory.get(i.kind, books.INTENT_MEMORY)
+            if i.incident_id in alive
+            or not i.settled
+            or i.planned_at >= now - memory.get(i.kind, back.steps)
+            or (i.incident_id in on_trial and i.kind in books.MACHINE_KINDS)
         }
         checkpoints: dict[int, dict[str, CheckpointRecord]] = {}
         for (job_id, node), kept in self._checkpoints.items():
@@ -185,12 +197,12 @@ class MemoryStore:
             brakes=dict(self._brakes),
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             paused=self._notes.get("paused"),
-            provider=books.read_provider(self._notes.get(books.PROVIDER)),
+            provider=provider,
         )
 
     def _remembered(self, recovery: Recovery, opened: set[str], now: datetime) -> bool:
         since = self._final_at.get(recovery.id)
-        return since is None or since >= now - books.RECOVERY_MEMORY or recovery.incident_id in opened
+        return since is None or since >= now - self.lookback.recoveries or recovery.incident_id in opened
 
     def commit(self, change: Change, fence: int) -> None:
         self._fence(fence)
@@ -218,6 +230,8 @@ class MemoryStore:
             self._put_node(record)
         self._brakes |= {b.kind: b for b in change.brakes}
         self._append(change.events)
+        for incident in change.incidents:
+            self.ways.check(incident)
 
     def _refuse_twice(self, intents: tuple[Intent, ...]) -> None:
         keys = [i.key for i in intents]
@@ -234,6 +248,7 @@ class MemoryStore:
 
     def _append(self, events: Iterable[Event]) -> None:
         for event in events:
+            self.ways.follow(event)
             self._events.append(replace(event, id=len(self._events) + 1))
 
     # Intents and orders
@@ -315,9 +330,9 @@ class MemoryStore:
             "suppress": lambda: self._suppress(operation.suppression),
             "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
             "release_brake": lambda: self._release(operation.target, at),
-            "acknowledge": lambda: self._operated(operation.target, acknowledged=True, note=f"taken over by {who}"),
-            "close": lambda: self._close(operation.target, at, f"close by {who}"),
-            "retry": lambda: self._retry(operation.target, at, f"retry by {who}"),
+            "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),
+            "close": lambda: self._close(operation, at),
+            "retry": lambda: self._move(operation, at),
         }
         verbs[operation.verb]()
 
@@ -332,21 +347,20 @@ class MemoryStore:
             raise Rejected(f"incident {incident_id} is not open")
         return incident
 
-    def _operated(self, incident_id: str, **changed: object) -> None:
-        incident = self._open(incident_id)
-        after = replace(incident, operated=incident.operated + 1, **changed)  # type: ignore[arg-type]
-        if not legal(incident.state, after.state):
-            raise Rejected(f"incident {incident_id} is {incident.state}: it cannot become {after.state} now")
-        self._incidents[incident_id] = after
+    def _acknowledge(self, incident_id: str, note: str) -> None:
+        self._operated(replace(self._open(incident_id), acknowledged=True, note=note))
 
-    def _close(self, incident_id: str, at: datetime, note: str) -> None:
-        self._operated(incident_id, state=IncidentState.CLOSED, state_since=at, closed_at=at, note=note)
-        self._bury({incident_id})
+    def _close(self, operation: Operation, at: datetime) -> None:
+        self._move(operation, at)
+        self._bury({operation.target})
 
-    def _retry(self, incident_id: str, at: datetime, note: str) -> None:
-        if self._open(incident_id).state is not IncidentState.AWAITING_HUMAN:
-            raise Rejected("only one that awaits a human can be retried")
-        self._operated(incident_id, state=IncidentState.REPAIRING, state_since=at, note=note)
+    def _move(self, operation: Operation, at: datetime) -> None:
+        incident, events = operations.moved(self._open(operation.target), operation, at)
+        self._operated(incident)
+        self._append(e for e in events if e.kind is not EventKind.OPERATOR)
+
+    def _operated(self, incident: Incident) -> None:
+        self._incidents[incident.id] = replace(incident, operated=incident.operated + 1)
 
     def _release(self, kind: str, at: datetime) -> None:
         brake = self._brakes.get(kind)

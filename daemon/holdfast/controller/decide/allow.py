@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from holdfast.controller import facts
 from holdfast.controller.decide.part import Part
+from holdfast.model import steps
 from holdfast.model.action import AllowNodes, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -55,8 +56,8 @@ def _queued(view: ClusterView, recovery: Recovery) -> Job | None:
 
 def _allow(world: World, recovery: Recovery, job: Job, nodes: tuple[str, ...]) -> list[Proposal]:
     version = zlib.crc32(",".join(nodes).encode())
-    step = f"AllowNodes/{job.key.job_id}r{job.restarts}.{version:08x}.{facts.hour(world)}"
-    if not facts.may_try(world, world.book.attempts(recovery.incident_id, step)):
+    step = steps.allow_nodes(job.key, job.restarts, version, facts.hour(world))
+    if not world.may_try(recovery.incident_id, step):
         return []
     reason = f"{','.join(nodes)} serves again: job {job.key} need not be kept off it"
     return [Proposal(recovery.incident_id, step, AllowNodes(job.key, nodes), reason, order=60)]

@@ -34,11 +34,7 @@ def refuses(world: World, incident: Incident, recovery: Recovery) -> Refusal | N
         ),
         key=lambda r: r.restarts_before,
     )
-    if suspect := _suspect(world, incident, earlier, recovery):
-        return Refusal(suspect, suspect=True)
-    if stuck := _no_progress(world, earlier, recovery):
-        return Refusal(stuck, suspect=False)
-    return None
+    return _suspect(world, incident, earlier, recovery) or _no_progress(world, earlier, recovery)
 
 
 def _machine_went(world: World, past: Recovery) -> bool:
@@ -47,7 +43,7 @@ def _machine_went(world: World, past: Recovery) -> bool:
     return cause is not None and cause.goes_at is not None
 
 
-def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> str:
+def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> Refusal | None:
     """Three failures without a newer checkpoint (this one included) stop the loop."""
     stuck = 1
     for past in reversed(earlier):
@@ -55,16 +51,16 @@ def _no_progress(world: World, earlier: list[Recovery], recovery: Recovery) -> s
             break
         stuck += 1
     if stuck < world.policy.job.restarts_without_progress:
-        return ""
+        return None
     at = (
         "no checkpoint at all"
         if recovery.checkpoint_step is None
         else f"no checkpoint newer than step {recovery.checkpoint_step}"
     )
-    return f"{stuck} failures with {at}: held; when it is mended: {_let_go(recovery)}"
+    return Refusal(f"{stuck} failures with {at}: held; when it is mended: {_let_go(recovery)}", suspect=False)
 
 
-def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> str:
+def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery: Recovery) -> Refusal | None:
     """Faults of one class on different nodes under one job: the job is the suspect."""
     since = world.now - timedelta(seconds=world.policy.job.suspect_window_s)
     nodes = {incident.node}
@@ -73,11 +69,12 @@ def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery
         if cause is not None and cause.check == incident.check and not cause.dead and past.created_at >= since:
             nodes.add(cause.node)
     if incident.dead or len(nodes) < world.policy.job.suspect_nodes:
-        return ""
-    return (
+        return None
+    text = (
         f"{incident.check} on {len(nodes)} nodes ({','.join(sorted(nodes))}) under this job: "
         f"the job is the suspect and is held; when it is mended: {_let_go(recovery)}"
     )
+    return Refusal(text, suspect=True)
 
 
 def _let_go(recovery: Recovery) -> str:

@@ -9,14 +9,18 @@ from datetime import timedelta
 
 from holdfast.controller import facts, fencing
 from holdfast.controller.decide.part import Part
+from holdfast.controller.facts import DrainedBy
+from holdfast.model import steps
 from holdfast.model.action import Drain, Intent, Proposal, SetDown
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Incident, IncidentState, down_group
 
 _CONTAINABLE = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
 
+_NOT_AGAIN = frozenset({DrainedBy.OURS, DrainedBy.FOREIGN})
+"""What Slurm itself set DOWN is drained all the same: so that we may take it back."""
 _FORGOTTEN = timedelta(seconds=3)
 """A view read so long after the drain shows it, if Slurm still knows of it."""
 _DRAINS = 3
@@ -39,11 +43,11 @@ def contain(world: World) -> Part:
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.dead:
         return _down(world, view, incident)
-    if incident.state is not IncidentState.OPEN or facts.drained_by(view.nodes[incident.node]) in ("ours", "foreign"):
+    if incident.state is not IncidentState.OPEN or facts.drained_by(view.nodes[incident.node]) in _NOT_AGAIN:
         return []
-    step = f"Drain/{incident.node}"
+    step = steps.drain(incident.node)
     attempts = world.book.attempts(incident.id, step)
-    if not facts.may_try(world, attempts) and not _lost(view, attempts):
+    if not world.may_follow(attempts) and not _lost(view, attempts):
         return []
     action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
@@ -59,16 +63,16 @@ def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
 def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
     node = view.nodes[incident.node]
-    step = f"SetDown/{incident.node}"
+    step = steps.set_down(incident.node)
     by = facts.drained_by(node)
-    if by == "foreign" or (by == "ours" and node.down):
+    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down):
         return []
-    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+    if not world.may_try(incident.id, step):
         return []
     if fencing.unfenced_jobs(world, view, incident):
         return []
     jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
-    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline), jobs)
+    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline), jobs, node_dead=True)
     return [
         Proposal(
             incident.id,
@@ -76,6 +80,6 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
             action,
             f"dead by two independent witnesses: {incident.headline}",
             order=50,
-            group=f"down/{incident.id}",
+            group=down_group(incident.id),
         )
     ]

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
 from holdfast.controller.decide.part import Part
+from holdfast.model import steps
 from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -39,7 +40,7 @@ def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     node = view.nodes[incident.node]
     proposals = []
     for peer in _peers(world, view, incident.node):
-        step = f"SendOrder/probe/{peer}"
+        step = steps.probe_peer(peer)
         if not _may_ask(world, world.book.attempts(incident.id, step)):
             continue
         agent = facts.agent_of(world, peer)
@@ -49,7 +50,7 @@ def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposa
         action = facts.order_to(agent, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
         proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
     if world.can.status and incident.instance_id:
-        step = f"CheckInstance/{incident.instance_id}"
+        step = steps.check_instance(incident.instance_id)
         if _may_ask(world, world.book.attempts(incident.id, step)):
             question = CheckInstance(incident.instance_id, incident.node)
             proposals.append(
@@ -98,7 +99,7 @@ def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Prop
         proposals = []
         for name in survivors:
             agent = facts.agent_of(world, name)
-            step = f"SendOrder/end_step/{name}.{job.key.job_id}r{recovery.restarts_before}"
+            step = steps.end_step(name, job.key, recovery.restarts_before)
             if agent is not None and not world.book.attempts(incident.id, step):
                 action = facts.order_to(agent, Verb.END_STEP, _ORDER_LIFE_S, args)
                 proposals.append(Proposal(incident.id, step, action, reason))
@@ -110,5 +111,5 @@ def _down_of(world: World, incident: Incident, recovery: Recovery) -> datetime |
     """When the dead node of this incident was set DOWN under that run; None: it was not."""
     if not incident.dead or incident.node not in recovery.nodes_before:
         return None
-    down = facts.done(world.book.attempts(incident.id, f"SetDown/{incident.node}"))
+    down = facts.done(world.book.attempts(incident.id, steps.set_down(incident.node)))
     return down.finished_at if down is not None else None

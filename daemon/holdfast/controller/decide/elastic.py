@@ -14,18 +14,19 @@ from holdfast.controller import facts
 from holdfast.controller.decide import shrinking
 from holdfast.controller.decide.growing import Capacity
 from holdfast.controller.decide.part import Part
-from holdfast.controller.groups import ElasticJob, Group, Role, elastic_jobs
+from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
+from holdfast.model import steps
 from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, Requeue, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.elastic import GroupRole
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import RecoveryPhase
+from holdfast.model.lookback import DELAY_START_S
 from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.model.steps import Step
 
-DELAY_S = 3600
-"""Without a controller Slurm ends the delay by itself after this long: then the job has groups of no use, and no harm is done."""
 RENEW_S = 600.0
-_NOT_STARTABLE = facts.HELD | {"Dependency", "DependencyNeverSatisfied"}
 _RECOVERING = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING, RecoveryPhase.SAVING})
 """A fault's recovery has the run in its hands: it sets the exclusions and releases it."""
 Run = tuple[int, int]
@@ -77,7 +78,7 @@ def _ours(world: World) -> Iterable[Intent]:
 
 
 def _is_for(intent: Intent, job: ElasticJob) -> bool:
-    return intent.step.partition("/")[2].startswith(f"{job.room}.")
+    return steps.resizes(intent.step, job.room)
 
 
 def _run(group: Group) -> Run:
@@ -107,6 +108,7 @@ class _Plan:
         self._asked = asked
         self._capacity = capacity
         self._coming = coming
+        self._hour = facts.hour(world)
         self._mine = [i for i in _ours(world) if _is_for(i, job)]
         self._recovering = {r.job.job_id for r in world.book.recoveries.values() if r.phase in _RECOVERING}
         self.proposals: list[Proposal] = []
@@ -151,14 +153,15 @@ class _Plan:
         args = {
             "job_id": job_id,
             "restarts": restarts,
-            "reason": found.reason,
+            "reason": found.reason.value,
             "deadline_s": self._policy.leave_deadline_s,
             "target": found.target,
         }
         agents = [a for name in group.nodes if (a := facts.agent_of(self._world, name)) is not None]
         for agent in agents:
             order = facts.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
-            self._once(f"leave.{job_id}r{restarts}.{agent.node}", order, found.text, order=80)
+            step = steps.leave_room(self._job.room, agent.node, group.job.key, restarts, self._hour)
+            self._once(step, order, found.text, order=80)
         if not agents:
             self._requeue(group, f"{found.text}; no agent on its nodes is heard")
 
@@ -172,8 +175,9 @@ class _Plan:
             self._requeue(group, f"group {group.index} was asked to leave {patience.total_seconds():.0f} s ago")
 
     def _requeue(self, group: Group, reason: str) -> None:
-        job_id, restarts = _run(group)
-        self._once(f"{job_id}r{restarts}", Requeue(group.job.key, restarts), reason, order=85)
+        key, restarts = group.job.key, group.job.restarts
+        step = steps.requeue_group(self._job.room, key, restarts, self._hour)
+        self._once(step, Requeue(key, restarts), reason, order=85)
 
     # Growing
 
@@ -182,8 +186,8 @@ class _Plan:
         return [
             g
             for g in self._job.waiting
-            if (g.role is Role.BASE) is base
-            and g.job.reason not in _NOT_STARTABLE
+            if (g.role is GroupRole.BASE) is base
+            and not (g.job.held or g.job.depends)
             and g.job.key.job_id not in self._recovering
         ]
 
@@ -196,7 +200,7 @@ class _Plan:
     @property
     def _count(self) -> int:
         """Groups that there are once the base array runs, which Slurm sees to."""
-        return self._job.sizes.least + sum(1 for g in self._job.running if g.role is not Role.BASE)
+        return self._job.sizes.least + sum(1 for g in self._job.running if g.role is not GroupRole.BASE)
 
     def _reach(self, room: int) -> int:
         """The number of groups to aim at: spares beyond the largest size, and no smaller legal size than there is now."""
@@ -233,15 +237,17 @@ class _Plan:
         if allowed <= 0:
             for job in self._records(g for g in waiting if self._starts_soon(g.job)):
                 reason = f"{self._job.room} stays at {aim} groups: too few nodes are idle for the next legal size"
-                action = DelayStart(job.key, job.restarts, DELAY_S)
-                self._again(f"{job.key.job_id}r{job.restarts}", action, reason, order=91)
+                action = DelayStart(job.key, job.restarts, DELAY_START_S)
+                step = steps.delay_start(self._job.room, job.key, job.restarts, self._hour)
+                self._again(step, action, reason, order=91)
             return
         arrays = self._job.flexible_array_ids
         most = None if allowed >= len(self._job.spec.flexible_indices) else allowed
-        record = next(g.job for g in self._job.groups if g.role is not Role.BASE)
+        record = next(g.job for g in self._job.groups if g.role is not GroupRole.BASE)
         if len(arrays) == 1 and record.array_throttle != most:
             reason = f"{self._job.room} is kept to {aim} groups, a legal size"
-            self._again(f"{arrays[0]}={most}", SetThrottle(record.key, arrays[0], most), reason, order=90)
+            step = steps.set_throttle(self._job.room, arrays[0], most, self._hour)
+            self._again(step, SetThrottle(record.key, arrays[0], most), reason, order=90)
 
     def _starts_soon(self, job: Job) -> bool:
         return job.eligible_time is None or job.eligible_time - self._world.now < timedelta(seconds=RENEW_S)
@@ -253,7 +259,8 @@ class _Plan:
         for job in self._records(delayed[: max(0, more - ready)]):
             if job.restarts or self._delayed_by_us(job):
                 action = Release(job.key, job.restarts, None, job.excluded_nodes)
-                self._again(f"{job.key.job_id}r{job.restarts}", action, reason, order=92)
+                step = steps.release_group(self._job.room, job.key, job.restarts, self._hour)
+                self._again(step, action, reason, order=92)
 
     def _is_delayed(self, job: Job) -> bool:
         return job.eligible_time is not None and job.eligible_time > self._world.now
@@ -268,23 +275,19 @@ class _Plan:
 
     # Steps
 
-    def _once(self, what: str, action: Action, reason: str, order: int) -> None:
+    def _once(self, step: Step, action: Action, reason: str, order: int) -> None:
         """A step about one run: not again while it is known, but for a failure that may pass."""
-        if facts.may_try(self._world, self._attempts(action, what)):
-            self._propose(what, action, reason, order)
+        if self._world.may_follow(self._attempts(step)):
+            self.proposals.append(Proposal(UPKEEP, step, action, reason, order=order))
 
-    def _again(self, what: str, action: Action, reason: str, order: int) -> None:
+    def _again(self, step: Step, action: Action, reason: str, order: int) -> None:
         """A setting that may be needed again: what Slurm shows differs from it although it was set some time ago."""
-        latest = facts.last(self._attempts(action, what))
+        latest = facts.last(self._attempts(step))
         pause = timedelta(seconds=max(self._policy.settle_s, self._world.policy.action_backoff_s))
         if latest is None or (latest.finished_at is not None and self._world.now - latest.finished_at >= pause):
-            self._propose(what, action, reason, order)
+            self.proposals.append(Proposal(UPKEEP, step, action, reason, order=order))
 
-    def _attempts(self, action: Action, what: str) -> tuple[Intent, ...]:
-        stem = f"{type(action).__name__}/{self._job.room}.{what}."
-        mine = [i for i in self._mine if f"{i.step}.".startswith(stem)]
+    def _attempts(self, step: Step) -> tuple[Intent, ...]:
+        """Of the last hour, oldest first."""
+        mine = [i for i in self._mine if steps.same_but_hour(i.step, step)]
         return tuple(sorted(mine, key=lambda i: (i.planned_at, i.key)))
-
-    def _propose(self, what: str, action: Action, reason: str, order: int) -> None:
-        step = f"{type(action).__name__}/{self._job.room}.{what}.{facts.hour(self._world)}"
-        self.proposals.append(Proposal(UPKEEP, step, action, reason, order=order))

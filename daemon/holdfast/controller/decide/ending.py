@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, notices
 from holdfast.controller.decide import saving
 from holdfast.controller.decide.part import Part
+from holdfast.model import steps
 from holdfast.model.action import Notify, Proposal, SendOrder, TellOwner
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import NoticeKind
-
-_KEY = f"{NoticeKind.CAPACITY_END.value}/"
+from holdfast.model.steps import Step
 
 
 def warn_of_ends(world: World) -> Part:
@@ -25,7 +25,11 @@ def warn_of_ends(world: World) -> Part:
         return Part()
     proposals: list[Proposal] = []
     for incident in world.book.open_incidents():
-        if incident.notice.startswith(_KEY) and incident.state is IncidentState.WATCHING and not incident.acknowledged:
+        if (
+            notices.kind_of(incident) is NoticeKind.CAPACITY_END
+            and incident.state is IncidentState.WATCHING
+            and not incident.acknowledged
+        ):
             proposals += _warn(world, view, incident)
     return Part(tuple(proposals))
 
@@ -40,7 +44,7 @@ def _warn(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     if incident.goes_at - world.now <= timedelta(seconds=world.policy.planned.capacity_save_s):
         body = f"{incident.headline}\nIts jobs were asked to save; nothing is replaced, as it would end, too."
         notify = Notify(f"{incident.node}: its capacity ends at {incident.goes_at:%Y-%m-%d %H:%M} UTC", body)
-        proposals += _once(world, incident, "Notify/capacity_end", notify, incident.headline)
+        proposals += _once(world, incident, steps.notify_capacity_end(), notify, incident.headline)
     return proposals
 
 
@@ -67,19 +71,19 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     for part in job.components:
         if incident.node in part.nodes:
             order = saving.order(agent, part, mine.save_signal)
-            step = f"SendOrder/save/{part.key.job_id}r{job.restarts}.{incident.node}"
+            step = steps.save(incident.node, part.key, job.restarts)
             proposals += _once(world, incident, step, order, "its capacity ends: the job is asked to save")
     return proposals
 
 
 def _tell(world: World, incident: Incident, job: Job) -> list[Proposal]:
     text = f"node {incident.node} will go ({incident.headline}); nothing takes its place"
-    step = f"TellOwner/{job.key.job_id}r{job.restarts}"
+    step = steps.tell_owner(job.key, job.restarts)
     return _once(world, incident, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text)
 
 
 def _once(
-    world: World, incident: Incident, step: str, action: Notify | TellOwner | SendOrder, why: str
+    world: World, incident: Incident, step: Step, action: Notify | TellOwner | SendOrder, why: str
 ) -> list[Proposal]:
     if world.book.attempts(incident.id, step):
         return []

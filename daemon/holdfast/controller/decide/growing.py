@@ -9,12 +9,11 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.groups import ElasticJob, Role
+from holdfast.controller.groups import ElasticJob
 from holdfast.model.book import World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
+from holdfast.model.elastic import GroupRole
 
-_WANTS = frozenset({"", "None", "Resources", "Priority"})
-"""Why a job waits that would start if it had the nodes."""
 _SOON = frozenset({"RESERVED", "COMPLETING"})
 """Flags of a node that may serve all the same; a reservation is looked at by itself."""
 
@@ -36,7 +35,7 @@ class Capacity:
 
     def room(self, job: ElasticJob, element: Job) -> int:
         """So many groups like this waiting element fit now, besides the job's own base groups that wait."""
-        owed = sum(1 for g in job.waiting if g.role is Role.BASE and wants_nodes(g.job, self._world.now))
+        owed = sum(1 for g in job.waiting if g.role is GroupRole.BASE and wants_nodes(g.job, self._world.now))
         return max(0, len(self._places(job, element)) // max(1, element.num_nodes) - owed)
 
     def take(self, job: ElasticJob, element: Job, groups: int) -> tuple[str, ...]:
@@ -121,4 +120,4 @@ def fits(job: Job, node: Node) -> bool:
 
 def wants_nodes(job: Job, now: datetime) -> bool:
     """A pending job that waits for nothing but nodes."""
-    return job.state == "PENDING" and job.reason in _WANTS and (job.eligible_time is None or job.eligible_time <= now)
+    return job.state == "PENDING" and job.may_start and (job.eligible_time is None or job.eligible_time <= now)

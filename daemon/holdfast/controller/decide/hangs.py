@@ -11,18 +11,17 @@ from holdfast.controller import facts, hangs, suspects
 from holdfast.controller.decide.hurt import consent
 from holdfast.controller.decide.part import Part
 from holdfast.controller.quiet import words_of
+from holdfast.model import steps
 from holdfast.model.action import AdoptSpare, Notify, Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.hangs import RESTART
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
+from holdfast.model.lookback import GIVE_BACK_S
 from holdfast_checks.result import Severity
 
 _DEADLINE_S = 5.0
 """For one process; the agent reads several at a time."""
-_GIVE_BACK_S = 600.0
-"""So long after the probe a node that stood out is given to the spare pool, if it is free."""
 
 
 def look_into_hangs(world: World) -> Part:
@@ -31,12 +30,12 @@ def look_into_hangs(world: World) -> Part:
         return Part()
     proposals: list[Proposal] = []
     for incident in hangs.hung_incidents(world):
-        job = view.jobs.get(suspects.job_id_of(incident))
-        if job is None or suspects.run_of(job) != incident.job or incident.acknowledged:
+        job = suspects.job_of(view, incident)
+        if job is None or incident.acknowledged:
             continue
         if incident.odd is None:
             proposals += _ask(world, incident, job)
-        elif why := _why_left(world, job):
+        elif (why := _why_left(world, job)) is not None:
             proposals += _tell(world, incident, why)
     return Part((*proposals, *_give_back(world, view)))
 
@@ -47,7 +46,7 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     for part in job.components:
         for node in part.nodes:
             agent = facts.agent_of(world, node)
-            step = f"SendOrder/stacks/{node}.{part.key.job_id}r{job.restarts}"
+            step = steps.collect_stacks(node, part.key, job.restarts)
             if agent is None or world.book.attempts(incident.id, step):
                 continue
             args = {"job_id": part.key.job_id, "deadline_s": _DEADLINE_S}
@@ -58,20 +57,20 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     return proposals
 
 
-def _why_left(world: World, job: Job) -> str:
-    """Why Holdfast does not start it again; empty: it does."""
+def _why_left(world: World, job: Job) -> str | None:
+    """Why Holdfast does not start it again; None: it does."""
     if not words_of(world, job):
         return "it never told of progress, and silence alone restarts nobody: it is left as it is"
-    if world.policy.hangs.act != RESTART:
+    if not world.policy.hangs.restarts:
         return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
-    if not consent(world, job):
+    if consent(world, job) is None:
         return "the job did not opt in: it is left as it is"
-    return ""
+    return None
 
 
 def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
-    step = "Notify/hangs"
-    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+    step = steps.notify_hang()
+    if not world.may_try(incident.id, step):
         return []
     nodes = ",".join(incident.odd or incident.suspects)
     body = f"{incident.headline}\n{incident.note}\n{why}\nlook at: {nodes}\nholdfast incident show {incident.id}"
@@ -80,17 +79,17 @@ def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
 
 def _give_back(world: World, view: ClusterView) -> list[Proposal]:
     """A spare took the place of a node that stood out and in which the probe found nothing: that one joins the pool."""
-    since = world.now - timedelta(seconds=_GIVE_BACK_S)
+    since = world.now - timedelta(seconds=GIVE_BACK_S)
     taken = {r.incident_id for r in world.book.recoveries.values() if r.spare is not None}
     proposals: list[Proposal] = []
     for incident in world.book.incidents.values():
         if not incident.odd or incident.id not in taken or incident.closed_at is None or incident.closed_at < since:
             continue
         for node in incident.odd:
-            step = f"AdoptSpare/{node}.{incident.id}"  # not the incident's own: that one is closed
+            step = steps.adopt_cleared_node(node, incident.id)  # not the incident's own: that one is closed
             if not world.policy.repair.return_as_spare or not _free(world, view, node):
                 continue
-            if facts.may_try(world, world.book.attempts(UPKEEP, step)):
+            if world.may_try(UPKEEP, step):
                 reason = f"{node} stood out when a job hung, and is good: a spare took its place"
                 proposals.append(Proposal(UPKEEP, step, AdoptSpare(node), reason, order=95))
     return proposals

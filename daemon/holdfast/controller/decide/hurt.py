@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
 from holdfast.controller.groups import elastic_spec
-from holdfast.controller.probing import PAIR_CHECK
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Ground, Incident, IncidentKind, IncidentState
 from holdfast_checks.result import Remedy
 
 _EARLY = timedelta(seconds=10)
@@ -42,12 +42,12 @@ def calls_for_a_restart(world: World, incident: Incident) -> bool:
 def convicted(incident: Incident) -> bool:
     """Pair probes have found the node at fault that a failed job had no finding on (:mod:`holdfast.controller.suspects`): the job is
     recovered off it."""
-    return facts.acting(incident) and incident.check == PAIR_CHECK
+    return facts.acting(incident) and incident.kind is IncidentKind.PAIR
 
 
 def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that opted in and have failed of it by themselves; nobody else's, and none that still runs."""
-    return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j)]
+    return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j) is not None]
 
 
 def _around(world: World, incident: Incident, ended: datetime) -> bool:
@@ -59,30 +59,43 @@ def _around(world: World, incident: Incident, ended: datetime) -> bool:
     return incident.fault_at - after <= ended <= incident.fault_at + before
 
 
-def consent(world: World, job: Job) -> str:
-    """On what ground the job may be stopped ahead of its own failure; empty: on none. ``JobRequeue=1`` is no consent."""
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Why a run may be stopped ahead of its own failure."""
+
+    ground: Ground
+    text: str
+    """The same for people."""
+
+
+FAILED = Consent(Ground.FAILED, "it failed by itself")
+NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
+
+
+def consent(world: World, job: Job) -> Consent | None:
+    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent."""
     if facts.checkpoint_of(world, job) is not None:
-        return "registered checkpoint"
-    if CONSENT_WORD in job.comment.replace(",", " ").split():
-        return "job option"
+        return Consent(Ground.CHECKPOINT, "registered checkpoint")
+    if job.says(CONSENT_WORD):
+        return Consent(Ground.OPT_IN, "job option")
     if elastic_spec(job) is not None:
-        return "elastic job"
+        return Consent(Ground.ELASTIC, "elastic job")
     if all(part.partition in world.policy.job.consent_partitions for part in job.components):
-        return f"policy of partition {job.partition}"
+        return Consent(Ground.PARTITION, f"policy of partition {job.partition}")
     if job.qos in world.policy.job.consent_qos:
-        return f"policy of QOS {job.qos}"
-    return ""
+        return Consent(Ground.QOS, f"policy of QOS {job.qos}")
+    return None
 
 
-def left_alone(incident: Incident, job: Job) -> str:
-    """Why the job is not recovered at all; empty: it may be."""
+def left_alone(incident: Incident, job: Job) -> str | None:
+    """Why the job is not recovered at all; None: it may be."""
     if not job.requeueable:
         return "it cannot be requeued (salloc, srun, or --no-requeue)"
     if job.het_leader is not None and not job.parts:
         return "it is part of a heterogeneous job whose leader Slurm no longer knows"
     if incident.node in job.required_nodes:
         return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
-    return ""
+    return None
 
 
 def own_exclusions(world: World, job: Job) -> tuple[str, ...]:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
 from holdfast.controller.decide.part import Part
+from holdfast.model import steps
 from holdfast.model.action import Assign, IntentState, Notify, Proposal, Terminate
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
+from holdfast.model.lookback import ORPHAN_TOLD_S
 from holdfast.model.machine import Instance
 
 GRACE_S = 600.0
 """From the launch, or from the end of its incident: what is under way settles within this, and a late list catches up."""
-WEEK_S = 7 * 24 * 3600
 
 
 def orphans(world: World) -> Part:
@@ -62,8 +62,8 @@ def _since(world: World, machine: Instance, incident: Incident | None) -> dateti
 
 
 def _end(world: World, machine: Instance, incident: Incident) -> list[Proposal]:
-    step = f"Terminate/{machine.instance_id}"
-    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+    step = steps.terminate(machine.instance_id)
+    if not world.may_try(incident.id, step):
         return []
     reason = f"launched on trial for {incident.node}, and its incident is over: {incident.note}"
     return [Proposal(incident.id, step, Terminate(machine.instance_id, incident.node), reason, order=80)]
@@ -71,8 +71,8 @@ def _end(world: World, machine: Instance, incident: Incident) -> list[Proposal]:
 
 def _tell(world: World, machine: Instance) -> list[Proposal]:
     """Once a week: of so long ago the store knows who was told."""
-    step = f"Notify/orphan.{machine.instance_id}.{int(world.now.timestamp()) // WEEK_S}"
-    if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
+    step = steps.notify_orphan(machine.instance_id, int(world.now.timestamp()) // ORPHAN_TOLD_S)
+    if not world.may_try(UPKEEP, step):
         return []
     whose = f"for incident {machine.incident}, " if machine.incident else "for no incident that its tags name, "
     body = (

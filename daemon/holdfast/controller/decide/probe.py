@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from holdfast.controller import facts, probing, proving, suspects, validation
 from holdfast.controller.decide.part import Part
 from holdfast.controller.pairs import Outcome, Probe, next_pairs
+from holdfast.model import steps
 from holdfast.model.action import Intent, Notify, Proposal, SendOrder
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -49,12 +50,11 @@ class _Plan:
         """The nodes of a job that failed or hung."""
         inquiry = suspects.read(self.world, incident, self.orders)
         if inquiry.one_cause:
-            self.proposals += _tell(self.world, incident, "one_cause", incident.note)
+            self.proposals += _tell(self.world, incident, incident.note)
             return
         idle = [n for n in incident.suspects if not self.view.jobs_on(n) and probing.idle(self.world, self.view, n)]
-        about = incident.headline.partition(": ")[2]
         for pair in self._pairs(incident.suspects, inquiry.probes, idle):
-            reason = f"{about}: is one of {pair[0]} and {pair[1]} at fault?"
+            reason = f"{incident.headline}: is one of {pair[0]} and {pair[1]} at fault?"
             self._order(incident, pair, reason)
 
     def validate(self) -> None:
@@ -102,13 +102,14 @@ class _Plan:
 
 
 def _next_number(incident: Incident, orders: list[Intent]) -> int:
-    mine = {order.key.rsplit("/", 1)[0].rpartition(".")[2] for order in orders if order.incident_id == incident.id}
-    return 1 + max((int(number) for number in mine), default=0)
+    mine = (order for order in orders if order.incident_id == incident.id)
+    return 1 + max((int(probing.name_of(order)) for order in mine), default=0)
 
 
-def _tell(world: World, incident: Incident, step: str, text: str) -> list[Proposal]:
-    if not facts.may_try(world, world.book.attempts(incident.id, f"Notify/{step}")):
+def _tell(world: World, incident: Incident, text: str) -> list[Proposal]:
+    step = steps.notify_one_cause()
+    if not world.may_try(incident.id, step):
         return []
     nodes = ",".join(incident.suspects)
     body = f"{incident.headline}\n{text}\nnodes: {nodes}\nholdfast incident show {incident.id}"
-    return [Proposal(incident.id, f"Notify/{step}", Notify(f"{incident.headline}", body), text, order=90)]
+    return [Proposal(incident.id, step, Notify(f"{incident.headline}", body), text, order=90)]

@@ -14,6 +14,7 @@ from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.sizing import size_for
 from holdfast.controller.decide.spares import choose_spare
 from holdfast.controller.whole import stragglers
+from holdfast.model import steps
 from holdfast.model.action import (
     HoldJob,
     HoldNodes,
@@ -25,13 +26,13 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import job_hold_name
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
 _FEW = 8
 """So many nodes are named in a reason, more are counted."""
-_TOLD = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.LEFT_ALONE})
 
 
 def recover(world: World) -> Part:
@@ -58,11 +59,6 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     return [] if hung is None else [hung]
 
 
-def group_of(recovery: Recovery) -> str:
-    """Steps that are allowed or withheld together: of one recovery, or all that hang on a node's DOWN."""
-    return f"down/{recovery.incident_id}" if recovery.via_down else recovery.id
-
-
 class _Plan:
     """Collects the steps for all hurt jobs of one cycle; a spare is given once, a job is planned once."""
 
@@ -75,7 +71,7 @@ class _Plan:
 
     def add(self, incident: Incident, job: Job) -> None:
         known = self.world.book.recovery_of(job.key, job.restarts)
-        if f"{job.key.text}r{job.restarts}" in self.recoveries:
+        if job.run.text in self.recoveries:
             return  # planned in this very cycle, for a fault of another of its nodes
         failed = job.state in facts.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
@@ -86,8 +82,11 @@ class _Plan:
             self._go_on(incident, cause, job, known, failed=failed)
 
     def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
-        if known.phase is RecoveryPhase.AWAITING_CONSENT and (failed or incident.dead or hurt.consent(self.world, job)):
-            self._begin(incident, job, replace(known, consent=""), failed=failed)
+        if known.phase is RecoveryPhase.AWAITING_CONSENT:
+            if self._given(incident, job, failed=failed) is not None:
+                self._begin(incident, job, replace(known, consent="", ground=None), failed=failed)
+            else:
+                self._tell(incident, job, known.note)
         elif known.phase is RecoveryPhase.WAITING:
             if failed or incident.dead or not self._lost_another(incident, job):
                 self._begin(incident, job, known, failed=failed)
@@ -97,8 +96,14 @@ class _Plan:
             self._stop_again(cause, known, job, failed=failed)
         elif known.phase is RecoveryPhase.HELD:
             self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
-        elif known.phase in _TOLD:
+        elif known.phase is RecoveryPhase.LEFT_ALONE:
             self._tell(incident, job, known.note)
+
+    def _given(self, incident: Incident, job: Job, *, failed: bool) -> hurt.Consent | None:
+        """Why the run is stopped or recovered for this incident; None: it is not."""
+        if failed:
+            return hurt.FAILED
+        return hurt.NODE_LOST if incident.dead else hurt.consent(self.world, job)
 
     def _lost_another(self, incident: Incident, job: Job) -> bool:
         """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
@@ -125,14 +130,13 @@ class _Plan:
 
     def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
         why_not = hurt.left_alone(incident, job)
-        if why_not:
+        if why_not is not None:
             self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
             if saving.worth_asking(self.world, incident, job):
                 self.proposals += saving.ask(self.world, job, recovery, group="")
             return
-        given = "it lost the node" if incident.dead else hurt.consent(self.world, job)
-        ground = "it failed by itself" if failed else given
-        if not ground:
+        given = self._given(incident, job, failed=failed)
+        if given is None:
             fault = "will go" if notices.planned(self.world, incident) else "has a fault"
             text = (
                 f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on until it fails"
@@ -141,7 +145,7 @@ class _Plan:
             return
         # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
         recovery = replace(recovery, incident_id=incident.id)
-        if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)):
+        if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)) is not None:
             self._wait(recovery, note)
             return
         planned = notices.planned(self.world, incident)  # no fault that the job could be to blame for
@@ -149,17 +153,16 @@ class _Plan:
         if refusal:
             self._hold(incident, job, recovery, refusal)
             return
+        recovery = replace(recovery, consent=given.text, ground=given.ground)
         if not failed and saving.worth_asking(self.world, incident, job):
-            self._ask_to_save(incident, job, replace(recovery, consent=ground))
+            self._ask_to_save(incident, job, recovery)
             return
-        self._stop(
-            incident, job, replace(recovery, consent=ground, via_down=incident.dead and not failed), failed=failed
-        )
+        self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
 
     def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
         """Its machine goes at a known time: the job saves first, and is stopped once it has."""
         why = saving.why_stop(self.world, incident, job, recovery)
-        if why:
+        if why is not None:
             mine = facts.checkpoint_of(self.world, job)
             saved = replace(recovery, checkpoint_step=mine.saved_step if mine else None, via_down=False)
             self._stop(incident, job, saved, failed=False)
@@ -177,16 +180,16 @@ class _Plan:
         elif not saving.faulty(self.world, job):
             self._ask_to_save(cause, job, known)
 
-    def _keeps_it_waiting(self, incident: Incident, job: Job) -> str:
-        """Why its dead node may not be set DOWN now; empty: it may."""
+    def _keeps_it_waiting(self, incident: Incident, job: Job) -> str | None:
+        """Why its dead node may not be set DOWN now; None: it may."""
         if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         node = self.view.nodes[incident.node]
-        if facts.drained_by(node) == "foreign" and not node.down:
+        if facts.drained_by_others(node) and not node.down:
             return (
                 f"waits until {incident.node} is DOWN: {node.reason_user or 'somebody'} took it out ({node.reason!r})"
             )
-        return ""
+        return None
 
     def _wait(self, recovery: Recovery, note: str) -> None:
         self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=note)
@@ -198,8 +201,8 @@ class _Plan:
         self._tell(incident, job, text)
 
     def _tell(self, incident: Incident, job: Job, text: str) -> None:
-        step = f"TellOwner/{job.key.job_id}r{job.restarts}"
-        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+        step = steps.tell_owner(job.key, job.restarts)
+        if self.world.may_try(incident.id, step):
             action = TellOwner(job.key, f"holdfast[{incident.id}]: {text}")
             self.proposals.append(Proposal(incident.id, step, action, text, order=90))
 
@@ -210,8 +213,8 @@ class _Plan:
         self._order_hold(incident, job, refusal.text)
 
     def _order_hold(self, incident: Incident, job: Job, why: str) -> None:
-        step = f"HoldJob/{job.key.job_id}r{job.restarts}"
-        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+        step = steps.hold_job(job.key, job.restarts)
+        if self.world.may_try(incident.id, step):
             action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
             self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
 
@@ -224,7 +227,7 @@ class _Plan:
         elsewhere = facts.reserved_by_its_user(job)
         spares = () if elsewhere else self._take_spares(job, survivors)
         kept = () if elsewhere else tuple(n for n in survivors if not facts.reserved_by_others(self.world, n, job))
-        hold = f"holdfast-{incident.id}-{job.key.job_id}" if kept or spares else None
+        hold = job_hold_name(incident.id, job.key.job_id) if kept or spares else None
         recovery = replace(
             recovery, spare=spares[0] if spares else None, hold=hold, phase=RecoveryPhase.STOPPING, note=""
         )
@@ -257,26 +260,26 @@ class _Plan:
         return tuple(spares)
 
     def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
-        step = f"HoldNodes/{recovery.job.job_id}r{recovery.restarts_before}"
-        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+        step = steps.hold_nodes(recovery.job, recovery.restarts_before)
+        if self.world.may_try(incident.id, step):
             duration_s = self.world.policy.job.hold_duration_s
             action = HoldNodes(hold, nodes, recovery.user, recovery.job, duration_s)
             reason = f"keep {len(nodes)} nodes for job {recovery.job} while it restarts"
-            self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=10))
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=recovery.group, order=10))
 
     def _promote(self, incident: Incident, recovery: Recovery, spare: str, hold: str | None) -> None:
-        step = f"PromoteSpare/{spare}"
-        if facts.may_try(self.world, self.world.book.attempts(incident.id, step)):
+        step = steps.promote_spare(spare)
+        if self.world.may_try(incident.id, step):
             reason = f"spare {spare} takes the place of {incident.node} for job {recovery.job}"
             action = PromoteSpare(spare, hold)
-            self.proposals.append(Proposal(incident.id, step, action, reason, group=group_of(recovery), order=20))
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=recovery.group, order=20))
 
     def _stop_again(self, cause: Incident | None, known: Recovery, job: Job, *, failed: bool) -> None:
         """Until it is requeued: what Slurm did not take (it may have been away) is ordered again, the hold first.
 
         A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
         recovery = replace(known, via_down=known.via_down and not failed)
-        if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)):
+        if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)) is not None:
             self._wait(recovery, note)  # somebody took the node out in between
             return
         if recovery != known:
@@ -290,16 +293,16 @@ class _Plan:
             action = failed.action
             held = isinstance(action, HoldNodes) and action.reservation == recovery.hold
             promoted = isinstance(action, PromoteSpare) and action.into == recovery.hold
-            again = facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step))
+            again = self.world.may_try(recovery.incident_id, step)
             if recovery.hold is not None and (held or promoted) and again:
-                group = group_of(recovery)
+                group = recovery.group
                 self.proposals.append(
                     Proposal(recovery.incident_id, step, action, failed.reason, group=group, order=failed.order)
                 )
 
     def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
-        step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
-        if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step)):
+        step = steps.requeue(recovery.job, recovery.restarts_before)
+        if not self.world.may_try(recovery.incident_id, step):
             return
         running = facts.holds(job) and not failed
         reason = f"job {recovery.job} is hurt; stopped on the ground of: {recovery.consent}"
@@ -320,7 +323,7 @@ class _Plan:
         job = self.view.jobs.get(recovery.job.job_id)
         if job is not None and stragglers(job):
             self._gather(recovery)
-        if job is None or job.state != "PENDING" or job.reason in facts.HELD:
+        if job is None or job.state != "PENDING" or job.held:
             return
         hold = recovery.hold if recovery.hold in self.view.reservations else None
         off = facts.suspect_nodes(self.world)
@@ -330,8 +333,8 @@ class _Plan:
         # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
         size = size_for(self.world, self.view, job, hold, exclude)
         version = zlib.crc32(f"{','.join(exclude)}{f' on {size}' if size else ''}".encode())
-        step = f"Release/{recovery.job.job_id}r{recovery.restarts_before}.{version:08x}"
-        if not facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step), first_s=0.2):
+        step = steps.release(recovery.job, recovery.restarts_before, version)
+        if not self.world.may_try(recovery.incident_id, step, first_s=0.2):
             return
         action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)), size)
         names = ",".join(exclude) if len(exclude) <= _FEW else f"{len(exclude)} nodes"
@@ -340,8 +343,8 @@ class _Plan:
 
     def _gather(self, recovery: Recovery) -> None:
         """Slurm requeued the leader of a heterogeneous job alone: the rest of it follows."""
-        step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}.rest"
-        if facts.may_try(self.world, self.world.book.attempts(recovery.incident_id, step)):
+        step = steps.requeue_rest(recovery.job, recovery.restarts_before)
+        if self.world.may_try(recovery.incident_id, step):
             action = Requeue(recovery.job, recovery.restarts_before)
             reason = f"job {recovery.job} is queued again, but components of it are not"
             self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=30))

@@ -12,14 +12,14 @@ from holdfast.controller import facts
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept, wanted
+from holdfast.model import steps
 from holdfast.model.action import Action, AdoptSpare, Notify, PromoteSpare, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.ids import UPKEEP
+from holdfast.model.lookback import SPARES_TOLD_S
 from holdfast.model.policy import Mode
-
-TELL_WITHIN_S = 1800.0
-"""So long after ``short_s`` the word is still given: within the hour that the book remembers that it was."""
+from holdfast.model.steps import Step
 
 
 def keep_pool(world: World) -> Part:
@@ -50,9 +50,8 @@ def _on_its_way(world: World) -> bool:
     )
 
 
-def _step(world: World, name: str, action: Action, reason: str) -> list[Proposal]:
-    step = f"{name}.{facts.hour(world)}"
-    if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
+def _step(world: World, step: Step, action: Action, reason: str) -> list[Proposal]:
+    if not world.may_try(UPKEEP, step):
         return []
     return [Proposal(UPKEEP, step, action, reason, order=95)]
 
@@ -60,12 +59,12 @@ def _step(world: World, name: str, action: Action, reason: str) -> list[Proposal
 def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
     """The last ready one by name that is no lemon: jobs get the better nodes, the pool keeps what it hardly ever gives away."""
     busy = busy_nodes(view)
-    ready = [n for n in pool if n in view.nodes and not why_not_ready(world, view, view.nodes[n], busy)]
+    ready = [n for n in pool if n in view.nodes and why_not_ready(world, view, view.nodes[n], busy) is None]
     if not ready:
         return []
     node = max(ready, key=lambda name: (not world.background.lemon(name, world.now), name))
     reason = f"{len(pool)} spares, {number} are wanted: it goes back into service"
-    return _step(world, f"PromoteSpare/{node}", PromoteSpare(node, None), reason)
+    return _step(world, steps.release_spare(node, facts.hour(world)), PromoteSpare(node, None), reason)
 
 
 def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
@@ -80,9 +79,10 @@ def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: i
             continue
         if world.background.lemon(node.name, world.now) or world.book.open_on(node.name):
             continue
-        if not why_not_ready(world, view, node, busy):
+        if why_not_ready(world, view, node, busy) is None:
             reason = f"{len(pool)} spares, {number} are wanted: an idle node joins them"
-            return _step(world, f"AdoptSpare/{node.name}", AdoptSpare(node.name), reason)
+            step = steps.adopt_idle_node(node.name, facts.hour(world))
+            return _step(world, step, AdoptSpare(node.name), reason)
     return []
 
 
@@ -96,10 +96,10 @@ def _tell(world: World, pool: tuple[str, ...], number: int) -> list[Proposal]:
     if since is None or len(pool) >= number:
         return []
     late = world.now - since - timedelta(seconds=world.policy.spares.short_s)
-    if not timedelta(0) <= late < timedelta(seconds=TELL_WITHIN_S):
+    if not timedelta(0) <= late < timedelta(seconds=SPARES_TOLD_S):
         return []
-    step = f"Notify/spares.{int(since.timestamp())}"
-    if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
+    step = steps.notify_short_of_spares(since)
+    if not world.may_try(UPKEEP, step):
         return []
     had, at = len(pool), f"{since:%Y-%m-%d %H:%M}"
     subject = f"the spare pool is short since {at} UTC: {had} there, {number} wanted"

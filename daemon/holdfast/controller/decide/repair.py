@@ -13,6 +13,7 @@ from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import returns_as_spare
 from holdfast.controller.decide.validate import validate
 from holdfast.controller.ladder import Rung, choose
+from holdfast.model import steps
 from holdfast.model.action import (
     Action,
     AdoptSpare,
@@ -34,6 +35,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
 
 
 def repair(world: World) -> Part:
@@ -68,13 +70,13 @@ def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposa
 def _step(
     world: World,
     incident: Incident,
-    step: str,
+    step: Step,
     action: Action,
     reason: str,
     *,
     first_s: float | None = None,
 ) -> list[Proposal]:
-    if not facts.may_try(world, world.book.attempts(incident.id, step), first_s=first_s):
+    if not world.may_try(incident.id, step, first_s=first_s):
         return []
     return [Proposal(incident.id, step, action, reason, order=60)]
 
@@ -90,7 +92,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
         return _step(
             world,
             incident,
-            f"Terminate/{incident.instance_id}",
+            steps.terminate(incident.instance_id),
             Terminate(incident.instance_id, incident.node, fence=True, slurmd_started_at=_slurmd_start(view, incident)),
             reason,
         )
@@ -102,7 +104,7 @@ def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Prop
     return _step(
         world,
         incident,
-        "Notify/unfenced",
+        steps.notify_unfenced(),
         Notify(f"{incident.node} is dead and cannot be fenced", body),
         "cannot fence",
     )
@@ -118,20 +120,12 @@ def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Pro
         return []
     args = {"max_s": world.policy.repair.evidence_s, "incident": incident.id}
     action = facts.order_to(agent, Verb.EVIDENCE, world.policy.repair.evidence_s, args)
-    return _step(world, incident, evidence_step(incident), action, f"evidence first: {choice.reason}")
-
-
-def evidence_step(incident: Incident) -> str:
-    return f"SendOrder/evidence/{incident.node}"
-
-
-def undrain_step(incident: Incident) -> str:
-    return f"Undrain/{incident.node}"
+    return _step(world, incident, steps.collect_evidence(incident.node), action, f"evidence first: {choice.reason}")
 
 
 def evidence_settled(world: World, incident: Incident) -> bool:
     """The bundle is in, has failed, or its bounded time is over; also when there is nobody to ask."""
-    attempts = world.book.attempts(incident.id, evidence_step(incident))
+    attempts = world.book.attempts(incident.id, steps.collect_evidence(incident.node))
     latest = facts.last(attempts)
     if latest is None:
         return incident.dead or facts.agent_of(world, incident.node, incident.instance_id or None) is None
@@ -141,17 +135,16 @@ def evidence_settled(world: World, incident: Incident) -> bool:
 
 def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; a human was told after the first."""
-    action = _action(world, view, incident)
-    if action is None or rungs.machine_up(world, incident) is not None:
+    step, action = rungs.step(world, incident), _action(world, view, incident)
+    if step is None or action is None or rungs.machine_up(world, incident) is not None:
         return []
-    step = rungs.step(world, incident)
     reason = f"{rungs.rung_of(incident).value} of {incident.node}, attempt {incident.repair_attempt + 1}"
     proposals = _step(world, incident, step, action, reason, first_s=world.policy.repair.backoff_s)
     failed = facts.last(world.book.attempts(incident.id, step))
     if isinstance(action, Launch | Replace) and failed is not None and failed.state is IntentState.FAILED:
         body = f"Launching a machine for {incident.node} failed: {failed.outcome}. Holdfast goes on trying."
         proposals += _step(
-            world, incident, "Notify/launch", Notify(f"{incident.node}: no machine yet", body), failed.outcome
+            world, incident, steps.notify_no_machine(), Notify(f"{incident.node}: no machine yet", body), failed.outcome
         )
     return proposals + _courtesy(world, incident)
 
@@ -201,7 +194,7 @@ def _courtesy(world: World, incident: Incident) -> list[Proposal]:
     if not told or rungs.rung_of(incident) not in (Rung.STOP_START, Rung.REPLACE) or not incident.instance_id:
         return []
     action = ReportFault(incident.node, incident.instance_id, incident.fault_at, incident.headline)
-    return _step(world, incident, f"ReportFault/{incident.instance_id}", action, "the provider may look into it")
+    return _step(world, incident, steps.report_fault(incident.instance_id), action, "the provider may look into it")
 
 
 def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -217,12 +210,12 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
             return []
     elif not rungs.slurmd_is_new(world, incident):
         return []
-    adopted = facts.done(world.book.attempts(incident.id, f"AdoptSpare/{incident.node}")) is not None
+    adopted = facts.done(world.book.attempts(incident.id, steps.adopt_spare(incident.node))) is not None
     if not adopted and returns_as_spare(world, view, incident):
         return _step(
             world,
             incident,
-            f"AdoptSpare/{incident.node}",
+            steps.adopt_spare(incident.node),
             AdoptSpare(incident.node),
             "it returns as a spare",
         )
@@ -230,21 +223,21 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     if mark is None:
         return []
     reason = "validated: back into service"
-    return _step(world, incident, undrain_step(incident), Undrain(incident.node, mark.reason), reason)
+    return _step(world, incident, steps.undrain(incident.node), Undrain(incident.node, mark.reason), reason)
 
 
 def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) -> list[Proposal] | None:
     """Terminate the old machine, then give its name to the new one. None: both are done."""
     old = incident.instance_id
-    if old and facts.done(world.book.attempts(incident.id, f"Terminate/{old}")) is None:
+    if old and facts.done(world.book.attempts(incident.id, steps.terminate(old))) is None:
         reason = f"its replacement {new} is validated"
         terminate = Terminate(old, incident.node, slurmd_started_at=_slurmd_start(view, incident))
-        return _step(world, incident, f"Terminate/{old}", terminate, reason)
-    if facts.done(world.book.attempts(incident.id, f"Assign/{new}")) is None:
+        return _step(world, incident, steps.terminate(old), terminate, reason)
+    if facts.done(world.book.attempts(incident.id, steps.assign(new))) is None:
         return _step(
             world,
             incident,
-            f"Assign/{new}",
+            steps.assign(new),
             Assign(new, incident.node),
             f"{new} takes the name {incident.node}",
         )
@@ -254,7 +247,7 @@ def _hand_over(world: World, view: ClusterView, incident: Incident, new: str) ->
 def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
     """Slurm hears a slurmd that is not the old machine's."""
     node = view.nodes[incident.node]
-    terminated = facts.done(world.book.attempts(incident.id, f"Terminate/{incident.instance_id}"))
+    terminated = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     before = terminated.action.slurmd_started_at if terminated and isinstance(terminated.action, Terminate) else None
     return node.responding and node.slurmd_start_time not in (None, before)
 
@@ -267,4 +260,4 @@ def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
 def _tell(world: World, incident: Incident) -> list[Proposal]:
     body = f"{incident.headline}\n{incident.note}\nholdfast incident show {incident.id}"
     notify = Notify(f"{incident.node} needs a human: {incident.note}", body)
-    return _step(world, incident, f"Notify/awaiting_human.{incident.repair_attempt}", notify, incident.note)
+    return _step(world, incident, steps.notify_awaiting_human(incident.repair_attempt), notify, incident.note)

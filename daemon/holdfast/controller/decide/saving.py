@@ -9,11 +9,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
+from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
 from holdfast_checks.result import Severity
 
 _ORDER_S = 60.0
@@ -52,8 +54,8 @@ def latest_stop(world: World, job: Job, incident: Incident) -> datetime:
     return goes_at(world, job, incident) - timedelta(seconds=world.policy.planned.margin_s)
 
 
-def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> str:
-    """Why a job that was asked to save is stopped now; empty: it still has time."""
+def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> str | None:
+    """Why a job that was asked to save is stopped now; None: it still has time."""
     mine = facts.checkpoint_of(world, job)
     asked = orders_of(world, recovery)
     if mine is None or mine.save_signal is None:
@@ -61,7 +63,7 @@ def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> 
     if world.now >= latest_stop(world, job, incident):
         return "the time is short"
     if not asked:
-        return ""
+        return None
     since = asked[0].planned_at
     if mine.saved_at is not None and mine.saved_at > since and mine.saved_step != recovery.checkpoint_step:
         return f"it has saved step {mine.saved_step}"
@@ -69,14 +71,13 @@ def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> 
         return f"the {mine.save_s:g} s that it asked for are over"
     if all(i.settled and i.state is not IntentState.DONE for i in asked) and _all_asked(job, asked):
         return "none of its processes takes the signal"
-    return ""
+    return None
 
 
 def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
     """The orders to save that were given for this recovery, oldest first."""
-    prefix = _step(recovery, "")
     mine = world.book.intents_of(recovery.incident_id)
-    return tuple(i for i in mine if i.step.startswith(prefix) and i.state is not IntentState.WITHHELD)
+    return tuple(i for i in mine if i.state is not IntentState.WITHHELD and _is_of(recovery, i))
 
 
 def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Proposal]:
@@ -103,8 +104,12 @@ def order(agent: AgentView, part: Job, signal: str) -> SendOrder:
     return facts.order_to(agent, Verb.SAVE, _ORDER_S, args)
 
 
-def _step(recovery: Recovery, node: str) -> str:
-    return f"SendOrder/save/{recovery.job.job_id}r{recovery.restarts_before}.{node}"
+def _is_of(recovery: Recovery, intent: Intent) -> bool:
+    return isinstance(intent.action, SendOrder) and intent.step == _step(recovery, intent.action.node)
+
+
+def _step(recovery: Recovery, node: str) -> Step:
+    return steps.save(node, recovery.job, recovery.restarts_before)
 
 
 def _all_asked(job: Job, asked: tuple[Intent, ...]) -> bool:

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts
 from holdfast.controller.decide.growing import FreeNodes, fits
-from holdfast.controller.groups import ElasticJob, Group, Role
+from holdfast.controller.groups import ElasticJob, Group
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-
-_WAITS = frozenset({"Resources", "Priority"})
+from holdfast.model.elastic import GroupRole, LeaveReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +22,7 @@ class Leaving:
     """Groups to be asked, all for one reason."""
 
     groups: tuple[Group, ...]
-    reason: str
-    """The event's word for a launcher: preempt, scale, drain or maintenance."""
+    reason: LeaveReason
     target: int
     """Size of the job without them, always a legal one."""
     text: str
@@ -45,7 +43,7 @@ def for_priority(world: World, view: ClusterView, job: ElasticJob, coming: froze
         leaving = chosen and _down_to_legal(job, chosen)
         if leaving:
             waited = f"job {pending.key} of priority {pending.priority} waits for {max(short, 1)} more nodes"
-            return _leaving(job, leaving, "preempt", waited)
+            return _leaving(job, leaving, LeaveReason.PREEMPT, waited)
     return None
 
 
@@ -54,14 +52,14 @@ def useless(world: World, job: ElasticJob) -> Leaving | None:
     running, size = len(job.running), job.size
     if not job.gapped or not size or running in (size, *range(job.sizes.most, running + 1)):
         return None
-    if any(g.role is Role.BASE for g in job.waiting) or not _for_so_long(
+    if any(g.role is GroupRole.BASE for g in job.waiting) or not _for_so_long(
         world, job.changed_at, world.policy.elastic.shrink_useless_after_s
     ):
         return None
     leaving = _youngest(job)[: running - size]
     if len(leaving) < running - size:
         return None
-    return _leaving(job, leaving, "scale", f"{running} is no legal size and no more groups can start")
+    return _leaving(job, leaving, LeaveReason.SCALE, f"{running} is no legal size and no more groups can start")
 
 
 def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | None:
@@ -74,29 +72,31 @@ def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | N
     if not leaving:
         return None
     node, reason = next(why for g, why in found if g in leaving)
-    return _leaving(job, leaving, reason, f"node {node} was taken out of service: {view.nodes[node].reason or reason}")
+    return _leaving(
+        job, leaving, reason, f"node {node} was taken out of service: {view.nodes[node].reason or reason.value}"
+    )
 
 
-def _taken_out(view: ClusterView, group: Group) -> tuple[str, str] | None:
+def _taken_out(view: ClusterView, group: Group) -> tuple[str, LeaveReason] | None:
     for name in group.nodes:
         node = view.nodes.get(name)
-        if node is not None and node.draining and facts.drained_by(node) == "foreign":
-            return name, "drain"
+        if node is not None and node.draining and facts.drained_by_others(node):
+            return name, LeaveReason.DRAIN
         if node is not None and "MAINTENANCE" in node.flags and not group.job.reservation:
-            return name, "maintenance"
+            return name, LeaveReason.MAINTENANCE
     return None
 
 
 def _unserved(world: World, view: ClusterView, job: ElasticJob) -> list[Job]:
     """Pending jobs of higher priority that Slurm had time to start by preemption and did not, the first in line first."""
-    flexible = [g.job.priority for g in job.running if g.role is not Role.BASE]
+    flexible = [g.job.priority for g in job.running if g.role is not GroupRole.BASE]
     if not flexible:
         return []
     found = [
         j
         for j in view.jobs.values()
         if j.state == "PENDING"
-        and j.reason in _WAITS
+        and j.waits_for_nodes
         and j.priority > max(flexible)
         and not job.holds(j.key.job_id)
         and _for_so_long(world, j.eligible_time or j.key.submit_time, world.policy.elastic.priority_wait_s)
@@ -145,12 +145,12 @@ def _youngest(job: ElasticJob) -> tuple[Group, ...]:
 
     def order(group: Group) -> tuple[bool, float, int]:
         started = group.job.start_time
-        return group.role is not Role.SPARE, -(started.timestamp() if started else 0.0), -group.index
+        return group.role is not GroupRole.SPARE, -(started.timestamp() if started else 0.0), -group.index
 
-    return tuple(sorted((g for g in job.running if g.role is not Role.BASE), key=order))
+    return tuple(sorted((g for g in job.running if g.role is not GroupRole.BASE), key=order))
 
 
-def _leaving(job: ElasticJob, groups: Sequence[Group], reason: str, why: str) -> Leaving:
+def _leaving(job: ElasticJob, groups: Sequence[Group], reason: LeaveReason, why: str) -> Leaving:
     target = job.sizes.usable(len(job.running) - len(groups))
     names = ",".join(str(g.index) for g in sorted(groups, key=lambda g: g.index))
     return Leaving(tuple(groups), reason, target, f"{job.room} shrinks to {target} groups, {names} leave: {why}")

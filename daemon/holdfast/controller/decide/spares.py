@@ -46,7 +46,7 @@ def choose_spare(
         and job.partition in node.partitions
         and node.gpu_count >= wanted_gpus
         and _same_gpus(node, bad)
-        and not why_not_ready(world, view, node, busy)
+        and why_not_ready(world, view, node, busy) is None
     ]
     if len(fit) < 2:
         return fit[0].name if fit else None
@@ -94,8 +94,8 @@ def busy_nodes(view: ClusterView) -> frozenset[str]:
     return frozenset(name for job in view.jobs.values() if job.state in HOLDING_STATES for name in job.nodes)
 
 
-def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[str]) -> str:
-    """Why a spare cannot take a bad node's place now; empty: it can. ``busy``: of :func:`busy_nodes`."""
+def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[str]) -> str | None:
+    """Why a spare cannot take a bad node's place now; None: it can. ``busy``: of :func:`busy_nodes`."""
     if node.out_of_service:
         return f"out of service: {node.reason or node.base_state}"
     if node.asleep:
@@ -111,7 +111,7 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
         return f"incident {open_here[0].id}: {open_here[0].headline}"
     if facts.agent_of(world, node.name) is None and not _heard_before(world, node.name):
         return "its agent is not heard"
-    return ""
+    return None
 
 
 def _heard_before(world: World, name: str) -> bool:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from holdfast.controller import facts, stragglers, suspects
+from holdfast.controller import facts, stragglers
 from holdfast.controller.decide.part import Part
 from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
+from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.hangs import LEAVE
+from holdfast.model.elastic import LeaveReason
 from holdfast.model.incident import Incident
 
 
 def let_slow_groups_leave(world: World) -> Part:
     view = facts.fresh_view(world)
-    if view is None or world.policy.stragglers.act != LEAVE:
+    if view is None or not world.policy.stragglers.leaves:
         return Part()
     proposals: list[Proposal] = []
     asked: set[int] = set()
     for incident in stragglers.straggling(world):
         for elastic in elastic_jobs(view):
-            group = next((g for g in elastic.running if suspects.run_of(g.job) == incident.job), None)
+            group = next((g for g in elastic.running if g.job.run == incident.run), None)
             if group is None or elastic.base_array_id in asked or _may_not(elastic) or incident.acknowledged:
                 continue
             asked.add(elastic.base_array_id)
@@ -37,14 +38,14 @@ def _ask(world: World, incident: Incident, group: Group) -> list[Proposal]:
     proposals: list[Proposal] = []
     for node in group.nodes:
         agent = facts.agent_of(world, node)
-        step = f"SendOrder/leave/{node}.{group.job.key.job_id}r{group.job.restarts}"
+        step = steps.leave(node, group.job.key, group.job.restarts)
         if agent is None or world.book.attempts(incident.id, step):
             continue
         deadline_s = float(world.policy.elastic.leave_deadline_s)
         args = {
             "job_id": group.job.key.job_id,
             "restarts": group.job.restarts,
-            "reason": "drain",
+            "reason": LeaveReason.DRAIN.value,
             "deadline_s": deadline_s,
         }
         order = facts.order_to(agent, Verb.LEAVE, deadline_s, args)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from holdfast.controller import facts
+from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SetDown, Verb
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
 
 _ORDER_LIFE_S = 30.0
 """Longer than the agent needs (``agent/stuckjob.py``): the epilog's grace, and as long as slurmd may take to notice."""
@@ -51,7 +53,7 @@ def _held(world: World, view: ClusterView, recovery: Recovery, incident: Inciden
 
 
 def _requeued_at(world: World, recovery: Recovery) -> datetime | None:
-    step = f"Requeue/{recovery.job.job_id}r{recovery.restarts_before}"
+    step = steps.requeue(recovery.job, recovery.restarts_before)
     attempts = world.book.attempts(recovery.incident_id, step)
     ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
     if ordered is None or (ordered.state is not IntentState.DONE and not ordered.retryable):
@@ -63,14 +65,14 @@ def _grace_over(world: World, since: datetime) -> bool:
     return (world.now - since).total_seconds() > world.policy.job.stuck_completing_s
 
 
-def _order_step(recovery: Recovery, incident: Incident) -> str:
-    return f"SendOrder/end_job/{incident.node}.{recovery.job.job_id}r{recovery.restarts_before}"
+def _order_step(recovery: Recovery, incident: Incident) -> Step:
+    return steps.end_job(incident.node, recovery.job, recovery.restarts_before)
 
 
 def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
     """The order, if the serving machine's agent is heard and the drain is ours."""
     agent = _agent(world, incident)
-    if agent is None or facts.drained_by(view.nodes[incident.node]) != "ours":
+    if agent is None or not facts.drained_by_us(view.nodes[incident.node]):
         return None
     args = {
         "job_id": recovery.job.job_id,
@@ -103,10 +105,11 @@ def _alone(view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
 
 
 def _down(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> list[Proposal]:
-    step = f"SetDown/{incident.node}"
-    if not facts.may_try(world, world.book.attempts(incident.id, step)):
+    step = steps.set_down(incident.node)
+    if not world.may_try(incident.id, step):
         return []
     reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
     jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
-    action = SetDown(incident.node, slurm_reason(incident.id, f"{incident.headline}; tasks stuck"), jobs)
+    text = slurm_reason(incident.id, f"{incident.headline}; tasks stuck")
+    action = SetDown(incident.node, text, jobs, node_dead=incident.dead)
     return [Proposal(incident.id, step, action, reason, order=50)]

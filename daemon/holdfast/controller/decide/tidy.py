@@ -5,17 +5,16 @@ validation. Nothing of Holdfast's may stay in Slurm or at the provider after an 
 
 from __future__ import annotations
 
-import re
-
 from holdfast.controller import facts, replacement
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.stuck import stuck
+from holdfast.model import steps
 from holdfast.model.action import DropHold, Intent, IntentState, Launch, Notify, Proposal, Replace, SendOrder, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import incident_of_job_hold
 from holdfast.model.incident import RecoveryPhase
 
-_HOLD = re.compile(r"^holdfast-([0-9a-z]{12})-(\d+)$")
 _DONE_WITH = frozenset(
     {RecoveryPhase.RUNNING, RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE}
 )
@@ -33,15 +32,13 @@ def _holds(world: World, view: ClusterView) -> list[Proposal]:
     needed = {r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH}
     proposals = []
     for name in sorted(view.reservations):
-        match = _HOLD.match(name)
-        if match is None or name in needed:
+        incident_id = incident_of_job_hold(name)
+        if incident_id is None or name in needed:
             continue
-        step = f"DropHold/{name}.{facts.hour(world)}"
-        attempts = world.book.attempts(match.group(1), step)
-        if facts.may_try(world, attempts) or _came_back(view, attempts):
-            proposals.append(
-                Proposal(match.group(1), step, DropHold(name), "no job needs this hold any more", order=80)
-            )
+        step = steps.drop_hold(name, facts.hour(world))
+        attempts = world.book.attempts(incident_id, step)
+        if world.may_follow(attempts) or _came_back(view, attempts):
+            proposals.append(Proposal(incident_id, step, DropHold(name), "no job needs this hold any more", order=80))
     return proposals
 
 
@@ -58,8 +55,8 @@ def _failed_machines(world: World) -> list[Proposal]:
     proposals = []
     for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
         for instance in replacement.leftovers(world, incident, ended=not incident.open):
-            step = f"Terminate/{instance}"
-            if facts.may_try(world, world.book.attempts(incident.id, step)):
+            step = steps.terminate(instance)
+            if world.may_try(incident.id, step):
                 reason = f"it was launched for {incident.node} in vain: {incident.note}"
                 proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
     return proposals
@@ -71,17 +68,15 @@ def _failing(world: World) -> list[Proposal]:
     for incident in world.book.open_incidents():
         newest = {i.step: i for i in world.book.intents_of(incident.id)}
         for intent in newest.values():
-            attempts = int(intent.key.rsplit("/", 1)[1])
             kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
             if not (kept or intent.state is IntentState.FAILED) or isinstance(intent.action, Notify | SendOrder):
                 continue
             told = isinstance(intent.action, Launch | Replace)  # by the repair itself, at the first failure
-            if intent.retryable and (told or attempts < world.policy.action_attempts):
+            if intent.retryable and (told or intent.attempt < world.policy.action_attempts):
                 continue
-            target = intent.step
-            step = f"Notify/failing.{target}"
-            if facts.may_try(world, world.book.attempts(incident.id, step)):
+            step = steps.notify_failing(intent.step)
+            if world.may_try(incident.id, step):
                 body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
-                subject = f"{incident.node}: {target} failed {attempts} times: {intent.outcome}"
+                subject = f"{incident.node}: {intent.step.text} failed {intent.attempt} times: {intent.outcome}"
                 proposals.append(Proposal(incident.id, step, Notify(subject, body), intent.outcome, order=90))
     return proposals

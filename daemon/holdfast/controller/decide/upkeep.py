@@ -13,16 +13,18 @@ from holdfast.controller import facts, upkeep
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept
+from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import NodeRecord, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
+from holdfast.model.lookback import CHECK_EXPIRES_S, STEP_HOUR_S
 from holdfast.model.policy import Mode
 
 LIGHT_EXPIRES_S = 120.0
 DEEP_DEADLINE_S = 1200.0
 """Level 2 of DCGM's diagnostics takes about 2 min on eight GPUs, each active test less than one."""
-DEEP_EXPIRES_S = 1500.0
+_DAY = timedelta(days=1)  # rule undeclared-window: of the calendar
 _SPREAD = 0.75
 """Share of the night's window over which the spares' turns begin."""
 
@@ -47,7 +49,7 @@ def _ready(world: World, view: ClusterView, names: list[str]) -> list[str]:
     if not names:
         return names  # nearly always: who is busy need not be known
     busy = busy_nodes(view)
-    return [name for name in names if not why_not_ready(world, view, view.nodes[name], busy)]
+    return [name for name in names if why_not_ready(world, view, view.nodes[name], busy) is None]
 
 
 def _last(world: World, kind: str, name: str) -> float:
@@ -79,9 +81,9 @@ def night(world: World) -> tuple[datetime, datetime] | None:
         return None
     local = world.now.astimezone(ZoneInfo(spares.zone))
     opens, closes = time.fromisoformat(spares.deep_from), time.fromisoformat(spares.deep_until)
-    for day in (local.date(), local.date() - timedelta(days=1)):
+    for day in (local.date(), local.date() - _DAY):
         begin = datetime.combine(day, opens, local.tzinfo)
-        end = datetime.combine(day if closes > opens else day + timedelta(days=1), closes, local.tzinfo)
+        end = datetime.combine(day if closes > opens else day + _DAY, closes, local.tzinfo)
         if begin <= local < end:
             return begin.astimezone(world.now.tzinfo), end.astimezone(world.now.tzinfo)
     return None
@@ -92,14 +94,14 @@ def _order(world: World, kind: str, name: str) -> list[Proposal]:
     record = world.book.nodes[name]
     if agent is None or (agent.instance_id, agent.boot_id) != (record.instance_id, record.boot_id):
         return []
-    period_s = min(max(world.policy.spares.check_every_s, 60), 3600) if kind == upkeep.LIGHT else 3600
-    step = upkeep.step_of(kind, name, int(world.now.timestamp()) // period_s)
-    if not facts.may_try(world, world.book.attempts(UPKEEP, step)):
+    period_s = min(max(world.policy.spares.check_every_s, 60), STEP_HOUR_S) if kind == upkeep.LIGHT else STEP_HOUR_S
+    step = steps.check_spare(kind, name, int(world.now.timestamp()) // period_s)
+    if not world.may_try(UPKEEP, step):
         return []
     if kind == upkeep.LIGHT:
         args: dict[str, object] = {"checks": [], "expect_no_job": True}
         order = facts.order_to(agent, Verb.VALIDATE, LIGHT_EXPIRES_S, args)
     else:
         args = {"checks": list(world.policy.spares.deep_checks), "deadline_s": DEEP_DEADLINE_S}
-        order = facts.order_to(agent, Verb.CHECK, DEEP_EXPIRES_S, args)
+        order = facts.order_to(agent, Verb.CHECK, CHECK_EXPIRES_S, args)
     return [Proposal(UPKEEP, step, order, f"{kind} check of spare {name}", order=95)]

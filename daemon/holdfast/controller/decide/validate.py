@@ -6,6 +6,7 @@ attempt: the next rung of the ladder, not the same question again."""
 from __future__ import annotations
 
 from holdfast.controller import facts, proving, replacement, validation
+from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
@@ -14,7 +15,7 @@ from holdfast.model.incident import Incident
 def validate(world: World, incident: Incident) -> list[Proposal]:
     """The next order of a validation; nothing while one is on its way, or once all are answered."""
     instance = validation.candidate(world, incident)
-    step = validation.validate_step(incident)
+    step = steps.validate(incident.node, incident.repair_attempt)
     if not world.book.attempts(incident.id, step):
         return _checks(world, incident, instance)
     checked = validation.validation(world, incident)
@@ -24,7 +25,7 @@ def validate(world: World, incident: Incident) -> list[Proposal]:
     if action is None:
         return []
     reason = f"{instance or incident.node}: {', '.join(world.policy.repair.deep_checks)}"
-    return [Proposal(incident.id, proving.deep_step(incident), action, reason, order=60)]
+    return [Proposal(incident.id, steps.deep_check(incident.node, incident.repair_attempt), action, reason, order=60)]
 
 
 def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
@@ -37,4 +38,5 @@ def _checks(world: World, incident: Incident, instance: str) -> list[Proposal]:
     args = {"expect_no_job": replacement.new_instance(world, incident) is None, "checks": []}
     action = facts.order_to(agent, Verb.VALIDATE, limit_s, args)
     reason = f"{instance or incident.node} must prove itself before it serves"
-    return [Proposal(incident.id, validation.validate_step(incident), action, reason, order=60)]
+    step = steps.validate(incident.node, incident.repair_attempt)
+    return [Proposal(incident.id, step, action, reason, order=60)]

@@ -102,7 +102,7 @@ def _will_be_stopped(world: World, view: ClusterView, run: GroupRun) -> _Ground 
     """In observe mode nothing is stopped, so nobody is shut out for it."""
     job = view.jobs.get(run.job_id)
     for intent in _stops_under_way(world):
-        if reason := _stops(world, view, intent, run, job):
+        if (reason := _stops(world, view, intent, run, job)) is not None:
             return _Ground(reason, intent.incident_id)
     return None
 
@@ -114,26 +114,28 @@ def _stops_under_way(world: World) -> list[Intent]:
     return sorted((i for i in stops if i.state in _UNDER_WAY), key=lambda i: (i.planned_at, i.order, i.key))
 
 
-def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str:
-    """Why this intent ends the run; empty: it does not."""
+def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:
+    """Why this intent ends the run; None: it does not."""
     action = intent.action
     if isinstance(action, Requeue):
         mine = (action.job.job_id, action.job.cluster, action.restarts) == (run.job_id, view.cluster, run.restarts)
-        return f"the run is requeued: {intent.reason}" if mine and not _may_go_on(world, intent) else ""
-    if job is None or not _held_before(job, run, getattr(action, "node", ""), intent.planned_at):
-        return ""
+        return f"the run is requeued: {intent.reason}" if mine and not _may_go_on(world, intent) else None
+    if job is None or not isinstance(action, SetDown | Drain):
+        return None
+    if not _held_before(job, run, action.node, intent.planned_at):
+        return None
     if isinstance(action, SetDown):
-        return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else ""
+        return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else None
     incident = world.book.incidents.get(intent.incident_id)
-    if not isinstance(action, Drain) or incident is None or not _ends_jobs(world, incident, job):
-        return ""
-    return "" if _withheld(world, run) else f"node {action.node}: {incident.headline}"
+    if incident is None or not _ends_jobs(world, incident, job):
+        return None
+    return None if _withheld(world, run) else f"node {action.node}: {incident.headline}"
 
 
 def _may_go_on(world: World, intent: Intent) -> bool:
     """A job that hung may tell of a step while it is decided, and then is not stopped: the actor looks once more before it begins."""
     incident = world.book.incidents.get(intent.incident_id)
-    return intent.state is IntentState.PLANNED and incident is not None and incident.check == facts.HUNG
+    return intent.state is IntentState.PLANNED and incident is not None and incident.hangs
 
 
 def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:

@@ -73,7 +73,7 @@ def fold(read: Read, records: Iterable[RoomRecord], jobs: Mapping[int, Job]) -> 
             continue
         room, found = _one(read.rooms.get(record.room, RoomRead()), record, jobs)
         rooms = {**read.rooms, record.room: room}
-        if record.kind == "closed":
+        if any(event.kind is EventKind.QUORUM_CLOSED for event in found):
             del rooms[record.room]
         read = Read(record.id, rooms)
         events += found

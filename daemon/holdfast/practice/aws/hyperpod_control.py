@@ -20,7 +20,7 @@ from holdfast.practice.aws.hyperpod_world import (
 if TYPE_CHECKING:
     from holdfast.practice.aws.emulator import Emulator
 
-Verb = Callable[["Emulator", Mapping[str, Any]], Any]
+_Handler = Callable[["Emulator", Mapping[str, Any]], Any]
 
 
 def _cluster(emulator: Emulator, data: Mapping[str, Any]) -> Cluster:
@@ -145,7 +145,7 @@ def _resource_config(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     }
 
 
-HYPERPOD_VERBS: dict[str, Verb] = {
+HYPERPOD_VERBS: dict[str, _Handler] = {
     "POST hyperpod/cluster": _make,
     "POST hyperpod/settings": _settings,
     "POST hyperpod/delays": _delays,

@@ -1,0 +1,97 @@
+"""The JSON of jobs as the API shows them: those on record, and those made of replica groups."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from holdfast.api.shape import Essential, Open, Shape
+from holdfast.api.shapes import RecoveryShape
+from holdfast.model.action import IntentState
+from holdfast.model.elastic import GroupRole
+
+
+class CheckpointShape(Shape):
+    """What a job said of its checkpoints."""
+
+    directory: str
+    restarts: int
+    fenced: bool
+    saved_step: int | None
+    saved_at: datetime | None
+    progress_step: int | None
+    progress_at: datetime | None
+    resumed_step: int | None
+    resumed_at: datetime | None
+
+
+class JobShape(Shape):
+    """A job that Holdfast recovered, recovers, or that registered its checkpoints."""
+
+    job_id: Annotated[int, Essential()]
+    user: str = Field(description="Empty when Slurm has forgotten the job.")
+    uid: int
+    state: str = Field(description="Slurm's state; empty when Slurm has forgotten the job or does not answer.")
+    nodes: list[str]
+    checkpoint: CheckpointShape | None
+    recoveries: list[RecoveryShape]
+
+
+class GroupShape(Shape):
+    """One replica group: an element of one of the job's two arrays."""
+
+    group: Annotated[int, Essential()] = Field(description="Its index, SLURM_ARRAY_TASK_ID.")
+    role: Open[GroupRole]
+    job_id: int = Field(description="Slurm's id of its record; elements that have not started share one.")
+    start: str = Field(
+        description="Name of this start in the quorum room; empty: it has not started.", examples=["123.0"]
+    )
+    state: str
+    reason: str = Field(description="Why it waits, in Slurm's word.")
+    nodes: list[str]
+    waits_until: datetime | None = Field(description="Slurm does not start it before, unless it is released.")
+    leaving: bool = Field(description="It was asked to leave and is still there.")
+    step: int | None = Field(description="Last step that this start told of; null: it told of none.")
+    phase: str = Field(
+        description="What it was doing then: `init`, `step`, `waiting`, `heal`, `checkpoint`, `leaving`, or a word of its own."
+    )
+    trouble: str = Field(
+        description="Check of an open incident about this start: `job.hung`, `job.straggler`; empty: there is none."
+    )
+    incident_id: str = Field(description="That incident; empty: there is none.")
+
+
+class DecisionShape(Shape):
+    """The last step of the last hour that was for the job's size."""
+
+    at: datetime
+    reason: str
+    state: Open[IntentState]
+    outcome: str
+
+
+class ElasticJobShape(Shape):
+    """A job made of replica groups, as Slurm shows it now."""
+
+    room: Annotated[str, Essential()] = Field(examples=["job-71"])
+    base_job_id: int = Field(description="Id of the array with the least number of groups.")
+    flexible_job_ids: list[int]
+    name: str
+    user: str
+    uid: int
+    sizes: str = Field(description="As the job's comment declares them.", examples=["2:8:2+4+8"])
+    legal: list[int]
+    spares: int
+    running: int = Field(description="Groups that run now, spares among them.")
+    size: int = Field(description="Legal size that they fill; 0: fewer than the least.")
+    target: int = Field(description="Legal size once those that were asked to leave are gone.")
+    waiting: int
+    groups: list[GroupShape]
+    decision: DecisionShape | None = Field(description="null: nothing was decided in the last hour.")
+
+
+class JobsShape(Shape):
+    jobs: Annotated[list[JobShape], Essential()]
+    elastic: list[ElasticJobShape] = Field(description="Those that run or wait now.")

@@ -1,0 +1,120 @@
+"""The JSON of nodes, their agents and the spare pool as the API shows them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from holdfast.api.shape import Essential, Shape
+from holdfast.api.shapes import IncidentShape
+
+
+class AgentShape(Shape):
+    """An agent as its heartbeats show it."""
+
+    status: Annotated[str, Essential()] = Field(
+        description="heard, silent, or unknown (never heard since the controller started)."
+    )
+    instance_id: str
+    boot_id: str
+    last_heard: datetime | None
+    version: str
+    clock_offset_s: float
+    all_ok: bool
+    failing: list[str]
+    authorities: list[str] | None = Field(
+        default=None,
+        description="Fingerprints of the certificate authorities that it trusts; empty: its system's; null: it does not say.",
+    )
+    fabric_moved_at: datetime | None = Field(
+        description="When the node's RDMA devices last carried bytes, known to a minute; null: nothing is known of it."
+    )
+
+
+class NodeShape(Shape):
+    """Everything known of one node."""
+
+    name: Annotated[str, Essential()]
+    state: str = Field(
+        description="Slurm's state with its flags; empty: Slurm does not show it.", examples=["IDLE+DRAIN"]
+    )
+    reason: str
+    partitions: list[str]
+    gpus: int
+    jobs: list[int]
+    spare: bool
+    score: int = Field(description="Faults of the last weeks, weighed (docs/spares.md); 0: none.")
+    lemon: bool = Field(description="Its history makes it the last choice.")
+    agents: list[AgentShape]
+    incidents: list[IncidentShape]
+    why: str = Field(description="One line: what holds it where it is.")
+
+
+class BrakeShape(Shape):
+    kind: Annotated[str, Essential()]
+    tripped_at: datetime
+    reason: str
+
+
+class ClusterShape(Shape):
+    """All nodes and what holds Holdfast back."""
+
+    cluster: str
+    mode: str
+    leader: bool
+    led_by: str | None = Field(description="Controller that leads, NAME/ID of its process; null: not known (yet).")
+    slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
+    paused: str | None
+    frozen: str | None
+    brakes: list[BrakeShape]
+    nodes: Annotated[list[NodeShape], Essential()]
+
+
+class OutageShape(Shape):
+    """One time that a fault took the node out of service."""
+
+    incident_id: str
+    instance_id: str
+    what: str
+    out_at: datetime
+    back_at: datetime | None
+    excused: bool = Field(description="Not the node's doing; it counts for nothing.")
+
+
+class NodeStory(Shape):
+    """One node with its history."""
+
+    node: NodeShape
+    reasons: list[str] = Field(description="What the score is made of.")
+    lemon_until: datetime | None
+    outages: list[OutageShape] = Field(description="Newest first.")
+    instance_id: str = Field(description="Machine that serves the node, as last proved; empty: not known.")
+    checked_at: datetime | None = Field(description="When it was last checked by order.")
+    deep_at: datetime | None = Field(description="When its last deep check by order ended.")
+    check_note: str = Field(description="What that found to be wrong; empty: nothing.")
+    history_read_at: datetime | None = Field(description="History is read every few minutes; null: not yet.")
+
+
+class SpareShape(Shape):
+    """One node of the spare pool."""
+
+    node: Annotated[str, Essential()]
+    ready: bool
+    why: str = Field(description="Why it is not ready, or not the first choice.")
+    under_test: bool = Field(description="A deep check is under way: it is taken only when there is no other.")
+    lemon: bool
+    checked_at: datetime | None
+    deep_at: datetime | None
+
+
+class SparesShape(Shape):
+    """The spare pool, how many are wanted, and why."""
+
+    reservation: str
+    wanted: int | None = Field(description="null: no number is set, the pool gets back what was taken from it.")
+    reasons: list[str] = Field(description="How the number comes about.")
+    ready: int
+    short_since: datetime | None = Field(description="Since when fewer are there than wanted.")
+    spares: Annotated[list[SpareShape], Essential()]

@@ -1,0 +1,54 @@
+"""The JSON of operators' verbs, and of what they answer."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from holdfast.api.shape import Essential, Shape
+from holdfast.api.shapes import IncidentShape
+
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[ -~]+$")]
+
+
+class Word(BaseModel):
+    """An operator's word."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "swapping the cable"}})
+    reason: str = Field(default="", max_length=500, description="Why, for the record and for whoever looks next.")
+
+
+class NewSuppression(BaseModel):
+    """Findings that are known, and are to lead to nothing for a while."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"example": {"check": "gpu.thermal", "node": "n7", "hours": 24, "reason": "fan on order"}},
+    )
+    node: Pattern = Field(default="*", description="Node, or a shell pattern of nodes.")
+    check: Pattern = Field(default="*", description="Check, or a shell pattern of checks.")
+    component: Pattern = Field(default="*", description="Component (GPU UUID, device, mount), or a pattern.")
+    hours: float = Field(gt=0, le=2160, description="For how long; 90 days at most.")
+    reason: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
+
+
+class SuppressionShape(Shape):
+    id: Annotated[str, Essential()]
+    node: str
+    check: str
+    component: str
+    until: datetime
+    by: str
+    reason: str
+    created_at: datetime
+
+
+class SuppressionsShape(Shape):
+    suppressions: Annotated[list[SuppressionShape], Essential()]
+
+
+class Done(Shape):
+    done: bool = True
+    incident: IncidentShape | None = None

@@ -1,0 +1,57 @@
+"""Who a controller process is in the leader's lease: a name for people, and an id that no other process has.
+
+The id is in the file that the process locks for life (``controller.lock``). The actor of the same machine reads there which controller
+it acts for. The next controller of this machine reads there who held the lock before: those processes have ended, or it would not have
+got the lock, so it takes over their lease at once. It does so under a new fence, like any other process."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.controller.poke import Alone
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+REMEMBERED = 16
+"""Ended processes that the file still names: of several that died before they led, one may be the lease's holder."""
+_ID = re.compile(r"\S{1,300}/[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One controller process."""
+
+    id: str
+    ended: frozenset[str] = frozenset()
+    """Ids of earlier processes on this machine that have ended for certain."""
+
+
+def claim(lock: Alone, name: str, boot_id_path: Path = BOOT_ID) -> Holder:
+    """A new id for the process that holds this lock, put down in its file. ``name``: for people.
+
+    What the file says of another boot counts for nothing: the machine may be a copy of one that lives."""
+    boot = _boot_id(boot_id_path)
+    written, *ids = lock.read().split("\n")
+    ended = [one for one in ids if _ID.fullmatch(one)][:REMEMBERED] if boot and written == boot else []
+    own = f"{'-'.join(name.split()) or 'controller'}/{secrets.token_hex(6)}"
+    lock.write("\n".join([boot, own, *ended]) + "\n")
+    return Holder(own, frozenset(ended))
+
+
+def current(path: Path) -> str | None:
+    """Id of the controller that locked this file last; None: none has, or it is just being written."""
+    try:
+        _boot, *ids = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return ids[0] if ids and _ID.fullmatch(ids[0]) else None
+
+
+def _boot_id(path: Path) -> str:
+    """Empty: not known."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,103 @@
+"""What agents answer to orders, as types: the one place that reads the detail of an order's outcome. Pure; standard library only.
+
+An outcome's text is for people. What a decision needs to know is a word or a number in its detail (``docs/reference/wire.md``); one that
+is absent or makes no sense says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from holdfast_checks.words import known
+
+W = TypeVar("W", bound=StrEnum)
+
+REFUSED, SAID, OUTCOME = "refused", "said", "outcome"
+"""Fields of an outcome's detail."""
+
+
+class Refusal(StrEnum):
+    """Why an agent did not begin with an order: nothing was done, and nothing is wrong."""
+
+    ANOTHER_BOOT = "another_boot"
+    """It was meant for another boot of the machine."""
+    ANOTHER_INSTANCE = "another_instance"
+    """It was meant for another machine."""
+    EXPIRED = "expired"
+    """It came, or had waited, too late."""
+    UNSUPPORTED_VERB = "unsupported_verb"
+    """This agent's version does not know it."""
+
+
+class PairWord(StrEnum):
+    """What one side of a pair probe says of the path between the two nodes."""
+
+    DONE = "done"
+    """It carried data; whether fast enough is for the controller to say."""
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """Not carried out, or broken off by something else than the path."""
+
+
+class CheckWord(StrEnum):
+    """What named checks by order came to."""
+
+    OK = "ok"
+    BAD = "bad"
+    UNKNOWN = "unknown"
+    HELD = "held"
+    """A job has the node: nothing was checked."""
+
+
+def refusal_of(detail: Mapping[str, Any]) -> Refusal | None:
+    """Why the agent did not begin; None: it began, or says something else."""
+    return _word(Refusal, detail, REFUSED)
+
+
+def pair_word(detail: Mapping[str, Any]) -> PairWord | None:
+    return _word(PairWord, detail, SAID)
+
+
+def pair_gigabytes_s(detail: Mapping[str, Any]) -> float | None:
+    """Bus bandwidth that one side of a pair probe saw."""
+    speed = detail.get("gigabytes_s")
+    return float(speed) if isinstance(speed, int | float) and not isinstance(speed, bool) else None
+
+
+def check_word(detail: Mapping[str, Any]) -> CheckWord | None:
+    return _word(CheckWord, detail, OUTCOME)
+
+
+def unreached_errno(detail: Mapping[str, Any]) -> int | None:
+    """With what a peer could not be reached, where that says something of the peer."""
+    code = detail.get("errno")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def gpu_uuids(detail: Mapping[str, Any]) -> frozenset[str]:
+    """The GPUs that a validation named."""
+    named = detail.get("gpu_uuids")
+    return frozenset(u for u in named if isinstance(u, str)) if isinstance(named, list | tuple) else frozenset()
+
+
+def _word(kind: type[W], detail: Mapping[str, Any], field: str) -> W | None:
+    return known(kind, detail.get(field))
+
+
+_REFUSED_IN_WORDS = {
+    "refused: meant for boot ": Refusal.ANOTHER_BOOT,
+    "refused: meant for instance ": Refusal.ANOTHER_INSTANCE,
+    "refused: expired ": Refusal.EXPIRED,
+    "refused: unsupported verb": Refusal.UNSUPPORTED_VERB,
+}
+
+
+def with_refusal(detail: Mapping[str, Any], summary: str) -> Mapping[str, Any]:
+    """The detail with the word for the refusal, which agents of releases before it told only in their summary."""
+    if REFUSED in detail:
+        return detail
+    for words, word in _REFUSED_IN_WORDS.items():
+        if summary.startswith(words):  # rule prose: agents of earlier releases
+            return {**detail, REFUSED: word.value}
+    return detail

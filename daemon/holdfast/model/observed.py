@@ -1,0 +1,40 @@
+"""What the finding of a check that only observes would have called for. Standard library only.
+
+A type on both sides; between them three keys of a finding's evidence, on the wire and in stored rows: ``observe``, ``would_severity``,
+``would_remedy``. This module alone writes and reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from holdfast_checks.result import Grade, Remedy, Scalar, Severity
+from holdfast_checks.words import known
+
+_OBSERVE, _SEVERITY, _REMEDY = "observe", "would_severity", "would_remedy"
+_KEYS = frozenset({_OBSERVE, _SEVERITY, _REMEDY})
+
+
+class WouldBe(NamedTuple):
+    """Severity and remedy that a finding would have if its check did not only observe."""
+
+    severity: Severity
+    remedy: Remedy
+
+
+def with_would_be(evidence: Mapping[str, Scalar], would: Grade | None) -> dict[str, Scalar]:
+    """Evidence as the wire carries it. ``would`` None: the finding counts in full. The three keys are never a check's own."""
+    own = {key: value for key, value in evidence.items() if key not in _KEYS}
+    if would is None:
+        return own
+    return {**own, _OBSERVE: True, _SEVERITY: would.severity.value, _REMEDY: would.remedy.value}
+
+
+def would_be(evidence: Mapping[str, Scalar], severity: Severity, remedy: Remedy) -> WouldBe | None:
+    """What the wire's evidence says; None: the finding counts in full.
+
+    ``severity`` and ``remedy``: the finding's own, where the evidence names none that this release knows."""
+    if evidence.get(_OBSERVE) is not True:
+        return None
+    named, wanted = evidence.get(_SEVERITY), evidence.get(_REMEDY)
+    return WouldBe(known(Severity, named) or severity, known(Remedy, wanted) or remedy)

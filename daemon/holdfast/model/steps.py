@@ -1,0 +1,327 @@
+"""Steps and their keys: the one place that spells them and reads them back. Standard library only.
+
+A step is what is done once for an incident: a kind of action on a target, as text ``Kind/target``. With the incident and the number of
+the attempt it becomes the key of an intent, which the store never accepts twice; the key of an order is its id on the wire. So the texts
+below never change: spelled in another way, a step would be done a second time (``tests/model/test_steps.py`` pins each of them).
+
+``job`` and ``restarts`` name one run of a job. ``repair_attempt`` is the attempt of the ladder that the step belongs to. ``hour`` (since
+1970) is part of a step that may follow after its incident was closed: the state snapshot holds such intents for an hour, so an attempt of
+another hour is a step of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from holdfast.model.cluster import JobKey
+
+_PARSED = 1 << 16
+"""Keys whose parts are kept: more than one load of the store holds, so that a cycle reads each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done once within an incident: a kind of action, and what tells it from the incident's other steps of that kind."""
+
+    kind: str
+    """Name of the action's class."""
+    target: str
+
+    @property
+    def text(self) -> str:
+        """``Kind/target``, the form that is stored."""
+        return f"{self.kind}/{self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Key of one attempt of a step, unique for ever. Attempts count from 1; attempt 0 was withheld and never done."""
+
+    incident_id: str
+    step: Step
+    attempt: int
+
+    @property
+    def text(self) -> str:
+        """``INCIDENT/kind/target/attempt``: the key of an intent, and of an order its id on the wire."""
+        return f"{self.incident_id}/{self.step.text}/{self.attempt}"
+
+    @staticmethod
+    def parse(text: str) -> Key:
+        """Read what :attr:`text` wrote; a target may contain slashes. Raises ValueError for a text that is no key."""
+        return _parse(text)
+
+
+@lru_cache(_PARSED)
+def _parse(key: str) -> Key:
+    incident_id, _, rest = key.partition("/")
+    step, _, attempt = rest.rpartition("/")
+    kind, _, target = step.partition("/")
+    if not (incident_id and kind and attempt.isascii() and attempt.isdecimal()):
+        raise ValueError(f"{key!r} is no key of a step (INCIDENT/kind/target/attempt)")
+    return Key(incident_id, Step(kind, target), int(attempt))
+
+
+def _run(job: JobKey, restarts: int) -> str:
+    return f"{job.job_id}r{restarts}"
+
+
+# Nodes
+
+
+def drain(node: str) -> Step:
+    return Step("Drain", node)
+
+
+def set_down(node: str) -> Step:
+    return Step("SetDown", node)
+
+
+def undrain(node: str) -> Step:
+    return Step("Undrain", node)
+
+
+def promote_spare(node: str) -> Step:
+    """A spare out of the pool, for a job."""
+    return Step("PromoteSpare", node)
+
+
+def release_spare(node: str, hour: int) -> Step:
+    """A spare out of the pool that holds more than it should."""
+    return Step("PromoteSpare", f"{node}.{hour}")
+
+
+def adopt_spare(node: str) -> Step:
+    """A repaired node into the pool."""
+    return Step("AdoptSpare", node)
+
+
+def adopt_idle_node(node: str, hour: int) -> Step:
+    """An idle node into the pool that holds less than it should."""
+    return Step("AdoptSpare", f"{node}.{hour}")
+
+
+def adopt_cleared_node(node: str, incident_id: str) -> Step:
+    """A node into the pool that was suspected in that incident of a job that hung, and was found good."""
+    return Step("AdoptSpare", f"{node}.{incident_id}")
+
+
+# Jobs
+
+
+def hold_nodes(job: JobKey, restarts: int) -> Step:
+    return Step("HoldNodes", _run(job, restarts))
+
+
+def drop_hold(reservation: str, hour: int) -> Step:
+    return Step("DropHold", f"{reservation}.{hour}")
+
+
+def requeue(job: JobKey, restarts: int) -> Step:
+    return Step("Requeue", _run(job, restarts))
+
+
+def requeue_rest(job: JobKey, restarts: int) -> Step:
+    """The components of a heterogeneous job that Slurm left running when it requeued their leader."""
+    return Step("Requeue", f"{_run(job, restarts)}.rest")
+
+
+def release(job: JobKey, restarts: int, version: int) -> Step:
+    """``version``: of the exclusions and the size that it starts with (32 bits); other ones are another step."""
+    return Step("Release", f"{_run(job, restarts)}.{version:08x}")
+
+
+def allow_nodes(job: JobKey, restarts: int, version: int, hour: int) -> Step:
+    """``version``: of the list of nodes (32 bits)."""
+    return Step("AllowNodes", f"{_run(job, restarts)}.{version:08x}.{hour}")
+
+
+def hold_job(job: JobKey, restarts: int) -> Step:
+    return Step("HoldJob", _run(job, restarts))
+
+
+def tell_owner(job: JobKey, restarts: int) -> Step:
+    return Step("TellOwner", _run(job, restarts))
+
+
+# Machines
+
+
+def launch(node: str, repair_attempt: int) -> Step:
+    return Step("Launch", f"{node}.{repair_attempt}")
+
+
+def replace(node: str, repair_attempt: int) -> Step:
+    """The machine is exchanged in place."""
+    return Step("Replace", f"{node}.{repair_attempt}")
+
+
+def reboot(node: str, repair_attempt: int) -> Step:
+    return Step("Reboot", f"{node}.{repair_attempt}")
+
+
+def stop_start(node: str, repair_attempt: int) -> Step:
+    return Step("StopStart", f"{node}.{repair_attempt}")
+
+
+def terminate(instance_id: str) -> Step:
+    return Step("Terminate", instance_id)
+
+
+def assign(instance_id: str) -> Step:
+    """The machine takes the node's name."""
+    return Step("Assign", instance_id)
+
+
+def report_fault(instance_id: str) -> Step:
+    return Step("ReportFault", instance_id)
+
+
+def check_instance(instance_id: str) -> Step:
+    return Step("CheckInstance", instance_id)
+
+
+# Orders to agents
+
+
+def validate(node: str, repair_attempt: int) -> Step:
+    """All checks of a repaired or new machine."""
+    return Step("SendOrder", f"validate/{node}.{repair_attempt}")
+
+
+def deep_check(node: str, repair_attempt: int) -> Step:
+    """The active checks of a repaired or new machine."""
+    return Step("SendOrder", f"deep/{node}.{repair_attempt}")
+
+
+def check_spare(kind: str, node: str, period: int) -> Step:
+    """``kind``: light or deep; ``period``: number of the period since 1970 in which it is due once."""
+    return Step("SendOrder", f"check.{kind}/{node}.{period}")
+
+
+def reset_gpu(node: str, repair_attempt: int) -> Step:
+    return Step("SendOrder", f"reset_gpu/{node}.{repair_attempt}")
+
+
+def collect_evidence(node: str) -> Step:
+    return Step("SendOrder", f"evidence/{node}")
+
+
+def collect_stacks(node: str, job: JobKey, restarts: int) -> Step:
+    return Step("SendOrder", f"stacks/{node}.{_run(job, restarts)}")
+
+
+def probe_peer(peer: str) -> Step:
+    """``peer``: the node that tries to reach the incident's."""
+    return Step("SendOrder", f"probe/{peer}")
+
+
+def probe_pair(node: str, probe: str) -> Step:
+    """One side of a pair probe. ``probe``: its name within the incident."""
+    return Step("SendOrder", f"pair/{node}.{probe}")
+
+
+def save(node: str, job: JobKey, restarts: int) -> Step:
+    """The run's processes on the node are asked to save."""
+    return Step("SendOrder", f"save/{_run(job, restarts)}.{node}")
+
+
+def end_job(node: str, job: JobKey, restarts: int) -> Step:
+    """The end of what a requeued run still has on its faulty node."""
+    return Step("SendOrder", f"end_job/{node}.{_run(job, restarts)}")
+
+
+def end_step(node: str, job: JobKey, restarts: int) -> Step:
+    """The end of a step that a survivor of a dead node's job still holds."""
+    return Step("SendOrder", f"end_step/{node}.{_run(job, restarts)}")
+
+
+def leave(node: str, job: JobKey, restarts: int) -> Step:
+    """A slow group is asked to leave."""
+    return Step("SendOrder", f"leave/{node}.{_run(job, restarts)}")
+
+
+# The size of elastic jobs: each names its job's rendezvous (``room``) and the hour
+
+
+def leave_room(room: str, node: str, job: JobKey, restarts: int, hour: int) -> Step:
+    """A group is asked to leave, so that its job shrinks."""
+    return Step("SendOrder", f"{room}.leave.{_run(job, restarts)}.{node}.{hour}")
+
+
+def requeue_group(room: str, job: JobKey, restarts: int, hour: int) -> Step:
+    """A group that could not be asked to leave, or did not."""
+    return Step("Requeue", f"{room}.{_run(job, restarts)}.{hour}")
+
+
+def release_group(room: str, job: JobKey, restarts: int, hour: int) -> Step:
+    return Step("Release", f"{room}.{_run(job, restarts)}.{hour}")
+
+
+def delay_start(room: str, job: JobKey, restarts: int, hour: int) -> Step:
+    return Step("DelayStart", f"{room}.{_run(job, restarts)}.{hour}")
+
+
+def set_throttle(room: str, array_job_id: int, most: int | None, hour: int) -> Step:
+    """``most``: elements that may run at a time; None: as many as there are."""
+    return Step("SetThrottle", f"{room}.{array_job_id}={most}.{hour}")
+
+
+def resizes(step: Step, room: str) -> bool:
+    """Whether the step is one of the five above, for the job of this rendezvous."""
+    return step.target.startswith(f"{room}.")
+
+
+def same_but_hour(one: Step, other: Step) -> bool:
+    """Whether two of the five above are one step, taken in this hour or in another."""
+    return one.kind == other.kind and one.target.rpartition(".")[0] == other.target.rpartition(".")[0]
+
+
+# Notifications
+
+
+def notify_brake(kind: str, tripped_at: datetime) -> Step:
+    return Step("Notify", f"brake.{kind}.{int(tripped_at.timestamp())}")
+
+
+def notify_failing(step: Step) -> Step:
+    """That step fails for good, or again and again."""
+    return Step("Notify", f"failing.{step.text}")
+
+
+def notify_unfenced() -> Step:
+    """A dead node that nothing keeps from writing."""
+    return Step("Notify", "unfenced")
+
+
+def notify_no_machine() -> Step:
+    """No machine could be launched so far."""
+    return Step("Notify", "launch")
+
+
+def notify_awaiting_human(repair_attempt: int) -> Step:
+    return Step("Notify", f"awaiting_human.{repair_attempt}")
+
+
+def notify_hang() -> Step:
+    """A job that hangs and is left as it is."""
+    return Step("Notify", "hangs")
+
+
+def notify_one_cause() -> Step:
+    """Jobs that failed seem to have one cause, which is no node."""
+    return Step("Notify", "one_cause")
+
+
+def notify_capacity_end() -> Step:
+    return Step("Notify", "capacity_end")
+
+
+def notify_short_of_spares(since: datetime) -> Step:
+    return Step("Notify", f"spares.{int(since.timestamp())}")
+
+
+def notify_orphan(instance_id: str, week: int) -> Step:
+    """``week``: number of the week since 1970; at most one notification in each."""
+    return Step("Notify", f"orphan.{instance_id}.{week}")

@@ -1,0 +1,82 @@
+"""Documents with a word of another release on which the whole noun depends. Pure but for a line in the log.
+
+A field with an unknown word takes the enum's safe word (``docs/upgrade.md``); here is what else of the noun follows from it. What this
+release wrote is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from holdfast.model.action import IntentState
+from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.unknown import read_word
+
+Document = Mapping[str, Any]
+
+
+_WORDS: Mapping[type[StrEnum], frozenset[object]] = {
+    kind: frozenset(word.value for word in kind) for kind in (IncidentState, IncidentKind, IntentState, RecoveryPhase)
+}
+
+
+def _incident(document: Document) -> Document:
+    """Held until an operator closes it: this release can tell neither what it is about nor how far it is. A closed one stays closed."""
+    unknown = _unknown(document, "state", IncidentState) + _unknown(document, "kind", IncidentKind)
+    if not unknown:
+        return document
+    if document.get("closed_at") is not None:
+        return {**document, "state": IncidentState.CLOSED.value}
+    return {
+        **document,
+        "state": IncidentState.AWAITING_HUMAN.value,
+        "kind": IncidentKind.UNREADABLE.value,
+        "note": _noted(document, unknown, "nothing is done about the node until an operator closes the incident"),
+    }
+
+
+def _intent(document: Document) -> Document:
+    """Never carried out and never repeated."""
+    unknown = _unknown(document, "state", IntentState)
+    if not unknown:
+        return document
+    said = f"{unknown[0]}: written by another release; counts as failed, is not repeated"
+    return {**document, "state": IntentState.FAILED.value, "retryable": False, "outcome": said}
+
+
+def _recovery(document: Document) -> Document:
+    """Left to its owner."""
+    unknown = _unknown(document, "phase", RecoveryPhase)
+    if not unknown:
+        return document
+    note = _noted(document, unknown, "left to its owner")
+    return {**document, "phase": RecoveryPhase.LEFT_ALONE.value, "note": note}
+
+
+RULES: Mapping[str, Callable[[Document], Document]] = {
+    "Incident": _incident,
+    "Intent": _intent,
+    "Recovery": _recovery,
+}
+"""By the name of the noun's type."""
+
+
+def settled(document: Document) -> Document:
+    """The document as far as this release can place it."""
+    rule = RULES.get(str(document.get("type")))
+    return rule(document) if rule is not None else document
+
+
+def _unknown(document: Document, field: str, kind: type[StrEnum]) -> list[str]:
+    """The field with its word, where this release does not know it. A field that is not there, or no word, is left to the decoder."""
+    word = document.get(field)
+    if not isinstance(word, str) or word in _WORDS[kind]:
+        return []
+    read_word(kind, word, f"{document.get('type')}.{field}")
+    return [f"{field} {word[:60]!r}"]
+
+
+def _noted(document: Document, unknown: list[str], effect: str) -> str:
+    """The note that it has, and after it what is not known and what follows from that."""
+    return f"{document.get('note', '')} {' and '.join(unknown)} of another release: {effect}".strip()

@@ -1,0 +1,73 @@
+"""Words and documents of other releases that this one does not know: read as the safe ones, logged once, counted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from holdfast_checks.words import known, safe
+
+log = logging.getLogger(__name__)
+E = TypeVar("E", bound=StrEnum)
+
+_KEPT = 10_000
+"""Different words and documents that are remembered as logged; beyond it a line may come again."""
+
+
+class _Seen:
+    """What was logged already, and how much there was of each kind. Safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._once: set[tuple[str, ...]] = set()
+        self._counts: Counter[str] = Counter()
+
+    def first(self, what: str, *which: str) -> bool:
+        """Count it; whether it is to be logged."""
+        with self._lock:
+            if len(self._once) >= _KEPT:
+                self._once.clear()
+            if (what, *which) in self._once:
+                return False
+            self._once.add((what, *which))
+            self._counts[what] += 1
+            return True
+
+    def counts(self) -> Mapping[str, int]:
+        with self._lock:
+            return dict(self._counts)
+
+
+_SEEN = _Seen()
+
+
+def read_word(kind: type[E], said: object, where: str, instead: E | None = None) -> E | None:
+    """The word; for one that this release does not know the safe one (:mod:`holdfast_checks.words`).
+
+    ``where``: field, for the log; ``instead``: the safe one of this very field, where it is not that of the enum.
+    Raises KeyError for an enum that declares no safe word."""
+    word = known(kind, said)
+    if word is not None:
+        return word
+    instead = instead or safe(kind)
+    if _SEEN.first("word", kind.__name__, str(said)[:100], where):
+        read_as = instead.value if instead is not None else "none"
+        log.warning(
+            "event=unknown_word kind=%s word=%r where=%s read_as=%s", kind.__name__, str(said)[:100], where, read_as
+        )
+    return instead
+
+
+def set_aside(table: str, key: str, why: str) -> None:
+    """Say once that a document cannot be read; ``docs/upgrade.md`` says what stands in for it."""
+    if _SEEN.first(table, key):
+        log.error("event=unreadable_document table=%s key=%s reason=%r", table, key, why[:500])
+
+
+def counts() -> Mapping[str, int]:
+    """How many different unknown words (``word``) and unreadable documents (by table) this process has met."""
+    return _SEEN.counts()

@@ -1,0 +1,159 @@
+"""An agent of this release: what it keeps on disk, and every message that it sends. Its real parts, without a node around them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from holdfast.agent import wire
+from holdfast.agent.agent import STANDING_KEY, Agent
+from holdfast.agent.client import Answer, Client
+from holdfast.agent.fabric import Fabric
+from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
+from holdfast.agent.kernel import CURSOR_KEY
+from holdfast.agent.memory import Memory
+from holdfast.agent.orders import Done, OrderBook
+from holdfast.agent.outbox import Item, Outbox
+from holdfast.agent.sender import Identity, Sender
+from holdfast.agent.standing import Standing
+from holdfast.agent.statements import parse
+from holdfast.agent.trust import Trust, Weighed
+from holdfast_checks.inventory import GpuRef, Inventory
+from holdfast_checks.registry import all_checks
+from holdfast_checks.result import Remedy, Result, Severity
+
+ME = Identity("n1", "i-0001", "i-0001-boot-1")
+WALL = "2026-03-01T12:00:00.000Z"
+STATEMENTS = (
+    b'{"v":1,"kind":"checkpoint.register","job_id":7,"restarts":1,"run":"7.1","dir":"/ckpt/7","layout":"dirs","fenced":true,'
+    b'"save_signal":"USR1","save_s":40}',
+    b'{"v":1,"kind":"checkpoint.saved","job_id":7,"restarts":1,"run":"7.1","step":40,"path":"/ckpt/7/step-40","bytes":1048576}',
+    b'{"v":1,"kind":"checkpoint.resumed","job_id":7,"restarts":1,"run":"7.1","step":40,"path":"/ckpt/7/step-40"}',
+    b'{"v":1,"kind":"progress","job_id":7,"restarts":1,"run":"7.1","step":41,"phase":"step","step_ms":900,"own_ms":600,"quorum":3}',
+)
+"""Lines of a job, as ``holdfast_checkpoint`` and ``holdfast_train`` write them."""
+DONE: Mapping[str, Done] = {
+    "validate": Done(True, "all checks pass", {"gpu_uuids": ["GPU-1", "GPU-2"]}),
+    "run_checks": Done(
+        False,
+        "bad: gpu.active",
+        {"outcome": "bad", "bad": ["gpu.active"], "results": [{"check": "gpu.active", "verdict": "failed"}]},
+    ),
+    "collect_evidence": Done(True, "12 files, 4 KiB", {"bytes": 4096}, bundle=b"\x1f\x8bnot really a tar"),
+    "probe_peer": Done(False, "timed out", {"errno": 110}),
+    "unknown_verb": Done(False, "refused: unsupported verb 'teleport'; this agent knows validate"),
+}
+
+
+@dataclass
+class Wire(Client):
+    """Stands where the connection to the controller does: keeps what is sent."""
+
+    answer: Answer = field(default_factory=lambda: Answer(200, {"accepted": True}))
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        self.sent.append((path, dict(body)))
+        return self.answer
+
+    def close(self) -> None:
+        pass
+
+
+def results() -> Iterator[Result]:
+    """One result of each severity and remedy, as checks find them; GPUs and the node; events and states."""
+    for severity in Severity:
+        for remedy in Remedy:
+            yield finding(
+                "gpu.xid",
+                severity,
+                remedy,
+                component="GPU-1",
+                code="79",
+                gpu_uuid="GPU-1",
+                gpu_minor=3,
+                pci="0000:3b:00.0",
+            )
+    yield finding("gpu.remap", Severity.DEGRADED, Remedy.RESET_GPU, component="GPU-2", code="pending", sticky=True)
+    yield finding("gpu.xid", Severity.FATAL, Remedy.RESTART_JOB, component="GPU-1", code="45", consequence=True)
+    numbers = {"ratio": 0.5, "count": 3}
+    yield finding("gpu.nvlink", Severity.FATAL, Remedy.REPLACE, component="GPU-1", evidence=numbers)
+    goes = {"notice": "interruption", "goes_at": "2026-03-01T12:02:00+00:00"}
+    yield finding("cloud.interruption", Severity.FATAL, Remedy.REPLACE, code="terminate", sticky=True, evidence=goes)
+
+
+def finding(check: str, severity: Severity, remedy: Remedy, component: str = "node", **about: Any) -> Result:
+    return Result.finding(check, severity, remedy, component, summary=f"{check} {severity}", **about)
+
+
+def weighed() -> list[Weighed]:
+    """The results as they count on a node where one check only observes."""
+    trust = Trust(all_checks(), observe_only=frozenset({"gpu.nvlink"}), act_on=frozenset({"*"}))
+    return [trust.weigh(each) for each in results()]
+
+
+def items() -> list[Item]:
+    """Every kind of item."""
+    now_s, found_now = time.monotonic(), weighed()
+    found = [wire.finding(each, now_s, WALL) for each in found_now]
+    found += [wire.finding(found_now[0], now_s, WALL, history=True), wire.clear("gpu.remap", "GPU-2", now_s)]
+    found += [parse(line).item(1000, now_s) for line in STATEMENTS]
+    return [*found, Item(known().wire(), now_s, key="inventory")]
+
+
+def known() -> KnownGpus:
+    refs = tuple(GpuRef(uuid=f"GPU-{n}", pci=f"0000:3{n}:00.0", minor=n, index=n, serial=f"16{n}") for n in (1, 2))
+    return KnownGpus(ME.boot_id, Inventory(refs), "550.54.15", this_boot=True)
+
+
+def standing() -> Standing:
+    """Two findings that are still there."""
+    kept = Standing()
+    found = weighed()
+    for each in [found[0], *(w for w in found if w.result.sticky)]:
+        kept.judge([each], time.monotonic())
+    return kept
+
+
+def heartbeats() -> list[dict[str, Any]]:
+    """Bodies of ``POST /v1/heartbeats``: of a sick node, and of one that is well."""
+    sent = Wire()
+    for kept in (standing(), Standing()):
+        sender = cast(
+            Any, SimpleNamespace(beat=lambda beat: sent.sent.append(("/v1/heartbeats", {**ME.envelope(), **beat})))
+        )
+        config = SimpleNamespace(heartbeat_s=10.0)
+        Agent._heartbeat(cast(Any, SimpleNamespace(config=config, standing=kept, fabric=Fabric(30.0), sender=sender)))
+    return [{**body, "failing": list(body["failing"])} for _, body in sent.sent]
+
+
+def record(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Write an agent's memory into ``folder``, with all items unsent, and send the same from another; the reports that it sent."""
+    _remember(folder / "kept")
+    memory = _remember(folder / "sent")
+    sent = Wire()
+    outbox = Outbox(memory, ME.boot_id)
+    sender = Sender(sent, outbox, ME, folder)
+    while outbox.next_batch() is not None:
+        sender._send_reports()
+    memory.close()
+    return {"reports": [body for _, body in sent.sent], "heartbeats": heartbeats()}
+
+
+def _remember(folder: Path) -> Memory:
+    """A memory as a running agent leaves it when it is killed: items, one report sealed and not answered, orders, facts."""
+    memory = Memory(folder)
+    memory.set("outbox_id", "0d9c1e52-7f1b-4c53-9e44-5f1d0c2a9b10")
+    outbox, orders = Outbox(memory, ME.boot_id), OrderBook(memory)
+    outbox.put(items(), {STANDING_KEY: standing().dump(), CURSOR_KEY: "4711", INVENTORY_KEY: known().dump()})
+    for number, (verb, done) in enumerate(DONE.items()):
+        name = f"1kjmmb3pg001/SendOrder/{verb}/n1/{number}"
+        orders.remember(name)
+        outbox.put([orders.settle(name, done)])
+    orders.remember("1kjmmb3pg001/SendOrder/reset_gpu/n1/9")
+    outbox.next_batch()
+    return memory
