@@ -81,8 +81,7 @@ def _module_unloaded(machine: Machine, value: str, _gpu: int) -> None:
 
 
 def _zombies(machine: Machine, _value: str, _gpu: int) -> None:
-    for pid in range(_ZOMBIES_FROM, _ZOMBIES_FROM + _MANY):
-        _files(machine).process(pid, "loader", "Z")
+    _files(machine).processes(range(_ZOMBIES_FROM, _ZOMBIES_FROM + _MANY), "loader", "Z")
 
 
 def _dstate(machine: Machine, value: str, _gpu: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,15 @@ class HostFiles:
         )
         if stack:
             self.write(f"{folder}/stack", stack)
+
+    def processes(self, pids: Iterable[int], name: str, state: str) -> None:
+        """Many processes, as good as at once: no look at the process table sees half of them twice."""
+        staged = HostFiles(self.folder / "staged")
+        for pid in pids:
+            staged.process(pid, name, state)
+        for entry in list(staged.proc.iterdir()):
+            shutil.rmtree(self.proc / entry.name, ignore_errors=True)
+            entry.rename(self.proc / entry.name)
 
     def only_first_processes(self) -> None:
         """The process table as it is after a boot."""
