@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken
+from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken, met_in
 from holdfast.controller.facts import HUNG
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World
@@ -42,8 +42,15 @@ def world_of(view: ClusterView, *intents: Intent, mode: Mode = Mode.ACT, now: da
     return World(now, Policy(mode=mode), Book(**{**known, **book}), view)
 
 
+def due_in(
+    world: World, rooms: Sequence[RoomView], met_at: datetime, fading: Fading
+) -> tuple[tuple[Eviction, ...], Fading]:
+    """With all who are in these rooms first met then."""
+    return due(world, rooms, met_in(rooms, met_at, {}), fading)
+
+
 def evicted(world: World, *rooms: RoomView, fading: Fading | None = None) -> list[tuple[str, str | None]]:
-    found, _ = due(world, rooms or (FULL,), SEEN, fading or {})
+    found, _ = due_in(world, rooms or (FULL,), SEEN, fading or {})
     return [(e.run.selector, e.incident_id) for e in found]
 
 
@@ -78,7 +85,7 @@ def test_a_run_that_the_room_has_forgotten_is_fenced_too() -> None:
 
 
 def test_the_reason_names_the_incident() -> None:
-    (found,), _ = due(world_of(view_of(*four_groups()), DRAIN), (FULL,), SEEN, {})
+    (found,), _ = due_in(world_of(view_of(*four_groups()), DRAIN), (FULL,), SEEN, {})
     assert found == Eviction(
         ROOM, GroupRun(0, 72, 0), "holdfast[inc1]: node n1: gpu.xid 79 GPU-3: fell off the bus", "inc1"
     )
@@ -167,7 +174,7 @@ def test_a_run_that_is_over_in_slurm(job: Job | None, at_once: bool, after_s: fl
     assert evicted(world_of(view, mode=Mode.OBSERVE), room) == ([("0~72.0", None)] if at_once else [])
     if at_once:
         return
-    _, fading = due(world_of(view), (room,), SEEN, {})
+    _, fading = due_in(world_of(view), (room,), SEEN, {})
     for passed_s in (1.9, 2.1, 9.9, 10.1, 1000.0):
         now = T0 + timedelta(seconds=passed_s)
         world = world_of(replace(view, read_at=now), now=now)
@@ -177,8 +184,8 @@ def test_a_run_that_is_over_in_slurm(job: Job | None, at_once: bool, after_s: fl
 
 def test_who_was_seen_running_in_between_fades_anew() -> None:
     room, going = room_of("0~72.0:a"), view_of(group_job(72, state="COMPLETING"))
-    _, fading = due(world_of(going), (room,), SEEN, {})
-    _, fading = due(world_of(view_of(group_job(72))), (room,), SEEN, fading)
+    _, fading = due_in(world_of(going), (room,), SEEN, {})
+    _, fading = due_in(world_of(view_of(group_job(72))), (room,), SEEN, fading)
     assert fading == {}
 
 
@@ -190,14 +197,24 @@ def test_the_incident_of_the_recovery_is_the_ground() -> None:
 
 def test_slurms_word_from_before_the_room_was_read_says_nothing_of_who_is_in_it() -> None:
     room = room_of("0~72.1:a")
-    assert due(world_of(view_of(group_job(BASE))), (room,), T0, {}) == ((), {})
+    assert due_in(world_of(view_of(group_job(BASE))), (room,), T0, {}) == ((), {})
+
+
+def test_a_run_is_measured_from_its_own_first_reading() -> None:
+    first = met_in((room_of("0~72.0:a"),), T0, {})
+    later = T0 + timedelta(seconds=5)
+    assert met_in((room_of("0~72.0:a", "0~72.1:b", "somebody"),), later, first) == {
+        (ROOM, GroupRun(0, 72, 0)): T0,
+        (ROOM, GroupRun(0, 72, 1)): later,
+    }
+    assert met_in((room_of(),), later, first) == {}
 
 
 @pytest.mark.parametrize("view", [None, view_of(at=T0 - timedelta(minutes=1))], ids=["none", "old"])
 def test_without_a_fresh_view_nothing_is_done(view: ClusterView | None) -> None:
     fading: Fading = {(ROOM, GroupRun(0, 72, 0)): T0 - timedelta(hours=1)}
     world = replace(world_of(view_of(), DRAIN, REQUEUE, DOWN), view=view)
-    assert due(world, (FULL,), SEEN, fading) == ((), fading)
+    assert due_in(world, (FULL,), SEEN, fading) == ((), fading)
     assert forsaken(world, (FULL,), {ROOM: T0 - timedelta(hours=1)}) == ((), {})
 
 
@@ -249,7 +266,7 @@ def test_a_run_that_slurm_shows_and_nobody_stops_is_never_shut_out(
     view = view_of(*jobs)
     room = room_of(*(f"{run.selector}:u" for run in runs))
     long_ago = {(ROOM, run): T0 - timedelta(days=1) for run in runs}
-    found, _ = due(world_of(view, *stops, mode=mode), (room,), SEEN, long_ago)
+    found, _ = due_in(world_of(view, *stops, mode=mode), (room,), SEEN, long_ago)
     under_way = [s for s in stops if s.state in (IntentState.PLANNED, IntentState.STARTED, IntentState.DONE)]
     for eviction in found:
         job = view.jobs.get(eviction.run.job_id)
@@ -271,7 +288,7 @@ def test_a_run_that_slurm_shows_and_nobody_stops_is_never_shut_out(
         )
         assert over or (stopped and mode is Mode.ACT), eviction
     again = replace(room, gone=frozenset(e.run.selector for e in found))
-    assert due(world_of(view, *stops, mode=mode), (again,), SEEN, long_ago)[0] == ()
+    assert due_in(world_of(view, *stops, mode=mode), (again,), SEEN, long_ago)[0] == ()
 
 
 class TestRoomsThatNobodyNeeds:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken
+from holdfast.controller.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.controller.elastic.ledger import Loss, Read, RoomRead, fold
 from holdfast.model.book import World
 from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
@@ -39,6 +39,7 @@ class QuorumWatch:
     _evict: asyncio.Event = field(default_factory=asyncio.Event)
     _read: asyncio.Event = field(default_factory=asyncio.Event)
     _fading: Fading = field(default_factory=dict)
+    _met: Met = field(default_factory=dict)
     _forsaken: Mapping[str, datetime] = field(default_factory=dict)
     _away: str = ""
 
@@ -70,10 +71,11 @@ class QuorumWatch:
 
     def tend(self, world: World) -> bool:
         """Evict who is due and close what nobody needs. True: something was done. Raises nothing that the service may answer."""
-        seen_at = self.clock.now()
+        read_at = self.clock.now()
         try:
             rooms = self.rooms.rooms()
-            found, self._fading = due(world, rooms, seen_at, self._fading)
+            self._met = met_in(rooms, read_at, self._met)
+            found, self._fading = due(world, rooms, self._met, self._fading)
             closing, self._forsaken = forsaken(world, rooms, self._forsaken)
             for eviction in found:
                 self._send(eviction)

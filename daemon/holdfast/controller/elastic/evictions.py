@@ -28,6 +28,8 @@ _UNDER_WAY = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DO
 
 Fading = Mapping[tuple[str, GroupRun], datetime]
 """(room, run) → since when it looks over; who does not look so is not in it."""
+Met = Mapping[tuple[str, GroupRun], datetime]
+"""(room, run) → when the rooms were first read with this run in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,17 @@ class _Ground:
     grace_s: float = 0.0
 
 
-def due(
-    world: World, rooms: Iterable[RoomView], seen_at: datetime, fading: Fading
-) -> tuple[tuple[Eviction, ...], Fading]:
+def met_in(rooms: Iterable[RoomView], read_at: datetime, before: Met) -> Met:
+    """The runs that are in the rooms now. ``read_at``: when the reading of the rooms began; ``before``: of the reading before."""
+    runs = ((room.name, run) for room in rooms for name in room.known if (run := run_of(name)) is not None)
+    return {each: before.get(each, read_at) for each in runs}
+
+
+def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tuple[tuple[Eviction, ...], Fading]:
     """Evictions that the rooms do not have yet, and who looks over now (for the next call).
 
-    ``seen_at``: when the rooms were read: a job that Slurm was asked about before that may have started since."""
+    ``met``: a run is over only by a view of Slurm that is newer than its first reading in the room; before that it may have started
+    since. The view is always older than the newest reading, so that one cannot be the measure."""
     view = facts.fresh_view(world)
     if view is None:
         return (), fading
@@ -62,8 +69,9 @@ def due(
     shown = _shown_runs(world, view)
     for room in rooms:
         for run in _open_runs(room, shown.get(room.name, ())):
+            met_at = met.get((room.name, run))
             ground = _will_be_stopped(world, view, run) or (
-                _is_over(world, view, run) if view.read_at > seen_at else None
+                _is_over(world, view, run) if met_at is not None and view.read_at > met_at else None
             )
             if ground is None:
                 continue
