@@ -125,11 +125,3 @@ def test_a_check_that_hangs_holds_up_no_other() -> None:
     finally:
         let_go.set()
         checks.close()
-
-
-def test_what_a_site_only_observes_makes_no_planned_stop() -> None:
-    planned = replace(CHECK, id="cloud.maintenance", observe=False)
-    told = Result.finding("cloud.maintenance", Severity.WARNING, evidence={"notice": "stop"})
-    assert Trust({planned.id: planned}).weigh(told).result is told
-    watched = Trust({planned.id: planned}, observe_only=frozenset({planned.id})).weigh(told)
-    assert wire.finding(watched, 0.0, "").body["evidence"]["observe"] is True

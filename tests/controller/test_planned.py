@@ -57,6 +57,18 @@ def spot_found(site: Site, node: str, in_s: float = 120.0, **evidence: Any) -> N
     site.react()
 
 
+def says_so(site: Site, *nodes: str, in_s: float = 120.0) -> None:
+    """The provider's own API shows the same interruptions."""
+    at = site.clock.now() + timedelta(seconds=in_s)
+    site.provider.announced += [
+        Notice(
+            site.machine(n).instance_id, n, NoticeKind.INTERRUPTION, "marked-for-termination", "says the provider", at
+        )
+        for n in nodes
+    ]
+    site.run(21)
+
+
 def asked(site: Site) -> list[str]:
     orders = [i for i in site.store.intents() if isinstance(i.action, SendOrder) and i.action.verb is Verb.SAVE]
     return sorted(i.action.node for i in orders if isinstance(i.action, SendOrder))
@@ -236,18 +248,18 @@ def test_many_machines_that_go_trip_no_brake_and_a_fault_after_them_is_acted_upo
     jobs = [job_that_saves(site, 1) for _ in range(11)]
     for job in jobs[:10]:
         spot_found(site, job.nodes[0])
-    site.run(2)
+    says_so(site, *(job.nodes[0] for job in jobs[:10]), in_s=110)
     for job in jobs[:10]:
         say(site, job, "saved", step=20)
     site.run(60)
     assert sorted(site.slurm.requeued.values()) == [1] * 10
-    assert not site.book.brakes
+    assert not {k for k, b in site.book.brakes.items() if k is not BrakeKind.PLANNED_STOPS}
     node = jobs[10].nodes[0]
     site.fault(node)
     site.run(5)
     assert site.slurm.nodes[node].drain
     assert site.slurm.requeued[next(k for k in site.slurm.requeued if k[0] == jobs[10].job_id)] == 1
-    assert not site.book.brakes
+    assert not {k for k, b in site.book.brakes.items() if k is not BrakeKind.PLANNED_STOPS}
 
 
 @pytest.mark.slow
@@ -260,7 +272,7 @@ def test_a_time_beyond_the_calendar_is_no_time_and_ends_no_turn(at: str) -> None
     assert site.slurm.nodes["n3"].drain
 
 
-def test_neither_brake_holds_back_a_planned_stop() -> None:
+def test_no_brake_holds_back_a_stop_that_the_provider_announces() -> None:
     site = Site(12, spares=("n12",))
     jobs = [job_that_saves(site, 1) for _ in range(10)]
     brakes = tuple(Brake(kind, site.clock.now(), "drill") for kind in BrakeKind)
@@ -269,12 +281,116 @@ def test_neither_brake_holds_back_a_planned_stop() -> None:
     site.store.commit(Change(brakes=brakes), lease.fence)
     for job in jobs:
         spot_found(site, job.nodes[0])
+    says_so(site, *(job.nodes[0] for job in jobs), in_s=110)
     site.run(5)
     assert all(site.slurm.nodes[j.nodes[0]].drain for j in jobs)
     for job in jobs:
         say(site, job, "saved", step=20)
     site.run(10)
     assert {j.restarts for j in jobs} == {1}
+
+
+@pytest.mark.parametrize("check", ["site.cloud", "cloud.interruption"])
+@pytest.mark.parametrize("severity", [Severity.WARNING, Severity.FATAL])
+def test_a_notice_on_every_node_that_only_agents_tell_of_stops_nothing_at_large(check: str, severity: Severity) -> None:
+    """A check of the site, or a wrong one of ours, that says of 30 nodes that they go: it drained all 30 and stopped their jobs."""
+    site = Site(30)
+    jobs = [job_that_saves(site, 1, signal=None) for _ in range(30)]
+    remedy = Remedy.REPLACE if severity is Severity.FATAL else Remedy.NONE
+    at = (site.clock.now() + timedelta(seconds=120)).isoformat()
+    for job in jobs:
+        told = {"notice": "interruption", "goes_at": at}
+        site.fault(job.nodes[0], check=check, minor=None, evidence=told, severity=severity, remedy=remedy)
+    site.run(150)
+    drained = [n for n, node in site.slurm.nodes.items() if node.drain]
+    stopped = [job.job_id for job in jobs if job.restarts]
+    if severity is Severity.WARNING:
+        assert (drained, stopped) == ([], [])
+    assert len(drained) <= 3
+    assert len(stopped) <= 3
+    assert not site.provider.terminated
+    held = {kind for kind, brake in site.book.brakes.items() if brake.released_at is None}
+    mine = BrakeKind.PLANNED_STOPS if check == "cloud.interruption" else BrakeKind.DRAINS
+    assert (mine in held) is (severity is Severity.FATAL)
+
+
+def test_the_brake_on_planned_stops_holds_no_other_fault_and_gives_way_to_the_provider() -> None:
+    site = Site(12, spares=("n12",))
+    jobs = [job_that_saves(site, 1, signal=None) for _ in range(6)]
+    for job in jobs[:5]:
+        spot_found(site, job.nodes[0], in_s=600)
+    site.run(10)
+    assert set(site.book.brakes) == {BrakeKind.PLANNED_STOPS}
+    before = {n for n, node in site.slurm.nodes.items() if node.drain}
+    assert len(before) <= 3
+    other = jobs[5].nodes[0]
+    site.fault(other)
+    site.run(5)
+    assert site.slurm.nodes[other].drain
+    says_so(site, *(job.nodes[0] for job in jobs[:5]), in_s=500)
+    site.run(5)
+    assert all(site.slurm.nodes[job.nodes[0]].drain for job in jobs[:5] if not job.restarts)
+    assert all(job.restarts for job in jobs[:5])
+
+
+def test_an_operator_lets_planned_stops_go_on() -> None:
+    site = Site(12, spares=("n12",))
+    jobs = [job_that_saves(site, 1, signal=None) for _ in range(5)]
+    for job in jobs:
+        spot_found(site, job.nodes[0], in_s=600)
+    site.run(5)
+    assert set(site.book.brakes) == {BrakeKind.PLANNED_STOPS}
+    site.operate("release_brake", "planned_stops")
+    site.run(10)
+    assert all(job.restarts for job in jobs)
+
+
+def test_where_the_provider_has_no_such_service_a_notice_is_a_finding_like_others() -> None:
+    site = Site(12)
+    site.provider.can = replace(site.provider.can, announces=False)
+    site.run(21)
+    jobs = [job_that_saves(site, 1, signal=None) for _ in range(10)]
+    for job in jobs:
+        spot_found(site, job.nodes[0])
+    site.run(20)
+    assert BrakeKind.DRAINS in site.book.brakes
+    assert len([n for n, node in site.slurm.nodes.items() if node.drain]) <= 3
+
+
+def test_maintenance_that_only_an_agent_tells_of_is_watched() -> None:
+    """Its finding is a warning, and a warning calls for nothing."""
+    site = Site(4)
+    at = site.clock.now() + timedelta(seconds=600)
+    told = {"notice": "stop", "goes_at": at.isoformat()}
+    mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "failed": False}
+    site.fault("n1", check="cloud.maintenance", code="instance-retirement", minor=None, evidence=told, **mild)
+    site.run(700, step_s=5)
+    assert not site.slurm.nodes["n1"].drain
+
+
+@pytest.mark.parametrize(("check", "kind"), [("cloud.rebalance", "stop"), ("cloud.maintenance", "interruption")])
+def test_a_check_passes_on_its_own_kind_of_notice_only(check: str, kind: str) -> None:
+    site = Site(8)
+    at = (site.clock.now() + timedelta(seconds=120)).isoformat()
+    for node in ("n1", "n2", "n3", "n4", "n5"):
+        site.fault(node, check=check, minor=None, evidence={"notice": kind, "goes_at": at})
+    site.run(20)
+    assert set(site.book.brakes) == {BrakeKind.DRAINS}
+
+
+@pytest.mark.slow
+def test_a_fault_beside_a_notice_counts_for_the_brake_on_drains() -> None:
+    """An agent that lies of a stop to come does not take its other findings past the brake."""
+    site = Site(30)
+    at = (site.clock.now() + timedelta(seconds=600)).isoformat()
+    mild = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "failed": False}
+    for number in range(1, 21):
+        told = {"notice": "stop", "goes_at": at}
+        site.fault(f"n{number}", check="cloud.maintenance", minor=None, component="node", evidence=told, **mild)
+        site.fault(f"n{number}", check="host.memory", minor=None, component="node", severity=Severity.DEGRADED)
+    site.run(60)
+    assert BrakeKind.DRAINS in site.book.brakes
+    assert len([n for n, node in site.slurm.nodes.items() if node.drain]) <= 3
 
 
 @pytest.mark.slow

@@ -157,6 +157,23 @@ def test_what_is_said_of_our_machines_alone(aws: EmulatorControl, open_ec2_provi
     assert open_ec2_provider().notices() == ()
 
 
+def test_a_spot_machine_that_is_taken_back(aws: EmulatorControl, open_ec2_provider: Make, cluster: str) -> None:
+    seed(aws.endpoint, cluster, ["n2"])
+    provider = open_ec2_provider(offers=(Offer(market="spot"),))
+    since = aws.last_call()
+    assert provider.notices() == ()
+    assert aws.calls("DescribeSpotInstanceRequests", since) == []  # none of ours is one
+    made = provider.launch("n1", incident="inc", token="inc-1")
+    assert provider.notices() == ()
+    for machine in (made.instance_id, "i-0theirs000000000"):
+        aws.interrupt(machine, AT)
+    [said] = provider.notices()
+    assert (said.instance_id, said.node, said.kind) == (made.instance_id, "n1", NoticeKind.INTERRUPTION)
+    assert (said.code, said.at) == ("marked-for-termination", AT + timedelta(minutes=2))
+    aws.inject(Fault("DescribeSpotInstanceRequests", "UnauthorizedOperation", status=403))
+    assert provider.notices() == ()
+
+
 def test_calls_do_not_grow_with_the_machines(aws: EmulatorControl, open_ec2_provider: Make, cluster: str) -> None:
     seed(aws.endpoint, cluster, [f"n{i}" for i in range(12)])
     for page_size, pages in ((1000, 1), (5, 3)):

@@ -24,6 +24,7 @@ WITHOUT_RESOURCES = {
     *(
         "ec2:DescribeInstances",
         "ec2:DescribeInstanceStatus",
+        "ec2:DescribeSpotInstanceRequests",
         "ec2:DescribeCapacityReservations",
         "ec2:ReportInstanceStatus",
     ),

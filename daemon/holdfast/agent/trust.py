@@ -9,9 +9,6 @@ from holdfast_checks.registry import Check
 from holdfast_checks.result import Grade, Result, Severity, Verdict
 from holdfast_checks.seen_right import SeenRight, recorded_only
 
-_PLANNED = "notice"
-"""Of a warning with this in its evidence the controller makes a planned stop (``docs/planned-stops.md``)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
@@ -46,7 +43,7 @@ class Trust:
         grade, unproven = result.grade, self.seen_right.unproven(result)
         if grade is None or (self.acts(result.check) and not unproven):
             return Weighed(result)
-        if grade.severity is Severity.WARNING and _PLANNED not in result.evidence:
+        if grade.severity is Severity.WARNING:
             return Weighed(result)
         summary = f"{result.summary}; {recorded_only(unproven)}" if unproven else result.summary
         return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)

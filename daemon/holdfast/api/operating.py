@@ -49,7 +49,7 @@ def operating_router(api: Api) -> APIRouter:
     @router.post("/v1/brakes/{kind}/release", responses=answers(404))
     async def release(
         request: Request,
-        kind: Annotated[str, Path(pattern="^[a-z_]{1,32}$", description="drains or job_stops.")],
+        kind: Annotated[str, Path(pattern="^[a-z_]{1,32}$", description="drains, job_stops or planned_stops.")],
         word: Word = NO_WORD,
     ) -> Done:
         """Let a tripped brake go."""

@@ -27,7 +27,9 @@ def resume(reason: Reason = "", url: Url = None) -> None:
 
 
 def release(
-    kind: Annotated[str, typer.Argument(help="drains or job_stops.")], reason: Reason = "", url: Url = None
+    kind: Annotated[str, typer.Argument(help="drains, job_stops or planned_stops.")],
+    reason: Reason = "",
+    url: Url = None,
 ) -> None:
     """Let a tripped brake go."""
     from holdfast.model.book import BrakeKind  # noqa: PLC0415

@@ -108,9 +108,7 @@ def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, propo
         return Withheld(Ban.PAUSE, f"paused by {world.book.paused}")
     if (held := _unreadable(world, proposal)) is not None:
         return held
-    if notices.goes_soon(world, proposal.incident_id):
-        holding = {}  # the provider's word, not a check's: the machine goes, whoever is asked
-    brake = next(iter(holding.values()), None)
+    brake = _brake(world, holding, proposal)
     # A DOWN is for a node that two witnesses found dead: its jobs have lost it already.
     if brake is not None and isinstance(action, Drain):
         return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
@@ -118,6 +116,18 @@ def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, propo
         text = f"brake {brake.kind.value!r} holds: no running job is stopped on a check's word ({brake.reason})"
         return Withheld(Ban.BRAKE, text)
     return budget.terminate() if isinstance(action, Terminate) else None
+
+
+def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
+    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes."""
+    incident = world.book.incidents.get(proposal.incident_id)
+    planned = holding.get(BrakeKind.PLANNED_STOPS)
+    if incident is not None and notices.goes_soon(world, incident.id):
+        if incident.notice:
+            return None
+        if notices.by_agent_alone(world, incident):
+            return planned
+    return next((brake for brake in holding.values() if brake is not planned), None)
 
 
 def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
@@ -146,7 +156,11 @@ def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
     """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
     holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
-    checks = ((BrakeKind.DRAINS, _too_many_drains), (BrakeKind.JOB_STOPS, _too_many_stops))
+    checks = (
+        (BrakeKind.DRAINS, _too_many_drains),
+        (BrakeKind.JOB_STOPS, _too_many_stops),
+        (BrakeKind.PLANNED_STOPS, _too_many_planned),
+    )
     reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
     return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
 
@@ -170,11 +184,28 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
         nodes = drained | {
             i.node
             for i in world.book.open_incidents()
-            if facts.acting(i) and i.opened_at > since and not notices.planned(world, i)
+            if facts.acting(i) and i.opened_at > since and not notices.by_notice_alone(world, i)
         }
         if len(nodes) > most:
             return (
                 f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return None
+
+
+def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
+    alone = {i.id: i for i in world.book.open_incidents() if facts.acting(i) and notices.by_agent_alone(world, i)}
+    if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
+        return None
+    released = _released(world, BrakeKind.PLANNED_STOPS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        nodes = {i.node for i in alone.values() if i.opened_at > since}
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
+                "and the provider's API does not: look at what their agents read"
             )
     return None
 
@@ -185,9 +216,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     new = [
         p
         for p in proposals
-        if p.stops_running_job
-        and _opened_after(world, p.incident_id, since)
-        and not notices.goes_soon(world, p.incident_id)
+        if p.stops_running_job and _opened_after(world, p.incident_id, since) and not _goes(world, p.incident_id)
     ]
     if not new:
         return None
@@ -224,9 +253,17 @@ def _stopped(world: World, intent: Intent) -> bool:
 
 
 def _planned(world: World, incident_id: str) -> bool:
-    """On the provider's word alone, which no brake counts."""
+    """On a notice alone, which the brakes on checks do not count."""
     incident = world.book.incidents.get(incident_id)
-    return incident is not None and notices.planned(world, incident)
+    return incident is not None and notices.by_notice_alone(world, incident)
+
+
+def _goes(world: World, incident_id: str) -> bool:
+    """The machine goes soon, by the provider's API or by a notice alone."""
+    incident = world.book.incidents.get(incident_id)
+    if incident is None or not notices.goes_soon(world, incident_id):
+        return False
+    return bool(incident.notice) or notices.by_notice_alone(world, incident)
 
 
 def _gpus(world: World, action: Action) -> int:

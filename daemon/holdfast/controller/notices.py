@@ -1,6 +1,8 @@
 """What a provider says by itself about the machines that serve: read from its API by the actor, or on the machine by the agent. Pure.
 
-A finding of an agent is such a word when its evidence names a kind under ``notice`` (and ``goes_at``, where a time is told)."""
+A finding of an agent passes such a word on when a check of the instance metadata made it (:data:`PASSED_ON_BY`), its evidence
+names a kind under ``notice`` (and ``goes_at``, where a time is told), and the provider has such metadata. Its severity bounds
+what is done."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from holdfast.controller import facts
 from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.lookback import ANNOUNCED_S
-from holdfast.model.machine import Notice, NoticeKind, ProviderView
+from holdfast.model.machine import PASSED_ON_BY, Notice, NoticeKind, ProviderView
 from holdfast.model.report import Finding
 from holdfast_checks.result import Severity
 
@@ -36,8 +38,8 @@ def kind_of(incident: Incident) -> NoticeKind | None:
 
 
 def passes_on(finding: Finding) -> bool:
-    """The agent's finding is a provider's notice, or claims to be one."""
-    return "notice" in finding.evidence
+    """The agent's finding may be a provider's notice."""
+    return bool(PASSED_ON_BY.get(finding.check)) and "notice" in finding.evidence
 
 
 def looked(world: World) -> ProviderView | None:
@@ -60,14 +62,16 @@ def _serves(world: World, notice: Notice) -> bool:
 
 
 def of_finding(world: World, finding: Finding) -> Notice | None:
-    """The notice that an agent's finding passes on; None: it is none, only observed, or makes no sense."""
+    """The notice that an agent's finding passes on; None: it is none, only observed, makes no sense, or the provider announces nothing."""
     kind = _KINDS.get(str(finding.evidence.get("notice")))
-    if kind is None or finding.observed:
+    if kind is None or kind not in PASSED_ON_BY.get(finding.check, ()) or finding.observed:
+        return None
+    if world.book.provider is None or not world.book.provider.can.announces:
         return None
     at = _time(finding.evidence.get("goes_at"))
     if at is not None and not world.now - _LONG_PAST <= at <= world.now + _FURTHEST:
         return None
-    return Notice(finding.instance_id, finding.node, kind, finding.code, finding.summary, at)
+    return Notice(finding.instance_id, finding.node, kind, finding.code, finding.summary, at, finding.severity)
 
 
 def _time(said: object) -> datetime | None:
@@ -114,6 +118,17 @@ def goes_soon(world: World, incident_id: str) -> bool:
         return False
     soon = world.now + timedelta(seconds=world.policy.planned.act_before_s)
     return incident.goes_at <= soon and not withdrawn(world, incident)
+
+
+def by_notice_alone(world: World, incident: Incident) -> bool:
+    """Whether nothing but a notice calls for what is done about the incident."""
+    serious = (f for f in evidence(world, incident) if f.severity is not Severity.WARNING)
+    return planned(world, incident) and all(of_finding(world, f) is not None for f in serious)
+
+
+def by_agent_alone(world: World, incident: Incident) -> bool:
+    """The same, of a notice that only the node's own agent tells of: the provider's API has not said so."""
+    return not incident.notice and by_notice_alone(world, incident)
 
 
 def withdrawn(world: World, incident: Incident) -> bool:

@@ -101,7 +101,7 @@ def _detection(notice: Notice) -> Detection:
 
 
 def _due(world: World, notice: Notice, opened_at: datetime) -> bool:
-    if notices.dealt_with(world, notice):
+    if notice.at_most is Severity.WARNING or notices.dealt_with(world, notice):
         return False
     match notice.kind:
         case NoticeKind.INTERRUPTION:
@@ -141,7 +141,7 @@ def _raised(world: World, incident: Incident, notice: Notice) -> Moved:
 
 def _severity(notice: Notice) -> Severity:
     """Of a notice that is due: jobs on an impaired machine go on; whatever takes it away ends them."""
-    return Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else Severity.FATAL
+    return Severity.DEGRADED if notice.kind is NoticeKind.IMPAIRED else notice.at_most
 
 
 def _remedy(notice: Notice) -> Remedy:
@@ -164,8 +164,18 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
         return _watched(world, incident, said, at_work)
     if notices.withdrawn(world, incident):
         return _taken_back(world, view, incident)
+    incident = _confirmed(world, incident)
     times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
     return (replace(incident, goes_at=min(times)) if times else incident), []
+
+
+def _confirmed(world: World, incident: Incident) -> Incident:
+    """With the provider's notice, once its API says what only an agent told of before."""
+    if not notices.by_agent_alone(world, incident):
+        return incident
+    said = (n for n in notices.from_provider(world) if n.instance_id == incident.instance_id)
+    same = next((n for n in said if n.kind in notices.TAKES_AWAY), None)
+    return replace(incident, notice=notices.key_of(same)) if same is not None else incident
 
 
 def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[str]) -> Moved:

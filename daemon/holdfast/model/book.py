@@ -143,6 +143,8 @@ class BrakeKind(StrEnum):
     """On new automatic drains."""
     JOB_STOPS = "job_stops"
     """On running jobs stopped on a check's word."""
+    PLANNED_STOPS = "planned_stops"
+    """On planned stops that agents tell of and the provider's own API does not."""
 
 
 @dataclass(frozen=True, slots=True)

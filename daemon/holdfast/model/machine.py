@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from holdfast_checks.result import Severity
 from holdfast_checks.words import unknown_reads_as
 
 
@@ -44,6 +46,8 @@ class ProviderCan:
     """``stop_start`` gives the same instance another host."""
     report_fault: bool = False
     """It takes a customer's word about a faulty machine."""
+    announces: bool = False
+    """Its machines can read on themselves that they will be taken away (EC2's instance metadata)."""
 
 
 @unknown_reads_as("other", "the notice is shown and watched, never acted upon")
@@ -78,6 +82,8 @@ class Notice:
     """One line."""
     at: datetime | None = None
     """When it happens (``NotBefore``); for IMPAIRED since when. None: not told."""
+    at_most: Severity = Severity.FATAL
+    """The most that it may call for; below FATAL it is shown and watched. An agent's word is bounded by its finding's severity."""
 
     @property
     def of_the_host(self) -> bool:
@@ -88,6 +94,14 @@ class Notice:
     def of_the_instance(self) -> bool:
         """About the machine itself (EC2's ``instance-reboot``, ``instance-status``)."""
         return self.code.startswith("instance")
+
+
+PASSED_ON_BY: Mapping[str, frozenset[NoticeKind]] = {
+    "cloud.interruption": frozenset({NoticeKind.INTERRUPTION}),
+    "cloud.maintenance": frozenset({NoticeKind.REBOOT, NoticeKind.STOP}),
+    "cloud.rebalance": frozenset({NoticeKind.REBALANCE}),
+}
+"""Check → the kinds of notices that its findings may pass on. Those of all other checks are findings, whatever their evidence says."""
 
 
 @dataclass(frozen=True, slots=True)

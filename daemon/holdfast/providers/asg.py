@@ -64,6 +64,7 @@ class AsgProvider(Ec2Machines):
             power_off_confirmed=True,
             replace_in_place=True,
             report_fault=True,
+            announces=True,
         )
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:

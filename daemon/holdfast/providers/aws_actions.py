@@ -9,7 +9,12 @@ from collections.abc import Mapping
 Features = Mapping[str, tuple[str, ...]]
 """What for → IAM actions."""
 
-_LOOK = ("ec2:DescribeInstances", "ec2:DescribeInstanceStatus", "ec2:DescribeCapacityReservations")
+_LOOK = (
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceStatus",
+    "ec2:DescribeSpotInstanceRequests",
+    "ec2:DescribeCapacityReservations",
+)
 
 AWS_ACTIONS: Mapping[str, Features] = {
     "ec2": {

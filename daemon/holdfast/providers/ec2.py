@@ -62,6 +62,7 @@ class Ec2Provider(Ec2Machines):
             replace_in_place=not first,
             stop_start=True,
             report_fault=True,
+            announces=True,
         )
 
     def on_trial(self) -> tuple[Instance, ...]:

@@ -1,6 +1,6 @@
-"""What EC2 says by itself of our machines: failed status checks, scheduled events, the end of a Capacity Block.
+"""What EC2 says by itself of our machines: failed status checks, scheduled events, spot interruptions, the end of a Capacity Block.
 
-Four filtered questions and one list answer for any number of machines: no call is made for each."""
+Five filtered questions and one list answer for any number of machines: no call is made for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.providers.ec2_requests import tags_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
-    from mypy_boto3_ec2.type_defs import InstanceStatusTypeDef, InstanceTypeDef
+    from mypy_boto3_ec2.type_defs import InstanceStatusTypeDef, InstanceTypeDef, SpotInstanceRequestTypeDef
 
 CHECKS = {
     "SystemStatus": "system-status",
@@ -33,6 +33,10 @@ EVENTS = {
     "system-maintenance": NoticeKind.STOP,
 }
 """EC2's codes of scheduled events."""
+INTERRUPTED = ("marked-for-termination", "marked-for-stop")
+"""Status codes of spot requests whose machine is about to be taken back (EC2 User Guide, "Spot request status")."""
+NOTICE = timedelta(minutes=2)
+"""From the mark to the interruption (EC2 User Guide, "Spot Instance interruption notices")."""
 _OVER = re.compile(r"\s*\[[^\]]*\]")
 """Finished events stay listed for up to a week with ``[Completed]`` or ``[Canceled]`` before their text; any other word there
 is taken the same way."""
@@ -44,7 +48,11 @@ def notices(calls: Ec2Calls) -> tuple[Notice, ...]:
     if not machines:
         return ()
     nodes = {instance_id: tags_of(raw).get(calls.keys.node, "") for instance_id, raw in machines.items()}
-    said = [*_said(calls.client, calls.access.page_size, nodes), *_ending(calls, machines, nodes)]
+    said = [
+        *_said(calls.client, calls.access.page_size, nodes),
+        *_interrupted(calls, machines, nodes),
+        *_ending(calls, machines, nodes),
+    ]
     return tuple(sorted(said, key=lambda n: (n.instance_id, n.kind, n.code)))
 
 
@@ -82,6 +90,32 @@ def read_status(status: InstanceStatusTypeDef, node: str) -> Iterator[Notice]:
         at = event.get("NotBefore")
         text = one_line(description) or "EC2 gives no description"
         yield Notice(instance_id, node, kind, str(event.get("Code")), text, _utc(at) if at else None)
+
+
+def _interrupted(calls: Ec2Calls, machines: Mapping[str, InstanceTypeDef], nodes: Mapping[str, str]) -> list[Notice]:
+    if not any(raw.get("InstanceLifecycle") == "spot" for raw in machines.values()):
+        return []
+    try:
+        with translated("DescribeSpotInstanceRequests"):
+            pages = calls.client.get_paginator("describe_spot_instance_requests").paginate(
+                Filters=[{"Name": "status-code", "Values": list(INTERRUPTED)}],
+                PaginationConfig={"PageSize": calls.access.page_size},
+            )
+            requests = [request for page in pages for request in page["SpotInstanceRequests"]]
+    except NotPermitted:  # said by the doctor; the agents tell of interruptions too
+        return []
+    return [n for request in requests for n in read_request(request, nodes)]
+
+
+def read_request(request: SpotInstanceRequestTypeDef, nodes: Mapping[str, str]) -> Iterator[Notice]:
+    """The interruption in one spot request, if its machine is ours."""
+    instance_id, status = request.get("InstanceId", ""), request.get("Status", {})
+    code, since = str(status.get("Code", "")), status.get("UpdateTime")
+    if instance_id not in nodes or code not in INTERRUPTED:
+        return
+    text = one_line(status.get("Message", "")) or "EC2 takes this spot machine back"
+    at = _utc(since) + NOTICE if since else None
+    yield Notice(instance_id, nodes[instance_id], NoticeKind.INTERRUPTION, code, text, at)
 
 
 def _ending(calls: Ec2Calls, machines: Mapping[str, InstanceTypeDef], nodes: Mapping[str, str]) -> Iterable[Notice]:

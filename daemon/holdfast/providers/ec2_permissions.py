@@ -46,6 +46,7 @@ def shared(client: EC2Client, access: Access, instance_id: str, reservations: Se
     return {
         "DescribeInstances": lambda: client.describe_instances(InstanceIds=ids, DryRun=True),
         "DescribeInstanceStatus": lambda: client.describe_instance_status(InstanceIds=ids, DryRun=True),
+        "DescribeSpotInstanceRequests": lambda: client.describe_spot_instance_requests(DryRun=True),
         "DescribeCapacityReservations": lambda: client.describe_capacity_reservations(
             CapacityReservationIds=list(reservations), DryRun=True
         ),

@@ -60,6 +60,7 @@ class HyperpodProvider(Limited):
             status=True,
             power_off_confirmed=False,
             replace_in_place=lead,
+            announces=True,
         )
 
     def repairs_itself(self) -> bool:

@@ -76,6 +76,7 @@ class ParallelClusterProvider(Limited):
             status=True,
             power_off_confirmed=True,
             replace_in_place=True,
+            announces=True,
         )
 
     def instance_of(self, node: str) -> Instance | None:

@@ -12,7 +12,15 @@ from holdfast.model.machine import CAN_NOTHING, Instance, Notice, ProviderCan
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 
-FULL = ProviderCan(reboot=True, replace=True, launch_first=True, status=True, power_off_confirmed=True, stop_start=True)
+FULL = ProviderCan(
+    reboot=True,
+    replace=True,
+    launch_first=True,
+    status=True,
+    power_off_confirmed=True,
+    stop_start=True,
+    announces=True,
+)
 IN_PLACE = replace(FULL, launch_first=False, replace_in_place=True, power_off_confirmed=False)
 """As HyperPod or bare metal."""
 NOTHING = CAN_NOTHING

@@ -83,6 +83,10 @@ class EmulatorControl:
         when = since.isoformat() if since else ""
         self._ask("POST", "impair", {"instance_id": instance_id, "which": which, "since": when})
 
+    def interrupt(self, instance_id: str, at: datetime) -> None:
+        """Mark the spot machine for termination, as of ``at``."""
+        self._ask("POST", "interrupt", {"instance_id": instance_id, "at": at.isoformat()})
+
     def plan_event(
         self, instance_id: str, code: str, not_before: datetime, description: str = "", event_id: str = ""
     ) -> str:

@@ -69,6 +69,7 @@ def _clear(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     emulator.world.hidden.clear()
     emulator.world.hide_describes = 0
     emulator.world.events.clear()
+    emulator.world.interrupted.clear()
     emulator.world.stuck.clear()
     emulator.world.groups_without_capacity.clear()
     emulator.world.ended_launch_is_error = False

@@ -37,6 +37,11 @@ def _event(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     return {"event_id": event_id}
 
 
+def _interrupt(emulator: Emulator, data: Mapping[str, Any]) -> Any:
+    emulator.world.interrupted[data["instance_id"]] = datetime.fromisoformat(data["at"])
+    return {}
+
+
 def _stuck(emulator: Emulator, data: Mapping[str, Any]) -> Any:
     emulator.world.stuck.add(data["instance_id"])
     return {}
@@ -81,6 +86,7 @@ def _one_of(value: Any, valid: tuple[str, ...], name: str) -> str:
 MACHINE_VERBS: Mapping[str, Callable[[Emulator, Mapping[str, Any]], Any]] = {
     "POST impair": _impair,
     "POST event": _event,
+    "POST interrupt": _interrupt,
     "POST stuck": _stuck,
     "POST forget": _forget,
     "GET moves": _moves,

@@ -2,6 +2,7 @@
 
 - checks: initializing, ok, impaired with ImpairedSince, for system, instance and attached volumes; scheduled events;
   DescribeInstanceStatus with EC2's filters and pages, dry runs;
+- DescribeSpotInstanceRequests for machines that are about to be taken back, by their status code;
 - stopping takes time, or hangs until it is forced; a start gives another host and another LaunchTime; spot machines,
   Capacity Blocks and instance-store roots cannot be stopped.
 """
@@ -16,6 +17,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instances import Instance
 from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.spot_instances import SpotInstances
 
 from holdfast.practice.aws.moto_parts import GONE, STATE_CODES, put
 from holdfast.practice.aws.world import World
@@ -33,6 +35,7 @@ def install(world: World) -> None:
     put(Instance, "stop", _stop(world))
     put(Instance, "start", _start(world))
     put(InstanceResponse, "describe_instance_status", _describe_instance_status(world))
+    put(SpotInstances, "describe_spot_instance_requests", _describe_spot_instance_requests(world))
     put(InstanceResponse, "report_instance_status", _report_instance_status)
 
 
@@ -53,6 +56,28 @@ def _describe_instance_status(world: World) -> Any:
         return ActionResult({"InstanceStatuses": passing[first : first + size], **more})
 
     return describe_instance_status
+
+
+def _describe_spot_instance_requests(world: World) -> Any:
+    def describe_spot_instance_requests(self: Any) -> Any:
+        self.error_on_dryrun()
+        filters = self._filters_from_querystring()
+        if set(filters) - {"status-code"}:
+            raise EC2ClientError("InvalidParameterValue", f"Filters not known here: {', '.join(sorted(filters))}")
+        code = "marked-for-termination"
+        wanted = code in filters.get("status-code", [code])
+        shown = [
+            {
+                "SpotInstanceRequestId": f"sir-{instance_id[2:10]}",
+                "InstanceId": instance_id,
+                "State": "active",
+                "Status": {"Code": code, "Message": "Your instance is marked for termination.", "UpdateTime": at},
+            }
+            for instance_id, at in sorted(world.interrupted.items())
+        ]
+        return ActionResult({"SpotInstanceRequests": shown if wanted else []})
+
+    return describe_spot_instance_requests
 
 
 def _passes(status: Mapping[str, Any], name: str, values: list[str]) -> bool:

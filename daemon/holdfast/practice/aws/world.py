@@ -77,6 +77,8 @@ class World:
     """Instance id → ``instance``, ``system`` or ``ebs`` → impaired since."""
     events: dict[str, list[ScheduledEvent]] = field(default_factory=dict)
     """Instance id → its scheduled events; completed ones linger."""
+    interrupted: dict[str, datetime] = field(default_factory=dict)
+    """Instance id of a spot machine → when its request was marked for termination."""
     stuck: set[str] = field(default_factory=set)
     """Ids of instances that stay ``stopping`` until they are stopped by force."""
     moves: dict[str, int] = field(default_factory=dict)
