@@ -36,6 +36,7 @@ from holdfast.model.policy import (
     DeathPolicy,
     HistoryPolicy,
     JobPolicy,
+    MaintenancePolicy,
     Mode,
     Policy,
     RepairPolicy,
@@ -66,7 +67,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
         Policy,
         frozenset(
             {"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}
-            | {"hangs", "stragglers", "elastic"}
+            | {"hangs", "stragglers", "elastic", "maintenance"}
         ),
     ),
     "brakes": (BrakePolicy, frozenset()),
@@ -81,6 +82,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "hangs": (HangPolicy, frozenset()),
     "stragglers": (StragglerPolicy, frozenset()),
     "elastic": (ElasticPolicy, frozenset()),
+    "maintenance": (MaintenancePolicy, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "quorum": (QuorumSection, frozenset()),
@@ -151,6 +153,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         hangs=section("hangs", HangPolicy),
         stragglers=section("stragglers", StragglerPolicy),
         elastic=section("elastic", ElasticPolicy),
+        maintenance=section("maintenance", MaintenancePolicy),
         job=section("jobs", JobPolicy),
         repair=replace(section("repair", RepairPolicy), provider=kind),
     )

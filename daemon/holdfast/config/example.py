@@ -37,6 +37,7 @@ _ABOUT = {
     "hangs": "When a job that told of its steps hangs, and what is done about it.",
     "stragglers": "When a part of a job is slower than the others.",
     "elastic": "When jobs made of replica groups grow and shrink.",
+    "maintenance": "When a node is in an operator's hands, so that nothing is done about it.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "quorum": "Where the groups of elastic jobs meet.",

@@ -10,7 +10,7 @@ from datetime import timedelta
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from holdfast.controller import facts, machines
-from holdfast.controller.outside import Outside, Refused, done, foreign, jobs_on
+from holdfast.controller.outside import Outside, Refused, done, foreign, jobs_on, prove_hands_on
 from holdfast.controller.whole import stragglers, whole
 from holdfast.model.action import (
     Action,
@@ -49,6 +49,20 @@ from holdfast.ports import Outcome
 
 log = logging.getLogger(__name__)
 
+_AT_NODES = (
+    Drain,
+    SetDown,
+    Undrain,
+    PromoteSpare,
+    AdoptSpare,
+    Launch,
+    Terminate,
+    Assign,
+    Replace,
+    Reboot,
+    StopStart,
+)
+"""Steps at a node or its machine: none of them is done while an operator has the node."""
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
 
@@ -56,6 +70,8 @@ RELEASE_PATIENCE_S = 3.0
 def carry_out(intent: Intent, outside: Outside) -> Outcome:
     """Do it, or find that it is done. Never raises for anything that the outside may answer."""
     try:
+        if isinstance(intent.action, _AT_NODES) and intent.state is not IntentState.STARTED:
+            prove_hands_on(intent.action.node, outside)
         return _perform(intent.action, intent.incident_id, outside)
     except Refused as refusal:
         return Outcome(IntentState.REFUSED, str(refusal))

@@ -15,6 +15,7 @@ from holdfast.controller.correlate import correlate
 from holdfast.controller.decide import decide
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
+from holdfast.controller.hands_off import remember
 from holdfast.controller.hangs import follow_hangs
 from holdfast.controller.identity import follow_identity
 from holdfast.controller.lifecycle import follow_incidents
@@ -33,6 +34,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
     for stage in (
         adopt,
         follow_identity,
+        remember,
         lambda w: correlate(w, new_id),
         lambda w: plan_stops(w, new_id),
         lambda w: watch_silence(w, new_id),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from holdfast.controller import facts, notices
+from holdfast.controller import facts, hands_off, notices
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -37,6 +37,8 @@ from holdfast.model.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance)
 _HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
+_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS})
+"""Orders that change nothing on the node."""
 _COUNTS = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 
 
@@ -48,6 +50,8 @@ class Ban(Enum):
     BRAKE = "brake"
     CAP = "cap"
     """On terminations in an hour and in a day."""
+    HANDS_OFF = "hands_off"
+    """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
     UNREADABLE = "unreadable"
     """An incident of the node cannot be read."""
 
@@ -106,6 +110,8 @@ def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, propo
         return Withheld(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
     if world.book.paused is not None:
         return Withheld(Ban.PAUSE, f"paused by {world.book.paused}")
+    if (held := _in_other_hands(world, proposal)) is not None:
+        return held
     if (held := _unreadable(world, proposal)) is not None:
         return held
     brake = _brake(world, holding, proposal)
@@ -128,6 +134,17 @@ def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Br
         if notices.by_agent_alone(world, incident):
             return planned
     return next((brake for brake in holding.values() if brake is not planned), None)
+
+
+def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
+    """Nothing is done to a node in an operator's hands, and no running job is stopped for a fault on it."""
+    action, cause = proposal.action, world.book.incidents.get(proposal.incident_id)
+    if isinstance(action, SendOrder) and action.verb in _LOOKS:
+        return None
+    node = action.target.node or (cause.node if cause is not None and proposal.stops_running_job else None)
+    hands = hands_off.on(world, node) if node else None
+    held = hands is not None and hands.holds_incidents
+    return Withheld(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
 
 
 def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
@@ -184,7 +201,10 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
         nodes = drained | {
             i.node
             for i in world.book.open_incidents()
-            if facts.acting(i) and i.opened_at > since and not notices.by_notice_alone(world, i)
+            if facts.acting(i)
+            and i.opened_at > since
+            and not notices.by_notice_alone(world, i)
+            and hands_off.holds(world, i) is None
         }
         if len(nodes) > most:
             return (

@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.controller import facts
+from holdfast.controller import facts, hands_off
 from holdfast.model.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -60,6 +60,12 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         return Choice(Rung.VALIDATE, "the job is the suspect, not the node")
     if not incident.dead and _cleared(world, incident):
         return Choice(Rung.VALIDATE, "every finding has cleared")
+    if (
+        not incident.dead
+        and hands_off.interrupted(world, incident)
+        and facts.agent_of(world, incident.node) is not None
+    ):
+        return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
     return next_rung(world, incident)
 
 

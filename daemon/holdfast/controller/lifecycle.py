@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import correlate, facts, replacement, rungs, stillborn, validation
+from holdfast.controller import correlate, facts, hands_off, replacement, rungs, stillborn, validation
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.ladder import Rung, choose, next_rung
@@ -51,8 +51,26 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved
     if incident.state in (_S.REPAIRING, _S.VALIDATING) and rungs.of_another_release(incident):
         note = f"on the rung {incident.rung!r}, which this release does not know: how far the repair is cannot be told"
         return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
+    if (held := _held(world, view, incident)) is not None:
+        return held
     follow = _FOLLOW.get(incident.state)
     return follow(world, view, incident) if follow is not None else (incident, [])
+
+
+def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """An incident whose node is in other hands stays where it is, unless it cleared or an operator resumed the node. None: not held."""
+    hands = hands_off.holds(world, incident)
+    if hands is None:
+        if incident.state is _S.OPEN and hands_off.nothing_left(world, incident):
+            return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
+        return None
+    if incident.state is _S.OPEN:
+        mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+        if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
+            return close(incident, world.now, "it cleared before anything was done")
+    elif not view.nodes[incident.node].out_of_service:
+        return None
+    return replace(incident, note=hands.text), []
 
 
 def _of_another_machine(world: World, incident: Incident) -> bool:

@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from threading import Lock
 
-from holdfast.controller import facts
+from holdfast.controller import facts, hands_off
 from holdfast.controller.whole import whole
 from holdfast.model.action import IntentState
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, Node
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
+from holdfast.model.ids import incident_of_reason
+from holdfast.model.policy import MaintenancePolicy
 from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
 
 
@@ -28,6 +30,7 @@ class Outside:
     marks: Callable[[], dict[str, NodeMark]]
     """The drains that are ours, from the store."""
     spare_reservation: str = "holdfast-spares"
+    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     pool: AbstractContextManager[object] = field(default_factory=Lock)
     """Held while the spare pool is read and written: incidents do not wait for each other, and Slurm only replaces a whole list."""
 
@@ -53,6 +56,25 @@ def prove_free(name: str, outside: Outside) -> None:
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
     if node.completing or outside.scheduler.jobs_on(name):
         raise Unavailable(f"{name} still holds a job")
+
+
+def prove_hands_on(name: str, outside: Outside) -> None:
+    """Read again, right before a step at a node, whether it is in an operator's hands by now. Raises Unavailable: it is tried again once
+    it is given back. A reboot or power-down of a node that is ours to repair is ours."""
+    try:
+        node = outside.scheduler.node(name)
+    except NotFound:
+        return
+    hands = hands_off.found(
+        node,
+        outside.scheduler.all_reservations().values(),
+        outside.clock.now(),
+        outside.maintenance,
+        spare_reservation=outside.spare_reservation,
+        ours=incident_of_reason(node.reason) is not None,
+    )
+    if hands is not None and hands.holds_incidents:
+        raise Unavailable(hands.text)
 
 
 def jobs_on(name: str, outside: Outside) -> tuple[Job, ...]:

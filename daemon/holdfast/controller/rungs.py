@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, replacement
+from holdfast.controller import facts, hands_off, replacement
 from holdfast.controller.ladder import Rung
 from holdfast.model import steps
 from holdfast.model.action import Intent, Reboot, Replace, StopStart
@@ -112,7 +112,8 @@ def failure(world: World, incident: Incident) -> str | None:
     final = facts.failed_for_good(attempts(world, incident))
     if final is not None:
         return f"{_WORDS[rung_of(incident)]} failed: {final.outcome}"
-    since, limit_s = begun_at(world, incident), patience_s(world, incident)
+    since = hands_off.since_window(world, incident, begun_at(world, incident))
+    limit_s = patience_s(world, incident)
     if since is not None and world.now - since > timedelta(seconds=limit_s) and machine_up(world, incident) is None:
         return f"{_WORDS[rung_of(incident)]}: no machine was heard within {limit_s:.0f} s"
     return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, hands_off
 from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
 from holdfast.model.answers import unreached_errno
 from holdfast.model.book import Change, World
@@ -64,7 +64,11 @@ def _explained(world: World, node: str) -> bool:
     Slurm's power saving has it off."""
     shown = world.view.nodes.get(node) if world.view is not None else None
     dead = any(i.dead for i in world.book.open_on(node))
-    return dead or (shown is not None and (shown.out_of_service or shown.asleep))
+    return (
+        dead
+        or hands_off.explains_silence(world, node) is not None
+        or (shown is not None and (shown.out_of_service or shown.asleep))
+    )
 
 
 def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple[Incident, ...]:
@@ -75,6 +79,7 @@ def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple
         i
         for i in world.book.open_incidents()
         if i.node in view.nodes
+        and hands_off.explains_silence(world, i.node) is None
         and (
             i.state is IncidentState.SUSPECTED
             or (
@@ -109,8 +114,9 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
     for incident in world.book.open_incidents():
         node = incident.node
         heard = node not in silent and (world.frozen is None or facts.agent_of(world, node) is not None)
-        if incident.state is IncidentState.SUSPECTED and heard:
-            closed, seen = close(incident, world.now, "the agent is heard again")
+        explained = None if heard else hands_off.explains_silence(world, node)
+        if incident.state is IncidentState.SUSPECTED and (heard or explained is not None):
+            closed, seen = close(incident, world.now, explained.text if explained else "the agent is heard again")
             incidents.append(closed)
             events += seen
     frozen = freeze_reason(world, silent)
@@ -123,7 +129,11 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
             incidents.append(judged)
             events += seen
     for node in sorted((silent & set(view.nodes)) - {i.node for i in asked}):
-        if _at_stake(view, node) and not any(facts.acting(i) for i in world.book.open_on(node)):
+        if (
+            _at_stake(view, node)
+            and hands_off.explains_silence(world, node) is None
+            and not any(facts.acting(i) for i in world.book.open_on(node))
+        ):
             suspicion, seen = _suspicion(world, node, new_id)
             incidents.append(suspicion)
             events += seen

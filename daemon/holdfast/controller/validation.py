@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, proving, replacement, rungs, stillborn
+from holdfast.controller import facts, hands_off, proving, replacement, rungs, stillborn
 from holdfast.controller.ladder import Rung
 from holdfast.controller.proving import Progress
 from holdfast.model import answers, steps
@@ -78,7 +78,7 @@ def proved_at(world: World, incident: Incident) -> datetime | None:
 
 def _too_late(world: World, incident: Incident) -> Failure | None:
     limit_s = world.policy.repair.launch_timeout_s
-    since = incident.state_since
+    since = hands_off.since_window(world, incident, incident.state_since)
     if since is not None and world.now - since > timedelta(seconds=limit_s):
         machine = candidate(world, incident) or incident.node
         return Failure(FailedPart.LATE, f"machine {machine} was not validated within {limit_s:.0f} s")

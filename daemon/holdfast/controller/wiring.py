@@ -79,6 +79,7 @@ def build_actor(settings: Settings) -> ActorParts:
         sleep=time.sleep,
         marks=lambda: dict(store.load_book(clock.now()).marks),
         spare_reservation=settings.policy.spare_reservation,
+        maintenance=settings.policy.maintenance,
     )
     bell = Bell(actor_socket(settings))
     controller, own = Ringer(controller_socket(settings)), Ringer(actor_socket(settings))

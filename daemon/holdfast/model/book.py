@@ -54,6 +54,12 @@ class NodeRecord:
     """When its last deep check by order ended."""
     check_note: str = ""
     """What the last check by order found to be wrong; empty: nothing."""
+    hands: str = ""
+    """In whose hands it is (:class:`holdfast.controller.hands_off.Hands`: maintenance, a reboot); empty: in its own."""
+    hands_since: datetime | None = None
+    """When it last came into other hands."""
+    hands_ended_at: datetime | None = None
+    """When it was last given back; None: never, or it is in other hands now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,17 @@ class HistoryPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class MaintenancePolicy:
+    """When a node is in an operator's hands, so that nothing is done about it (docs/maintenance.md)."""
+
+    operators: tuple[str, ...] = ("root", "slurm")
+    """Users of Slurm who are operators: a reservation that only these may use keeps its nodes for an operator's work. A reservation with
+    the flag MAINT does so for any user."""
+    grace_s: float = 900.0
+    """After the end of a maintenance window or a reboot, a node that does not report yet counts as booting for this long."""
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     mode: Mode = Mode.OBSERVE
     join_window_s: float = 300.0
@@ -198,6 +209,7 @@ class Policy:
     hangs: HangPolicy = field(default_factory=HangPolicy)
     stragglers: StragglerPolicy = field(default_factory=StragglerPolicy)
     elastic: ElasticPolicy = field(default_factory=ElasticPolicy)
+    maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
 
     @property
     def spare_reservation(self) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 from holdfast.practice.cluster import Practice
 
 _DOWN_S = 1.0
-"""How long an emulated boot takes; long enough for slurmctld to see the node go."""
+"""How long an emulated boot takes, in seconds; long enough for slurmctld to see the node go."""
+LONGER = "boot_s"
+"""File in the practice folder with another number of seconds, for tests of a long boot."""
 
 
 def main(folder: str, node: str, detached: str = "") -> int:
@@ -22,7 +24,8 @@ def main(folder: str, node: str, detached: str = "") -> int:
         return 0
     machine = practice.machine(node)
     machine.power_off()
-    time.sleep(_DOWN_S)
+    longer = Path(folder, LONGER)
+    time.sleep(float(longer.read_text()) if longer.exists() else _DOWN_S)
     machine.reboot()
     return 0
 

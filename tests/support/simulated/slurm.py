@@ -18,6 +18,7 @@ HOLD_S = 120.0
 """AuthInfo=cred_expire: so long a requeued job waits unless its start is set to now."""
 SLURMD_TIMEOUT_S = 300.0
 COMPLETING_S = 1.0
+_OFF = ("POWERING_DOWN", "POWERED_DOWN", "POWERING_UP")
 CLUSTER = "sim"
 
 
@@ -37,6 +38,8 @@ class SimNode:
     idle_since_s: float = 0.0
     maintenance: bool = False
     """In a reservation with the MAINT flag."""
+    reboot: str = ""
+    """REBOOT_REQUESTED, REBOOT_ISSUED; empty: no reboot was asked for."""
     stuck: bool = False
     """Tasks hang in the driver: a job that ends stays COMPLETING here."""
 
@@ -171,6 +174,19 @@ class SimSlurm:
     def operator_resumes(self, name: str) -> None:
         self._resume(self.nodes[name])
 
+    def operator_reserves(
+        self, name: str, *nodes: str, hours: float | None = None, flags: frozenset[str] = frozenset({"MAINT"})
+    ) -> None:
+        """A reservation for root that begins now: ``scontrol create reservation users=root flags=maint``."""
+        end = None if hours is None else self._clock.now() + timedelta(hours=hours)
+        begin = self._second()
+        self.reservations[name] = Reservation(name, nodes, ("root",), flags=flags, start_time=begin, end_time=end)
+
+    def operator_reboots(self, name: str) -> None:
+        """``scontrol reboot``, done at once."""
+        self.nodes[name].reboot = "REBOOT_ISSUED"
+        self.on_reboot(name)
+
     def finish(self, job: SimJob, state: str) -> None:
         """The job ends by itself."""
         if job.state == "RUNNING":
@@ -218,8 +234,9 @@ class SimSlurm:
             node.power = "POWERED_DOWN"
 
     def registers(self, name: str) -> None:
-        """A slurmd that was started anew is heard: a node that was off is on."""
+        """A slurmd that was started anew is heard: a node that was off is on, and a reboot is over."""
         node = self.nodes[name]
+        node.reboot = ""
         if node.power in ("POWERED_DOWN", "POWERING_UP"):
             node.power, node.idle_since_s = "", self._clock.elapsed_s
             node.reason, node.user, node.time = "", "", None
@@ -228,7 +245,7 @@ class SimSlurm:
         now_s = self._clock.elapsed_s
         if heard:
             node.unheard_since_s = None
-        elif node.unheard_since_s is None or node.power in ("POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"):
+        elif node.unheard_since_s is None or node.reboot or node.power in _OFF:
             node.unheard_since_s = now_s
         elif now_s - node.unheard_since_s >= SLURMD_TIMEOUT_S and not node.down:
             node.down = True
@@ -294,7 +311,14 @@ class SimSlurm:
 
     def _usable(self, job: SimJob, name: str) -> bool:
         node = self.nodes[name]
-        if node.drain or node.down or node.power or node.unheard_since_s is not None or name in job.excluded:
+        if (
+            node.drain
+            or node.down
+            or node.power
+            or node.reboot
+            or node.unheard_since_s is not None
+            or name in job.excluded
+        ):
             return False
         over = [r.name for r in self.reservations.values() if name in r.nodes]
         mine = self.reservations.get(job.reservation)
@@ -388,6 +412,7 @@ class SimSlurm:
             "MAINTENANCE": node.maintenance,
             "RESERVED": node.maintenance or any(node.name in r.nodes for r in self.reservations.values()),
             node.power: bool(node.power),
+            node.reboot: bool(node.reboot),
         }
         return Node(
             name=node.name,

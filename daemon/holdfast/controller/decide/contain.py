@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.controller import facts, fencing
+from holdfast.controller import facts, fencing, hands_off
 from holdfast.controller.decide.part import Part
 from holdfast.controller.facts import DrainedBy
 from holdfast.model import steps
@@ -34,7 +34,10 @@ def contain(world: World) -> Part:
     proposals = [
         proposal
         for incident in world.book.open_incidents()
-        if facts.acting(incident) and incident.state in _CONTAINABLE and incident.node in view.nodes
+        if facts.acting(incident)
+        and incident.state in _CONTAINABLE
+        and incident.node in view.nodes
+        and hands_off.holds(world, incident) is None
         for proposal in _contain(world, view, incident)
     ]
     return Part(tuple(proposals))

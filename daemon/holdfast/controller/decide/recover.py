@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from holdfast.controller import facts, fencing, hangs, notices
+from holdfast.controller import facts, fencing, hands_off, hangs, notices
 from holdfast.controller.decide import budget, hurt, saving
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.sizing import size_for
@@ -52,7 +52,9 @@ def recover(world: World) -> Part:
 def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that are to be recovered for the incident's sake."""
     if facts.acting(incident) and incident.severity is Severity.FATAL:
-        return [] if notices.withdrawn(world, incident) else hurt.hurt_jobs(world, view, incident)
+        jobs = [] if notices.withdrawn(world, incident) else hurt.hurt_jobs(world, view, incident)
+        held = hands_off.holds(world, incident) is not None
+        return [j for j in jobs if j.state in facts.FAILED] if held else jobs
     if hurt.calls_for_a_restart(world, incident) or hurt.convicted(incident):
         return hurt.failed_jobs(world, view, incident)
     hung = hangs.to_restart(world, view, incident)

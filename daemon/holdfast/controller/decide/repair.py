@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, fencing, replacement, rungs, validation
+from holdfast.controller import facts, fencing, hands_off, replacement, rungs, validation
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import returns_as_spare
 from holdfast.controller.decide.validate import validate
@@ -44,7 +44,8 @@ def repair(world: World) -> Part:
         return Part()
     proposals: list[Proposal] = []
     for incident in world.book.open_incidents():
-        if facts.acting(incident) and incident.node in view.nodes:
+        held = hands_off.holds(world, incident) is not None
+        if facts.acting(incident) and incident.node in view.nodes and not held:
             proposals += _repair(world, view, incident)
     return Part(tuple(proposals))
 

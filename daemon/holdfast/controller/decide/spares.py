@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from holdfast.controller import facts, upkeep
+from holdfast.controller import facts, hands_off, upkeep
 from holdfast.controller.pool import kept, spare_pool, wanted
 from holdfast.model.action import IntentState, PromoteSpare
 from holdfast.model.book import World
@@ -100,6 +100,9 @@ def why_not_ready(world: World, view: ClusterView, node: Node, busy: frozenset[s
         return f"out of service: {node.reason or node.base_state}"
     if node.asleep:
         return "Slurm's power saving has it off"
+    hands = hands_off.on(world, node.name)
+    if hands is not None:
+        return hands.text
     if not node.responding:
         return "Slurm does not hear it"
     if node.name in busy:

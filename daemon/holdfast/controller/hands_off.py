@@ -1,0 +1,253 @@
+"""Hands off: which nodes are in an operator's hands, or Slurm's, and until when. Pure.
+
+A node in a MAINT reservation, in a reservation for operators alone, in a reboot or asleep by power saving is silent for a reason, and
+what is wrong on it may be under repair. Findings are recorded, the incident says why it waits, and nothing is done: not by a decision
+(:func:`on`), and not by a step that was decided just before (:func:`found`, read from Slurm right before each step)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+
+from holdfast.controller import facts
+from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
+from holdfast.model.book import Change, NodeRecord, World
+from holdfast.model.cluster import ClusterView, Node, Reservation
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.policy import MaintenancePolicy
+
+SETTLE_S = 60.0
+"""How long an agent must have reported after a window before what it found counts again: its checks have run by then."""
+_MACHINE_STEPS = (Launch, Reboot, Replace, StopStart, Terminate)
+_WAITS = frozenset({IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING})
+
+
+class Hands(StrEnum):
+    """In whose hands a node is. The values are part of the record (``NodeRecord.hands``)."""
+
+    MAINT = "maint"
+    """A reservation with the flag MAINT."""
+    RESERVED = "reserved"
+    """A reservation that operators alone may use."""
+    REBOOT = "reboot"
+    """Slurm was asked to reboot it, not by Holdfast."""
+    POWER_SAVING = "power_saving"
+    """Slurm's power saving has it off, or on its way there or back."""
+    DRAINED = "drained"
+    """An operator, or another tool, drained it."""
+    JUST_BACK = "just_back"
+    """It was in other hands until a moment ago, and has time to report."""
+
+
+_KEPT = frozenset({Hands.MAINT, Hands.RESERVED, Hands.REBOOT})
+"""Whose end is remembered: the node may still boot, and what was seen meanwhile is read again."""
+_TEXT = {
+    Hands.MAINT: "MAINT reservation {name}",
+    Hands.RESERVED: "reservation {name} of operators",
+    Hands.REBOOT: "Slurm reboots the node for an operator",
+    Hands.POWER_SAVING: "Slurm's power saving has it off",
+    Hands.DRAINED: "drained by {name}",
+    Hands.JUST_BACK: "maintenance has just ended",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HandsOff:
+    """Why nothing is done about a node, and until when."""
+
+    hands: Hands
+    name: str = ""
+    """Of the reservation, or of the user that drained the node."""
+    until: datetime | None = None
+    """None: not known; it ends when Slurm shows that it has ended."""
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        end = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until is not None else ""
+        return f"hands off: {_TEXT[self.hands].format(name=self.name)}{end}; recorded, nothing is done"
+
+    @property
+    def holds_incidents(self) -> bool:
+        """Whether incidents of the node stay where they are. Of a drained one the rules for a foreign drain say more."""
+        return self.hands not in (Hands.DRAINED, Hands.JUST_BACK)
+
+
+def found(
+    node: Node,
+    reservations: Iterable[Reservation],
+    now: datetime,
+    policy: MaintenancePolicy,
+    *,
+    spare_reservation: str,
+    ours: bool,
+) -> HandsOff | None:
+    """In whose hands Slurm shows a node to be; None: in its own.
+
+    ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others."""
+    mine = [r for r in reservations if node.name in _names(r.nodes) and _running(r, now)]
+    theirs = [r for r in mine if not r.name.startswith(facts.OUR_RESERVATIONS) and r.name != spare_reservation]
+    for reservation in theirs:
+        if "MAINT" in reservation.flags:
+            return HandsOff(Hands.MAINT, reservation.name, reservation.end_time)
+    if "MAINTENANCE" in node.flags:
+        return HandsOff(Hands.MAINT, "that Slurm no longer shows")
+    for reservation in theirs:
+        if _for_operators(reservation, policy):
+            return HandsOff(Hands.RESERVED, reservation.name, reservation.end_time)
+    if node.rebooting and not ours:
+        return HandsOff(Hands.REBOOT)
+    if node.asleep and not ours:
+        return HandsOff(Hands.POWER_SAVING)
+    if facts.drained_by_others(node):
+        return HandsOff(Hands.DRAINED, node.reason_user or "another user")
+    return None
+
+
+@lru_cache(256)
+def _names(nodes: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(nodes)
+
+
+def _running(reservation: Reservation, now: datetime) -> bool:
+    begun = reservation.start_time is None or reservation.start_time <= now
+    return begun and (reservation.end_time is None or reservation.end_time > now)
+
+
+def _for_operators(reservation: Reservation, policy: MaintenancePolicy) -> bool:
+    """No user's job may start in it."""
+    users = reservation.users
+    return bool(users) and not reservation.accounts and set(users) <= set(policy.operators)
+
+
+def on(world: World, name: str) -> HandsOff | None:
+    """In whose hands a node is; None: in its own, or Slurm does not show it."""
+    view = world.view
+    node = view.nodes.get(name) if view is not None else None
+    if view is None or node is None:
+        return None
+    return found(
+        node,
+        view.reservations.values(),
+        world.now,
+        world.policy.maintenance,
+        spare_reservation=world.policy.spare_reservation,
+        ours=(node.rebooting or node.asleep) and _ours(world, name),
+    )
+
+
+def _ours(world: World, name: str) -> bool:
+    """A step at its machine was begun for an incident that is still open."""
+    return any(
+        isinstance(i.action, _MACHINE_STEPS)
+        and i.action.node == name
+        and i.started_at is not None
+        and (incident := world.book.incidents.get(i.incident_id)) is not None
+        and incident.open
+        for i in world.book.intents.values()
+    )
+
+
+def explains_silence(world: World, name: str) -> HandsOff | None:
+    """Why it means nothing that the node does not report; None: nothing explains it."""
+    hands = on(world, name)
+    return hands if hands is not None and hands.holds_incidents else _just_back(world, name)
+
+
+def _just_back(world: World, name: str) -> HandsOff | None:
+    ended = ended_at(world, name)
+    if ended is None:
+        return None
+    until = ended + timedelta(seconds=world.policy.maintenance.grace_s)
+    return HandsOff(Hands.JUST_BACK, until=until) if world.now < until else None
+
+
+def ended_at(world: World, name: str) -> datetime | None:
+    """When the node was last given back; None: never, or it is in other hands now."""
+    record = world.book.nodes.get(name)
+    return record.hands_ended_at if record is not None and not record.hands else None
+
+
+def holds(world: World, incident: Incident) -> HandsOff | None:
+    """Why an incident waits where it is; None: it need not."""
+    if incident.state not in _WAITS:
+        return None
+    now = on(world, incident.node)
+    if now is not None:
+        return now if now.holds_incidents else None
+    ended = ended_at(world, incident.node)
+    if ended is None or (incident.state_since or incident.opened_at) > ended:
+        return None
+    return _reading_again(world, incident, ended)
+
+
+def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOff | None:
+    """A window has ended since the incident came to where it is: the node's agent speaks first."""
+    grace = _just_back(world, incident.node)
+    heard = [a for a in world.agents.get(incident.node, ()) if not facts.is_silent(world, a)]
+    if incident.state in (IncidentState.OPEN, IncidentState.CONTAINED):
+        settled = world.now - ended >= timedelta(seconds=SETTLE_S)
+        return grace if not (heard and settled) else None
+    return grace if not heard else None
+
+
+def since_window(world: World, incident: Incident, at: datetime | None) -> datetime | None:
+    """A time from which the patience of a repair counts: no earlier than the end of the node's last window."""
+    ended = ended_at(world, incident.node)
+    return at if at is None or ended is None else max(at, ended)
+
+
+def interrupted(world: World, incident: Incident) -> bool:
+    """A window of the node has ended since the incident was contained: others may have repaired it."""
+    ended = ended_at(world, incident.node)
+    return ended is not None and (incident.state_since or incident.opened_at) <= ended
+
+
+def nothing_left(world: World, incident: Incident) -> bool:
+    """An open incident whose node was in other hands, and of which nothing is still wrong: a state would still be so; an event counts only
+    outside of the window, in the boot that still runs."""
+    record = world.book.nodes.get(incident.node)
+    ended = ended_at(world, incident.node)
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    if record is None or ended is None or incident.opened_at > ended or not mine or incident.dead:
+        return False
+    begun = record.hands_since or ended
+    agent = facts.agent_of(world, incident.node)
+    boot = agent.boot_id if agent is not None else ""
+    return not any(
+        f.cleared_at is None and (f.sticky or (f.boot_id == boot and not begun <= f.received_at <= ended)) for f in mine
+    )
+
+
+def remember(world: World) -> Change:
+    """Note on each node's record when it came into other hands and when it was given back."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return Change()
+    changed: list[NodeRecord] = []
+    for name in _candidates(world, view):
+        record = world.book.nodes.get(name) or NodeRecord(name)
+        now = on(world, name)
+        hands = now.hands.value if now is not None and now.hands in _KEPT else ""
+        if bool(hands) != bool(record.hands):
+            begun = {"hands_since": world.now, "hands_ended_at": None} if hands else {"hands_ended_at": world.now}
+            changed.append(replace(record, hands=hands, **begun))
+    return Change(nodes=tuple(changed))
+
+
+def _candidates(world: World, view: ClusterView) -> list[str]:
+    """Nodes that may have come into other hands, or out of them: few, of thousands."""
+    policy = world.policy
+    reserved = {
+        name
+        for r in view.reservations.values()
+        if "MAINT" in r.flags or _for_operators(r, policy.maintenance)
+        for name in r.nodes
+        if r.name != policy.spare_reservation and not r.name.startswith(facts.OUR_RESERVATIONS)
+    }
+    marked = {n.name for n in view.nodes.values() if n.rebooting or "MAINTENANCE" in n.flags}
+    kept = {n for n, r in world.book.nodes.items() if r.hands}
+    return sorted((reserved | marked | kept) & set(view.nodes))
