@@ -45,6 +45,7 @@ PURE_CONTROLLER = frozenset(
         "fencing",
         "follow",
         "guard",
+        "hands_off",
         "hangs",
         "identity",
         "ladder",
