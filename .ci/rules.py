@@ -289,6 +289,30 @@ def host_names(tree: ast.Module) -> Iterator[Found]:
             yield node, "a host name says which machine, not which process: use lease_holder.claim"
 
 
+_ROOM_NAMES = "daemon/holdfast/model/room_names.py"
+_ROOM = re.compile(r"job-(\{\}|\d|\(|\\d|\[0)")
+"""Begin of the name of a rendezvous, or of a pattern that reads one. ``{}``: what is put in."""
+
+
+def rooms_by_id(tree: ast.Module) -> Iterator[Found]:
+    """The name of a rendezvous spelled or taken apart: ``f"job-{base}"``, ``re.compile(r"job-(\\d+)")``, ``room.name.split("-")``."""
+    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    inside = {id(part) for node in joined for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and id(node) not in inside):
+            parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+            text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
+            if _ROOM.match(text) or text == "job-":
+                yield (
+                    node,
+                    "spells a rendezvous: job ids are used again, use RoomName or job_label (model/room_names.py)",
+                )
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _READS.fullmatch(node.func.attr):
+            of = ast.unparse(node.func.value)
+            if re.search(r"(^|[._])room(_name|\.name)?$", of):
+                yield node, "takes the name of a rendezvous apart: use RoomName.parse (model/room_names.py)"
+
+
 RULES: tuple[Rule, ...] = (
     Rule("kind-not-check", ("daemon/holdfast/controller", "daemon/holdfast/api"), _compared_checks),
     Rule(
@@ -319,6 +343,7 @@ RULES: tuple[Rule, ...] = (
     Rule("spelled-step", (_DAEMON,), spelled_steps, but=(_STEPS,)),
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),
     Rule("guessed-action", (_DAEMON,), guessed_actions),
+    Rule("room-by-id", (_DAEMON, "training", "bench"), rooms_by_id, but=(_ROOM_NAMES,)),
     Rule("host-name", (f"{_DAEMON}/controller", f"{_DAEMON}/store"), host_names),
     Rule("undeclared-window", (f"{_DAEMON}/controller",), undeclared_windows, but=(f"{_DAEMON}/controller/loop.py",)),
 )

@@ -8,7 +8,7 @@ Every call is synchronous and bounded: an adapter has a deadline of its own and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.report import Report
+from holdfast.model.room_names import KnownRoom
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.suppression import Suppression
 
@@ -291,6 +292,10 @@ class QuorumRooms(Protocol):
         """What happened in all rooms, closed ones too, oldest first."""
         ...
 
+    def began(self, room: str) -> datetime | None:
+        """When the first thing happened in this room since it was opened, by the record; None: nothing has."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -393,6 +398,10 @@ class Store(Protocol):
         ...
 
     def set_note(self, key: str, value: str) -> None: ...
+
+    def remember_rooms(self, rooms: Iterable[KnownRoom], fence: int) -> None:
+        """What :attr:`Book.rooms` is from now on. Raises FencedOff."""
+        ...
 
     def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
         """Append events that another process recorded, together with the note that says how far they were read: all or nothing.

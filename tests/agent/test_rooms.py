@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import jobsocket
+from holdfast.agent import jobsocket, processes
 from holdfast.agent.client import Answer, Client, Controllers
 from holdfast.agent.jobsocket import JobSocket
+from holdfast.agent.processes import Stepd, start_ticks
 from holdfast.agent.questions import parse_question
 from holdfast.agent.rooms import Rooms, read_answer
 from holdfast.agent.statements import Malformed
@@ -92,6 +94,38 @@ def test_what_was_answered_holds_while_the_controller_is_away_and_only_then(
     assert desk.ask() == {"error": "run 1 of job 7 is over", "retry": False}
     controller.room = lambda _question: (503, {})
     assert desk.ask()["retry"] is True
+
+
+def test_a_job_that_was_given_the_same_id_is_not_told_the_room_of_the_earlier_one(controller: FakeController) -> None:
+    controller.room = lambda _question: (200, ROOM)
+    rooms = rooms_of(controller.url)
+    assert rooms.of(7, 1000, 0, os.getpid()) == LINE
+    controller.room = lambda _question: (503, {"error": "no fresh view of Slurm", "retry": True})
+    time.sleep(0.05)  # more than a clock tick
+    with subprocess.Popen(["sleep", "60"]) as later:
+        try:
+            assert rooms.of(7, 1000, 0, later.pid)["error"] == "no fresh view of Slurm"
+            assert rooms.of(7, 1000, 0)["error"] == "no fresh view of Slurm"
+            assert rooms.of(7, 1000, 0, os.getpid()) == LINE
+        finally:
+            later.kill()
+    assert rooms.of(7, 1000, 0, later.pid)["error"] == "no fresh view of Slurm", "it is gone"
+
+
+def test_a_launcher_that_is_started_again_in_its_step_is_told_the_room(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.room = lambda _question: (200, ROOM)
+    rooms = rooms_of(controller.url)
+    assert rooms.of(7, 1000, 0, os.getpid()) == LINE
+    controller.room = lambda _question: (503, {"error": "away", "retry": True})
+    time.sleep(0.05)
+    monkeypatch.setattr(processes, "_stepd", lambda p: Stepd(p.pid, start_ticks(p.pid) or 0, 7, "0"))
+    with subprocess.Popen(["sleep", "60"]) as again:
+        try:
+            assert rooms.of(7, 1000, 0, again.pid) == LINE
+        finally:
+            again.kill()
 
 
 def test_nobody_answers_and_another_controller_does(tmp_path: Path, controller: FakeController) -> None:

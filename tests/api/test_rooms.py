@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,13 @@ from bench.kit.rooms import Rooms
 
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
+from holdfast.model.cluster import JobKey
 from holdfast.model.policy import Policy
-from holdfast.model.rooms import OpenRoom
+from holdfast.model.room_names import RoomName
+from holdfast.model.rooms import OpenRoom, RoomRules
 from support.rooms import BASE, T0, Caller, MemoryRooms, four_groups, group_job, socket_of, view_of
 
+ROOM = RoomName(BASE, int((T0 - timedelta(minutes=2)).timestamp())).text
 ASKED = {"job_id": 72, "uid": 1001, "restarts": 0}
 
 
@@ -46,8 +50,8 @@ def test_a_group_is_told_its_room(
     assert (status, told) == (
         200,
         {
-            "room": f"job-{BASE}",
-            "url": "http://head:40006",
+            "room": ROOM,
+            "url": "http://head:40017",
             "group": 0,
             "start": "72.0",
             "min": 2,
@@ -61,6 +65,26 @@ def test_a_group_is_told_its_room(
     assert token not in caplog.text
     assert token not in repr(OpenRoom("u", token))
     assert all(token.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_job_with_the_id_of_an_earlier_one_is_told_its_own_room(served: Any, rooms: MemoryRooms) -> None:
+    told = ask(served)[1]
+    rooms.meet(told["room"], "0~72.0:a")
+    later = T0 + timedelta(days=1)
+    key = JobKey("practice", 72, later - timedelta(seconds=9))
+    again = group_job(72, key=key, start_time=later - timedelta(seconds=8), uid=1002)
+    served.world = World(later, Policy(), Book(), view_of(again, at=later))
+    status, theirs = ask(served, uid=1002)
+    assert status == 200
+    assert theirs["room"] == RoomName(BASE, key.submitted_s).text
+    assert theirs["token"] != told["token"]
+    assert rooms.rooms()[0].known == ("0~72.0:a",)
+
+
+def test_a_job_that_began_under_the_release_before_goes_on_where_it_is(served: Any, rooms: MemoryRooms) -> None:
+    rooms.open(RoomName(BASE).text, RoomRules(2, 4))
+    rooms.meet(RoomName(BASE).text, "1~71.0:b")
+    assert ask(served)[1]["room"] == RoomName(BASE).text
 
 
 @pytest.mark.parametrize(
@@ -120,7 +144,7 @@ def test_what_was_told_opens_the_real_room(served: Any, rooms: MemoryRooms, tmp_
             calls = [first.asking(), second.asking()]
             assert all(call.result() for call in calls)
         (room,) = service.ask(do="status")["rooms"]
-        assert (room["room"], room["rules"]["min_groups"], room["rules"]["max_groups"]) == (f"job-{BASE}", 2, 4)
+        assert (room["room"], room["rules"]["min_groups"], room["rules"]["max_groups"]) == (ROOM, 2, 4)
         assert room["members"] == ["0~72.0:u", "1~71.0:u"]
         served.deps.rooms = QuorumLink(tmp_path / "gone.sock")
         assert ask(served)[0] == 503

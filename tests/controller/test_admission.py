@@ -30,7 +30,7 @@ def answer(asked: Asked, *jobs: Job) -> Admission | Refusal:
 def test_each_group_of_both_arrays_has_the_same_room(asked: Asked, index: int, start: str) -> None:
     found = answer(asked, *four_groups())
     assert isinstance(found, Admission)
-    assert (found.job.room, found.group.index, found.group.start) == (f"job-{BASE}", index, start)
+    assert (found.job.label, found.group.index, found.group.start) == (f"job-{BASE}", index, start)
     assert (found.job.sizes.least, found.job.sizes.most) == (2, 4)
 
 

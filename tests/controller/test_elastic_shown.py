@@ -40,7 +40,7 @@ def test_two_arrays_are_one_job() -> None:
     third = _element(80, 2, "holdfast elastic=2:4 spares=1 of=71", job_id=90, restarts=1)
     rest = _element(80, None, "holdfast,elastic=2:4,of=71", **WAITING)
     (job,) = elastic_jobs(_view(*BASE, third, rest, PLAIN))
-    assert (job.room, job.base_array_id, job.flexible_array_ids) == ("job-71", 71, (80,))
+    assert (job.label, job.base_array_id, job.flexible_array_ids) == ("job-71", 71, (80,))
     assert [(g.index, g.role, g.start) for g in job.groups] == [
         (0, GroupRole.BASE, "72.0"),
         (1, GroupRole.BASE, "73.0"),

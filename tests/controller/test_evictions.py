@@ -18,13 +18,14 @@ from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.incident import IncidentKind, IncidentState
 from holdfast.model.policy import Mode, Policy
+from holdfast.model.room_names import RoomName
 from holdfast.model.rooms import GroupRun, RoomView, run_of
 from holdfast_checks.result import Severity
 from support.rooms import BASE, T0, flexible_job, four_groups, group_job, view_of
 from support.store_nouns import incident, intent, recovery
 
 SEEN = T0 - timedelta(seconds=1)
-ROOM = f"job-{BASE}"
+ROOM = RoomName(BASE, int((T0 - timedelta(minutes=2)).timestamp())).text
 REQUEUE = intent("inc1/Requeue/72/1", Requeue(JobKey("practice", 72, T0), 0), planned_at=T0)
 DOWN = intent("inc1/SetDown/n1/1", SetDown("n1", "dead", (72,)), planned_at=T0)
 DRAIN = intent("inc1/Drain/n1/1", Drain("n1", "holdfast[inc1]: gpu.xid 79"), planned_at=T0)

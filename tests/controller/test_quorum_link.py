@@ -106,6 +106,21 @@ def test_the_record_is_read_on_from_a_number_and_outlives_the_room(place: Place)
     assert place.name not in [r.name for r in place.rooms.rooms()]
 
 
+def test_when_it_began_counts_from_its_last_opening(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.controller.quorum_link._PAGE", 2)
+    opened = place.rooms.open(place.name, RULES)
+    assert place.rooms.began(place.name) is None
+    place.meet(opened, 0, "72.0")
+    place.rooms.evict(place.name, "0~72.0", "drill")
+    first = next(r for r in place.rooms.records(0, 10_000) if r.room == place.name)
+    assert place.rooms.began(place.name) == first.at
+    place.rooms.close(place.name)
+    assert place.rooms.began(place.name) is None
+    place.meet(place.rooms.open(place.name, RULES), 0, "73.0")
+    mine = [r for r in place.rooms.records(0, 10_000) if r.room == place.name]
+    assert place.rooms.began(place.name) == mine[4].at
+
+
 def test_a_no_is_a_no(place: Place) -> None:
     with pytest.raises(Rejected, match="min_groups"):
         place.rooms.open(place.name, RoomRules(3, 2))

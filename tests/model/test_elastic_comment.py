@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.elastic import ElasticSpec, member, parse_comment, room_name, start_name
+from holdfast.model.elastic import ElasticSpec, member, parse_comment, start_name
 from holdfast.model.sizes import BadSizes, Sizes, parse_sizes
 
 
@@ -60,6 +60,5 @@ def test_a_comment_reads_as_it_was_written(legal: set[int], spares: int, of: int
 def test_names() -> None:
     spec = ElasticSpec(Sizes((2, 3, 4)), spares=1)
     assert (*spec.base_indices, *spec.flexible_indices) == (0, 1, 2, 3, 4)
-    assert room_name(71) == "job-71"
     assert start_name(123, 0) == "123.0"
     assert member(2, start_name(123, 1, 2)) == "2~123.1.2"

@@ -118,6 +118,13 @@ class MemoryRooms:
         self._answer("records")
         return tuple(r for r in self._records if r.id > after_id)[:limit]
 
+    def began(self, room: str) -> datetime | None:
+        self._answer("began", room)
+        first = None
+        for record in (r for r in self._records if r.room == room):
+            first = None if record.kind == "closed" else first or record.at
+        return first
+
     def meet(self, room: str, *members: str, step: int = 0) -> None:
         """These (``GROUP~START:uuid``) ask for their next step; then the clock is looked at."""
         for name in members:

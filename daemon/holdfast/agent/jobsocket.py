@@ -231,7 +231,7 @@ class JobSocket:
             self._refuse(peer, why, retry=peer.cgroup_job is None)
             return
         self.launchers.add(Launcher(job_id, question.restarts, peer.pid, peer.connection))
-        self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts))
+        self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts, peer.pid))
 
     def _beside(self, peer: _Peer, look: Callable[[], bytes]) -> None:
         try:

@@ -56,6 +56,26 @@ def start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
+def in_job_since_ticks(pid: int) -> int | None:
+    """Since when, at the latest, the job that this process belongs to has been here: the start of the slurmstepd above it, else its own.
+
+    In clock ticks since boot, as :func:`start_ticks`. None: the process is gone."""
+    own = start_ticks(pid)
+    if own is None:
+        return None
+    try:
+        above = psutil.Process(pid).parents()
+    except psutil.Error:
+        return own
+    steps = (step for process in above if (step := _stepd(process)) is not None)
+    return min((own, *(step.started_ticks for step in steps)))
+
+
+def now_ticks() -> int:
+    """Now, in clock ticks since boot."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
 def age_s(process: Stepd | Script) -> float:
     """For how long the process has been there; 0.0 when it is gone."""
     if start_ticks(process.pid) != process.started_ticks:

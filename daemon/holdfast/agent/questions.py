@@ -96,11 +96,11 @@ class Answers:
         """``fatal`` is one text, empty when nothing fatal stands, so that a shell's helper needs no list."""
         return encode({"v": 1, "kind": "standing", "fatal": "; ".join(self.fatal)[:2000]})
 
-    def room(self, job_id: int, uid: int, restarts: int) -> bytes:
+    def room(self, job_id: int, uid: int, restarts: int, pid: int) -> bytes:
         """Blocks for as long as the controllers let it wait."""
         if self._rooms is None:
             return encode(no_room("this agent knows no controller", retry=False))
-        return encode(self._rooms.of(job_id, uid, restarts))
+        return encode(self._rooms.of(job_id, uid, restarts, pid))
 
     def latest(self, directory: str, uid: int, within_s: float) -> bytes:
         """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server."""

@@ -8,9 +8,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.client import Answer, Client
+from holdfast.agent.processes import in_job_since_ticks, now_ticks
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -43,20 +45,35 @@ def no_room(why: str, *, retry: bool = True) -> Room:
     return {"error": " ".join(why.split())[:300], "retry": retry}
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was answered to a run of a job."""
+
+    room: Room
+    asked_ticks: int
+    """When it was asked for, in clock ticks since boot."""
+
+
 class Rooms:
-    """Asks, and remembers what was answered for as long as the controller is away. Safe to use from any thread."""
+    """Asks, and remembers what was answered for as long as the controller is away. Safe to use from any thread.
+
+    Slurm may give the id of a job again. So what is remembered is told only to processes of which it is proved that their job was here
+    when it was asked for."""
 
     def __init__(self, client: Callable[[], Client], controllers: int = 1) -> None:
         """``client`` makes one for each question; ``controllers``: how many there are to try."""
         self._client = client
         self._controllers = controllers
-        self._known: OrderedDict[tuple[int, int, int], Room] = OrderedDict()
+        self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._waiting = threading.BoundedSemaphore(_WAITING)
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
 
-    def of(self, job_id: int, uid: int, restarts: int) -> Room:
-        """The room of this run of the job. Blocks while the controller does not answer."""
+    def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> Room:
+        """The room of this run of the job. Blocks while the controller does not answer.
+
+        ``pid``: who asks; None: not known, so nothing that is remembered is told."""
+        asked_ticks = now_ticks()
         if not self._waiting.acquire(blocking=False):
             return no_room("too many questions at a time")
         try:
@@ -64,7 +81,7 @@ class Rooms:
                 answer = self._ask({"job_id": job_id, "uid": uid, "restarts": restarts})
         finally:
             self._waiting.release()
-        room = self._settle((job_id, uid, restarts), answer)
+        room = self._settle((job_id, uid, restarts), answer, asked_ticks, pid)
         outcome = room.get("room") or room["error"]
         log.info("event=room_asked job=%d uid=%d restarts=%d outcome=%r", job_id, uid, restarts, outcome)
         return room
@@ -86,14 +103,17 @@ class Rooms:
             client.close()
         return why
 
-    def _settle(self, key: tuple[int, int, int], answer: Answer | str) -> Room:
+    def _settle(self, key: tuple[int, int, int], answer: Answer | str, asked_ticks: int, pid: int | None) -> Room:
         said = no_room(answer) if isinstance(answer, str) else read_answer(answer)
         with self._lock:
             if "error" not in said:
-                self._known[key] = said
+                self._known[key] = _Known(said, asked_ticks)
                 self._known.move_to_end(key)
                 while len(self._known) > _KEPT:
                     self._known.popitem(last=False)
-            elif isinstance(answer, Answer) and answer.status in _FACTS_AGAINST:
+                return said
+            if isinstance(answer, Answer) and answer.status in _FACTS_AGAINST:
                 self._known.pop(key, None)
-            return self._known.get(key, said)
+            known = self._known.get(key)
+        since = in_job_since_ticks(pid) if known is not None and pid is not None else None
+        return known.room if known is not None and since is not None and since <= known.asked_ticks else said

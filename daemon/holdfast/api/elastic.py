@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from holdfast.api.job_shapes import DecisionShape, ElasticJobShape, GroupShape
 from holdfast.controller.decide.elastic import asked_to_leave, last_decision, leaving_groups
+from holdfast.controller.elastic.naming import known_room
 from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
 from holdfast.controller.quiet import newest_of, words_of
 from holdfast.model.book import World
@@ -32,7 +33,7 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
         i.run: i for i in reversed(world.book.open_incidents()) if i.kind in ABOUT_JOBS
     }  # the oldest of a run counts
     return ElasticJobShape(
-        room=job.room,
+        room=known_room(world, job).room,
         base_job_id=job.base_array_id,
         flexible_job_ids=list(job.flexible_array_ids),
         name=job.name,

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from holdfast.api.wire import HeartbeatBody, ReportBody
 from holdfast.model import steps
 from holdfast.model.action import Verb
+from holdfast.model.room_names import RoomName
 from holdfast.model.steps import Key
 
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
@@ -114,6 +115,12 @@ ORDERS: dict[str, Any] = {
 
 def room(body: type[BaseModel]) -> dict[str, Any]:
     """Of the route that tells a group's room."""
-    told = {"room": "job-71", "url": "http://head:40001", "token": "…", "group": 2, "start": "73.0"}
+    told = {
+        "room": RoomName(71, 1772366280).text,
+        "url": "http://head:40001",
+        "token": "…",
+        "group": 2,
+        "start": "73.0",
+    }
     sizes = {"min": 2, "max": 4, "sizes": [2, 4], "spares": 0}
     return _body(body.model_json_schema(), {"job_id": 73, "uid": 1001, "restarts": 0}, {**told, **sizes})

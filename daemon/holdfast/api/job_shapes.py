@@ -11,6 +11,7 @@ from holdfast.api.shape import Essential, Open, Shape
 from holdfast.api.shapes import RecoveryShape
 from holdfast.model.action import IntentState
 from holdfast.model.elastic import GroupRole
+from holdfast.model.room_names import RoomName
 
 
 class CheckpointShape(Shape):
@@ -75,7 +76,7 @@ class DecisionShape(Shape):
 class ElasticJobShape(Shape):
     """A job made of replica groups, as Slurm shows it now."""
 
-    room: Annotated[str, Essential()] = Field(examples=["job-71"])
+    room: Annotated[str, Essential()] = Field(examples=[RoomName(71, 1772366280).text])
     base_job_id: int = Field(description="Id of the array with the least number of groups.")
     flexible_job_ids: list[int]
     name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,7 +19,9 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.wire import parse
 from holdfast.controller import facts
 from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
-from holdfast.controller.groups import elastic_jobs
+from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.controller.quorum_names import ask_room
+from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.rooms import OpenRoom, RoomRules
 from holdfast.ports import QuorumRooms
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LIMIT_BYTES = 4096
 _MOST = 2**32 - 1
+_NOT_READ = "Slurm has not been read of late; try again"
 
 
 class RoomBody(BaseModel):
@@ -61,19 +65,27 @@ class _Desk:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._deps = api.deps
+        self._opening = threading.Lock()
 
     async def answer(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
         body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
-        rooms, view = self._rooms(), self._view()
+        rooms, world = self._rooms(), self._world()
+        view = self._view(world)
         found = admit(view, elastic_jobs(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
         if isinstance(found, Refusal):
             return self._refuse(found)
         job, section = found.job, self._deps.quorum
         rules = RoomRules(job.sizes.least, job.sizes.most, section.heartbeat_timeout_s, section.join_timeout_s)
-        opened = await self._api.threads.write(rooms.open, job.room, rules)
-        log.info("event=room_told room=%s node=%s start=%s", job.room, caller.node, found.group.start)
-        return JSONResponse(_answer(found, opened))
+        name, opened = await self._api.threads.write(self._open, rooms, world, job, rules)
+        log.info("event=room_told room=%s node=%s start=%s", name, caller.node, found.group.start)
+        return JSONResponse(_answer(found, name, opened))
+
+    def _open(self, rooms: QuorumRooms, world: World, job: ElasticJob, rules: RoomRules) -> tuple[str, OpenRoom]:
+        """One at a time: where neither Slurm nor the memory tells the name, the first one that is opened is the name."""
+        with self._opening:
+            name = ask_room(world, rooms, job).room
+            return name, rooms.open(name, rules)
 
     def _rooms(self) -> QuorumRooms:
         if not self._deps.leader():
@@ -82,11 +94,16 @@ class _Desk:
             raise ApiError(503, "unavailable", "This site runs no quorum service: controller.toml, [quorum] enabled")
         return self._deps.rooms
 
-    def _view(self) -> ClusterView:
+    def _world(self) -> World:
         world = self._deps.world()
-        view = facts.fresh_view(world) if world is not None else None
+        if world is None:
+            raise ApiError(503, "unavailable", _NOT_READ)
+        return world
+
+    def _view(self, world: World) -> ClusterView:
+        view = facts.fresh_view(world)
         if view is None:
-            raise ApiError(503, "unavailable", "Slurm has not been read of late; try again")
+            raise ApiError(503, "unavailable", _NOT_READ)
         return view
 
     def _refuse(self, refusal: Refusal) -> Response:
@@ -97,10 +114,10 @@ class _Desk:
         return JSONResponse({"error": error, "retry": True}, status_code=409)
 
 
-def _answer(found: Admission, opened: OpenRoom) -> dict[str, Any]:
+def _answer(found: Admission, name: str, opened: OpenRoom) -> dict[str, Any]:
     job = found.job
     return {
-        "room": job.room,
+        "room": name,
         "url": opened.url,
         "token": opened.token,
         "group": found.group.index,

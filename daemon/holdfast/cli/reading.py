@@ -15,6 +15,7 @@ from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.model.ids import abbreviated
+from holdfast.model.room_names import job_label
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -298,7 +299,7 @@ def show_groups(job: ElasticJobShape) -> None:
     spares = f" and {counted(job.spares, 'spare')}" if job.spares else ""
     aim = f", going to {job.target}" if job.target != job.size else ""
     state = f"{counted(job.running, 'group')} running, size {job.size}{aim}; declared {job.sizes}{spares}"
-    line(f"{job.room}  {job.user}  {job.name}: {state}")
+    line(f"{job_label(job.base_job_id)}  {job.user}  {job.name}: {state}")
     decided = job.decision
     if decided:
         line(f"  {moment(decided.at)[:19]} {decided.reason} ({decided.outcome or decided.state})")

@@ -10,7 +10,8 @@ from datetime import datetime
 from functools import lru_cache
 
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
-from holdfast.model.elastic import ElasticSpec, GroupRole, declares_elastic, parse_comment, room_name, start_name
+from holdfast.model.elastic import ElasticSpec, GroupRole, declares_elastic, parse_comment, start_name
+from holdfast.model.room_names import job_label
 from holdfast.model.sizes import BadSizes, Sizes
 
 
@@ -66,8 +67,23 @@ class ElasticJob:
     """By index; an element that Slurm has forgotten is absent."""
 
     @property
-    def room(self) -> str:
-        return room_name(self.base_array_id)
+    def label(self) -> str:
+        """How texts and steps name it. Its rendezvous: ``elastic/naming.py``."""
+        return job_label(self.base_array_id)
+
+    @property
+    def submitted_s(self) -> int | None:
+        """Submit time of the base array as Unix time. None: each element that Slurm shows was requeued, which changes it there."""
+        return min((g.job.key.submitted_s for g in self._base if not g.job.restarts), default=None)
+
+    @property
+    def shown_since_s(self) -> int:
+        """Earliest submit time that Slurm shows of the base array, perhaps that of a requeue: it was submitted then or before."""
+        return min(g.job.key.submitted_s for g in self._base or self.groups)
+
+    @property
+    def _base(self) -> tuple[Group, ...]:
+        return tuple(g for g in self.groups if g.job.array_job_id == self.base_array_id)
 
     @property
     def sizes(self) -> Sizes:

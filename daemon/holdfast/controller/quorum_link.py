@@ -22,6 +22,8 @@ DEADLINE_S = 5.0
 """For one call: a service that hangs holds up nobody for longer."""
 LONGEST_ANSWER_BYTES = 64 << 20
 _CHUNK_BYTES = 1 << 16
+_PAGE = 1000
+"""Records of one room that are asked for at a time."""
 _ERRORS: Mapping[str, type[OutsideError]] = {"NotFound": NotFound, "Unavailable": Unavailable}
 
 
@@ -47,9 +49,19 @@ class QuorumLink:
         return tuple(_view(each) for each in _objects(self._ask(do="status"), "rooms"))
 
     def records(self, after_id: int, limit: int) -> tuple[RoomRecord, ...]:
-        return tuple(
-            _record(each) for each in _objects(self._ask(do="events", after_id=after_id, limit=limit), "events")
-        )
+        return self._page(after_id, limit)
+
+    def began(self, room: str) -> datetime | None:
+        after_id, first = 0, None
+        while page := self._page(after_id, _PAGE, room=room):
+            for record in page:
+                first = None if record.kind == "closed" else first or record.at
+            after_id = page[-1].id
+        return first
+
+    def _page(self, after_id: int, limit: int, **of: str) -> tuple[RoomRecord, ...]:
+        answer = self._ask(do="events", after_id=after_id, limit=limit, **of)
+        return tuple(_record(each) for each in _objects(answer, "events"))
 
     def _ask(self, **asked: Any) -> dict[str, Any]:
         """Raises Unavailable when the service is not there, does not answer in time or not in its own words; else its own error."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from holdfast.controller.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.controller.elastic.ledger import Loss, Read, RoomRead, fold
+from holdfast.controller.quorum_names import remember
 from holdfast.model.book import World
 from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
 from holdfast.model.rooms import RoomView
@@ -74,6 +75,7 @@ class QuorumWatch:
         read_at = self.clock.now()
         try:
             rooms = self.rooms.rooms()
+            world = remember(world, self.rooms, rooms, self.store, self._fence)
             self._met = met_in(rooms, read_at, self._met)
             found, self._fading = due(world, rooms, self._met, self._fading)
             closing, self._forsaken = forsaken(world, rooms, self._forsaken)

@@ -18,6 +18,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView, Finding
+from holdfast.model.room_names import KnownRoom
 from holdfast.model.steps import Step
 from holdfast.model.suppression import Suppression
 from holdfast_checks.words import unknown_reads_as
@@ -182,6 +183,8 @@ class Book:
     """By kind, released ones too."""
     suppressions: Mapping[str, Suppression] = field(default_factory=dict)
     """By id, those that hold."""
+    rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
+    """By job id of the base array: which rendezvous an elastic job has (``controller/elastic/naming.py``)."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
     provider: ProviderView | None = None

@@ -98,11 +98,6 @@ def _number(words: list[str], key: str, most: int) -> int | None:
     return int(text)
 
 
-def room_name(base_array_id: int) -> str:
-    """The quorum room of the job with this base array."""
-    return f"job-{base_array_id}"
-
-
 def start_name(job_id: int, restarts: int, attempt: int = 0) -> str:
     """Names one start of a group: Slurm's id of the element's record, its restarts, and starts that Slurm does not see (from 1).
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.model.elastic import member, start_name
+from holdfast.model.room_names import RoomName
 
 _MEMBER = re.compile(r"(\d{1,7})~(\d{1,10})\.(\d{1,9})(?:\.\d{1,9})?(?::.*)?")
-_JOBS_ROOM = re.compile(r"job-(\d{1,10})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ class RoomView:
     """Why the service cannot write the room down now; empty: it can."""
 
     @property
-    def base_array_id(self) -> int | None:
-        """Of the job whose room it is; None: somebody opened it by hand."""
-        match = _JOBS_ROOM.fullmatch(self.name)
-        return int(match[1]) if match else None
+    def name_of_job(self) -> RoomName | None:
+        """Its name, read; None: no elastic job's, a person opened it by hand."""
+        return RoomName.parse(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,35 +242,35 @@ def leave(node: str, job: JobKey, restarts: int) -> Step:
     return Step("SendOrder", f"leave/{node}.{_run(job, restarts)}")
 
 
-# The size of elastic jobs: each names its job's rendezvous (``room``) and the hour
+# The size of elastic jobs: each names its job (``label``) and the hour
 
 
-def leave_room(room: str, node: str, job: JobKey, restarts: int, hour: int) -> Step:
+def leave_room(label: str, node: str, job: JobKey, restarts: int, hour: int) -> Step:
     """A group is asked to leave, so that its job shrinks."""
-    return Step("SendOrder", f"{room}.leave.{_run(job, restarts)}.{node}.{hour}")
+    return Step("SendOrder", f"{label}.leave.{_run(job, restarts)}.{node}.{hour}")
 
 
-def requeue_group(room: str, job: JobKey, restarts: int, hour: int) -> Step:
+def requeue_group(label: str, job: JobKey, restarts: int, hour: int) -> Step:
     """A group that could not be asked to leave, or did not."""
-    return Step("Requeue", f"{room}.{_run(job, restarts)}.{hour}")
+    return Step("Requeue", f"{label}.{_run(job, restarts)}.{hour}")
 
 
-def release_group(room: str, job: JobKey, restarts: int, hour: int) -> Step:
-    return Step("Release", f"{room}.{_run(job, restarts)}.{hour}")
+def release_group(label: str, job: JobKey, restarts: int, hour: int) -> Step:
+    return Step("Release", f"{label}.{_run(job, restarts)}.{hour}")
 
 
-def delay_start(room: str, job: JobKey, restarts: int, hour: int) -> Step:
-    return Step("DelayStart", f"{room}.{_run(job, restarts)}.{hour}")
+def delay_start(label: str, job: JobKey, restarts: int, hour: int) -> Step:
+    return Step("DelayStart", f"{label}.{_run(job, restarts)}.{hour}")
 
 
-def set_throttle(room: str, array_job_id: int, most: int | None, hour: int) -> Step:
+def set_throttle(label: str, array_job_id: int, most: int | None, hour: int) -> Step:
     """``most``: elements that may run at a time; None: as many as there are."""
-    return Step("SetThrottle", f"{room}.{array_job_id}={most}.{hour}")
+    return Step("SetThrottle", f"{label}.{array_job_id}={most}.{hour}")
 
 
-def resizes(step: Step, room: str) -> bool:
-    """Whether the step is one of the five above, for the job of this rendezvous."""
-    return step.target.startswith(f"{room}.")
+def resizes(step: Step, label: str) -> bool:
+    """Whether the step is one of the five above, for a job of this label. Job ids are used again: its time says for which."""
+    return step.target.startswith(f"{label}.")
 
 
 def same_but_hour(one: Step, other: Step) -> bool:

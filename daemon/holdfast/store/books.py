@@ -16,6 +16,7 @@ from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRec
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
+from holdfast.model.room_names import KnownRoom, KnownRooms
 from holdfast.model.suppression import Suppression
 from holdfast.store import rows
 from holdfast.store import tables as t
@@ -33,6 +34,8 @@ PAUSED = "paused"
 """Note that says who paused and why."""
 PROVIDER = "provider"
 """Note with what the actor last saw of the provider."""
+ROOMS = "quorum.rooms"
+"""Note with the rendezvous of elastic jobs."""
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
         checkpoints=_checkpoints(connection, cache, now - back.checkpoints),
         brakes=_brakes(connection, now),
         suppressions=_suppressions(connection, now),
+        rooms=read_rooms(_note(connection, ROOMS)),
         paused=_note(connection, PAUSED),
         provider=provider,
     )
@@ -87,6 +91,19 @@ def read_provider(note: str | None) -> ProviderView | None:
     if note is None:
         return None
     return readable(lambda: decode(ProviderView, parsed(note)), lambda: None, "notes", PROVIDER)
+
+
+def write_rooms(rooms: Iterable[KnownRoom]) -> str:
+    """What goes into the note."""
+    return json.dumps(encode(KnownRooms(tuple(sorted(rooms, key=lambda r: r.base_array_id)))))
+
+
+def read_rooms(note: str | None) -> dict[int, KnownRoom]:
+    """By job id of the base array. Empty: nothing is remembered, or the note cannot be read; then Slurm and the open ones tell."""
+    if note is None:
+        return {}
+    known = readable(lambda: decode(KnownRooms, parsed(note)), KnownRooms, "notes", ROOMS)
+    return {each.base_array_id: each for each in known.rooms}
 
 
 def _incidents(connection: Connection, now: datetime, back: Lookback) -> dict[str, Incident]:

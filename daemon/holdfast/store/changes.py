@@ -42,6 +42,12 @@ def record_once(
     rows.upsert(connection, t.notes, [{"key": name, "value": after}])
 
 
+def put_note(connection: Connection, name: str, value: str, fence: int) -> None:
+    """Raises FencedOff."""
+    check_fence(connection, fence)
+    rows.upsert(connection, t.notes, [{"key": name, "value": value}])
+
+
 def change_time(change: Change, loaded_at: datetime | None) -> datetime | None:
     """When the change happened, as it says itself: its newest event, else the time of the book that it was made from."""
     return max((e.at for e in change.events), default=loaded_at)

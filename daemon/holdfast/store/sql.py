@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
+from holdfast.model.room_names import KnownRoom
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import books, changes, evidence, intents, leases, operations, queries, reports, rows, tokens, upkeep
 from holdfast.store import tables as t
@@ -158,6 +159,10 @@ class SqlStore:
 
     def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
         self._writer.run(lambda c: changes.record_once(c, note, before, after, events, fence))
+
+    def remember_rooms(self, rooms: Iterable[KnownRoom], fence: int) -> None:
+        note = books.write_rooms(rooms)
+        self._writer.run(lambda c: changes.put_note(c, books.ROOMS, note, fence))
 
     def see_provider(self, view: ProviderView) -> None:
         self.set_note(books.PROVIDER, books.write_provider(view))

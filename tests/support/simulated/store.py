@@ -14,6 +14,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
+from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression, check_suppression
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import books, operations
@@ -196,6 +197,7 @@ class MemoryStore:
             checkpoints=checkpoints,
             brakes=dict(self._brakes),
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
+            rooms=books.read_rooms(self._notes.get(books.ROOMS)),
             paused=self._notes.get("paused"),
             provider=provider,
         )
@@ -408,6 +410,10 @@ class MemoryStore:
 
     def set_note(self, key: str, value: str) -> None:
         self._notes[key] = value
+
+    def remember_rooms(self, rooms: Iterable[KnownRoom], fence: int) -> None:
+        self._fence(fence)
+        self._notes[books.ROOMS] = books.write_rooms(rooms)
 
     def record_once(self, note: str, before: str | None, after: str, events: tuple[Event, ...], fence: int) -> None:
         self._fence(fence)

@@ -14,6 +14,7 @@ from holdfast.controller import facts
 from holdfast.controller.decide import shrinking
 from holdfast.controller.decide.growing import Capacity
 from holdfast.controller.decide.part import Part
+from holdfast.controller.elastic.naming import known_room
 from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
 from holdfast.model import steps
 from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, Requeue, SendOrder, Verb
@@ -64,12 +65,12 @@ def asked_to_leave(world: World) -> Mapping[Run, tuple[Intent, ...]]:
 
 def leaving_groups(job: ElasticJob, asked: Mapping[Run, tuple[Intent, ...]]) -> tuple[Group, ...]:
     """Groups that were asked to leave and still run."""
-    return tuple(g for g in job.running if _run(g) in asked)
+    return tuple(g for g in job.running if any(i.planned_at >= g.job.key.submit_time for i in asked.get(_run(g), ())))
 
 
 def last_decision(world: World, job: ElasticJob) -> Intent | None:
     """The newest step of the last hour that was for this job's size, also one that was withheld."""
-    mine = (i for i in world.book.intents.values() if i.incident_id == UPKEEP and _is_for(i, job))
+    mine = (i for i in world.book.intents.values() if i.incident_id == UPKEEP and _is_for(world, i, job))
     return max(mine, key=lambda i: (i.planned_at, i.key), default=None)
 
 
@@ -77,8 +78,12 @@ def _ours(world: World) -> Iterable[Intent]:
     return (i for i in world.book.intents.values() if i.incident_id == UPKEEP and i.state is not IntentState.WITHHELD)
 
 
-def _is_for(intent: Intent, job: ElasticJob) -> bool:
-    return steps.resizes(intent.step, job.room)
+def _is_for(world: World, intent: Intent, job: ElasticJob) -> bool:
+    """What was planned before the job was submitted was for an earlier one with its id. Where that time is not known, all of it counts."""
+    if not steps.resizes(intent.step, job.label):
+        return False
+    known = known_room(world, job)
+    return not known.exact or intent.planned_at.timestamp() >= known.submitted_s
 
 
 def _run(group: Group) -> Run:
@@ -109,7 +114,7 @@ class _Plan:
         self._capacity = capacity
         self._coming = coming
         self._hour = facts.hour(world)
-        self._mine = [i for i in _ours(world) if _is_for(i, job)]
+        self._mine = [i for i in _ours(world) if _is_for(world, i, job)]
         self._recovering = {r.job.job_id for r in world.book.recoveries.values() if r.phase in _RECOVERING}
         self.proposals: list[Proposal] = []
 
@@ -160,14 +165,14 @@ class _Plan:
         agents = [a for name in group.nodes if (a := facts.agent_of(self._world, name)) is not None]
         for agent in agents:
             order = facts.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
-            step = steps.leave_room(self._job.room, agent.node, group.job.key, restarts, self._hour)
+            step = steps.leave_room(self._job.label, agent.node, group.job.key, restarts, self._hour)
             self._once(step, order, found.text, order=80)
         if not agents:
             self._requeue(group, f"{found.text}; no agent on its nodes is heard")
 
     def _insist(self, group: Group) -> None:
         """Whoever could not be told, or is still there when the time is over, is requeued."""
-        orders = self._asked[_run(group)]
+        orders = [i for i in self._asked[_run(group)] if i.planned_at >= group.job.key.submit_time]
         patience = timedelta(seconds=self._policy.leave_deadline_s)
         if all(i.settled and i.state is not IntentState.DONE for i in orders):
             self._requeue(group, f"group {group.index} could not be asked to leave: {orders[-1].outcome}")
@@ -176,7 +181,7 @@ class _Plan:
 
     def _requeue(self, group: Group, reason: str) -> None:
         key, restarts = group.job.key, group.job.restarts
-        step = steps.requeue_group(self._job.room, key, restarts, self._hour)
+        step = steps.requeue_group(self._job.label, key, restarts, self._hour)
         self._once(step, Requeue(key, restarts), reason, order=85)
 
     # Growing
@@ -215,7 +220,7 @@ class _Plan:
             if self._is_delayed(group.job) and self._capacity.room(self._job, group.job):
                 nodes = self._capacity.take(self._job, group.job, 1)
                 self._release(
-                    [group], 1, f"base group {group.index} of {self._job.room} may start: {','.join(nodes)} idle"
+                    [group], 1, f"base group {group.index} of {self._job.label} may start: {','.join(nodes)} idle"
                 )
 
     def _grow(self) -> None:
@@ -230,23 +235,23 @@ class _Plan:
         more = aim - self._count
         if more > 0:
             nodes = self._capacity.take(self._job, waiting[0].job, more)
-            self._release(waiting, more, f"{self._job.room} may grow to {aim} groups: {','.join(nodes)} idle")
+            self._release(waiting, more, f"{self._job.label} may grow to {aim} groups: {','.join(nodes)} idle")
 
     def _keep_to(self, aim: int, waiting: list[Group]) -> None:
         allowed = aim - self._job.sizes.least
         if allowed <= 0:
             for job in self._records(g for g in waiting if self._starts_soon(g.job)):
-                reason = f"{self._job.room} stays at {aim} groups: too few nodes are idle for the next legal size"
+                reason = f"{self._job.label} stays at {aim} groups: too few nodes are idle for the next legal size"
                 action = DelayStart(job.key, job.restarts, DELAY_START_S)
-                step = steps.delay_start(self._job.room, job.key, job.restarts, self._hour)
+                step = steps.delay_start(self._job.label, job.key, job.restarts, self._hour)
                 self._again(step, action, reason, order=91)
             return
         arrays = self._job.flexible_array_ids
         most = None if allowed >= len(self._job.spec.flexible_indices) else allowed
         record = next(g.job for g in self._job.groups if g.role is not GroupRole.BASE)
         if len(arrays) == 1 and record.array_throttle != most:
-            reason = f"{self._job.room} is kept to {aim} groups, a legal size"
-            step = steps.set_throttle(self._job.room, arrays[0], most, self._hour)
+            reason = f"{self._job.label} is kept to {aim} groups, a legal size"
+            step = steps.set_throttle(self._job.label, arrays[0], most, self._hour)
             self._again(step, SetThrottle(record.key, arrays[0], most), reason, order=90)
 
     def _starts_soon(self, job: Job) -> bool:
@@ -259,7 +264,7 @@ class _Plan:
         for job in self._records(delayed[: max(0, more - ready)]):
             if job.restarts or self._delayed_by_us(job):
                 action = Release(job.key, job.restarts, None, job.excluded_nodes)
-                step = steps.release_group(self._job.room, job.key, job.restarts, self._hour)
+                step = steps.release_group(self._job.label, job.key, job.restarts, self._hour)
                 self._again(step, action, reason, order=92)
 
     def _is_delayed(self, job: Job) -> bool:

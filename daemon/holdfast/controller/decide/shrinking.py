@@ -153,4 +153,4 @@ def _youngest(job: ElasticJob) -> tuple[Group, ...]:
 def _leaving(job: ElasticJob, groups: Sequence[Group], reason: LeaveReason, why: str) -> Leaving:
     target = job.sizes.usable(len(job.running) - len(groups))
     names = ",".join(str(g.index) for g in sorted(groups, key=lambda g: g.index))
-    return Leaving(tuple(groups), reason, target, f"{job.room} shrinks to {target} groups, {names} leave: {why}")
+    return Leaving(tuple(groups), reason, target, f"{job.label} shrinks to {target} groups, {names} leave: {why}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
+from holdfast.controller.elastic.naming import known_room, outlived
 from holdfast.controller.groups import Group, elastic_jobs, elastic_spec
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import World
@@ -68,6 +69,8 @@ def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tu
     still: dict[tuple[str, GroupRun], datetime] = {}
     shown = _shown_runs(world, view)
     for room in rooms:
+        if outlived(room, view, world.book.rooms):
+            continue  # the runs that Slurm shows under its members' job ids are those of another job
         for run in _open_runs(room, shown.get(room.name, ())):
             met_at = met.get((room.name, run))
             ground = _will_be_stopped(world, view, run) or (
@@ -89,7 +92,9 @@ def _open_runs(room: RoomView, shown: Iterable[GroupRun]) -> Iterator[GroupRun]:
 def _shown_runs(world: World, view: ClusterView) -> Mapping[str, Sequence[GroupRun]]:
     """Room → runs that Slurm shows and a stop ends: also who was silent for so long that the room has forgotten it, and may only hang."""
     return {
-        job.room: [run for run in map(_run_of_group, job.running) if _will_be_stopped(world, view, run) is not None]
+        known_room(world, job).room: [
+            run for run in map(_run_of_group, job.running) if _will_be_stopped(world, view, run) is not None
+        ]
         for job in (elastic_jobs(view) if _stops_under_way(world) else ())
     }
 
@@ -125,6 +130,8 @@ def _stops_under_way(world: World) -> list[Intent]:
 def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:
     """Why this intent ends the run; None: it does not."""
     action = intent.action
+    if job is not None and job.restarts == run.restarts and intent.planned_at < job.key.submit_time:
+        return None  # for an earlier job with this id
     if isinstance(action, Requeue):
         mine = (action.job.job_id, action.job.cluster, action.restarts) == (run.job_id, view.cluster, run.restarts)
         return f"the run is requeued: {intent.reason}" if mine and not _may_go_on(world, intent) else None
@@ -137,7 +144,7 @@ def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: 
     incident = world.book.incidents.get(intent.incident_id)
     if incident is None or not _ends_jobs(world, incident, job):
         return None
-    return None if _withheld(world, run) else f"node {action.node}: {incident.headline}"
+    return None if _withheld(world, run, job) else f"node {action.node}: {incident.headline}"
 
 
 def _may_go_on(world: World, intent: Intent) -> bool:
@@ -158,12 +165,13 @@ def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     return fatal and facts.hurt_by(incident, job) and not notices.planned(world, incident)
 
 
-def _withheld(world: World, run: GroupRun) -> bool:
+def _withheld(world: World, run: GroupRun, job: Job) -> bool:
     """A brake keeps this run from being stopped: then it is not stopped by way of its room either."""
     return any(
         isinstance(i.action, Requeue)
         and i.state in (IntentState.WITHHELD, IntentState.REFUSED)
         and (i.action.job.job_id, i.action.restarts) == (run.job_id, run.restarts)
+        and i.planned_at >= job.key.submit_time
         for i in world.book.intents.values()
     )
 
@@ -203,15 +211,17 @@ CLOSE_AFTER = timedelta(minutes=10)
 def forsaken(
     world: World, rooms: Iterable[RoomView], before: Mapping[str, datetime]
 ) -> tuple[tuple[str, ...], Mapping[str, datetime]]:
-    """Rooms of jobs that Slurm has not shown for ten minutes, and since when each is so (for the next call)."""
+    """Rooms of jobs that Slurm has not shown for ten minutes, and since when each is so (for the next call). A later job with the id of
+    one of them is another job."""
     view = facts.fresh_view(world)
     if view is None:
-        return (), {}  # what was not seen for a while begins anew
+        return (), {}  # what was not seen for a while starts again
     there = _arrays(view)
     since = {
         room.name: before.get(room.name, world.now)
         for room in rooms
-        if room.base_array_id is not None and room.base_array_id not in there
+        if (name := room.name_of_job) is not None
+        and (name.base_array_id not in there or outlived(room, view, world.book.rooms))
     }
     return tuple(name for name, at in since.items() if world.now - at >= CLOSE_AFTER), since
 

@@ -93,7 +93,7 @@ def _one(room: RoomRead, record: RoomRecord, jobs: Mapping[int, Job]) -> tuple[R
     event = _event(record, kind, text, incident)
     run = run_of(record.who)
     job = jobs.get(run.job_id) if run is not None else None
-    if run is not None and job is not None and job.restarts == run.restarts:
+    if run is not None and job is not None and job.restarts == run.restarts and record.at >= job.key.submit_time:
         event = replace(event, job=job.key.text)
     loss = room.losses.get(record.who.partition("~")[0])
     if kind is EventKind.QUORUM_EVICTED and loss is not None and loss.went_on:

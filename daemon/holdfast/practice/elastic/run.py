@@ -12,7 +12,6 @@ from pathlib import Path
 
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.cluster import Job
-from holdfast.model.elastic import room_name
 from holdfast.model.errors import ConfigError, NotFound, Unavailable
 from holdfast.model.rooms import RoomView
 from holdfast.practice import jobs
@@ -76,9 +75,12 @@ class ElasticRun:
 
     def _room(self) -> RoomView:
         """Of the newest job; empty before anybody is there."""
-        name = room_name(self.arrays[0])
-        rooms = self.link.rooms()
-        return next((room for room in rooms if room.name == name), RoomView(name, ()))
+        mine = [
+            room
+            for room in self.link.rooms()
+            if (name := room.name_of_job) is not None and name.base_array_id == self.arrays[0]
+        ]
+        return max(mine, key=lambda room: room.name, default=RoomView("", ()))
 
     @staticmethod
     def _groups(members: Iterable[str]) -> frozenset[int]:
