@@ -9,10 +9,11 @@ import pytest
 
 from holdfast.model.action import IntentState
 from holdfast.model.book import Brake, BrakeKind, Change
-from holdfast.model.errors import NotFound, Rejected, Stale
+from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation
 from holdfast.store import SqlStore, open_store
@@ -23,6 +24,19 @@ HASH = "ab" * 32
 
 def _operate(store: SqlStore, verb: str, target: str = "inc1") -> None:
     store.operate(Operation(verb, "ada", target, "maintenance"), later(5))
+
+
+def test_the_rendezvous_of_elastic_jobs_are_in_the_next_book(store: SqlStore) -> None:
+    assert store.load_book(NOW).rooms == {}
+    lease = store.take_lease("a", NOW, 10.0)
+    assert lease is not None
+    rooms = (KnownRoom(71, 1001, 1772366280, exact=True), KnownRoom(9, 1001, 1772366281, exact=False, old_name=True))
+    store.remember_rooms(rooms, lease.fence)
+    assert store.load_book(NOW).rooms == {room.base_array_id: room for room in rooms}
+    with pytest.raises(FencedOff):
+        store.remember_rooms((), lease.fence + 1)
+    store.set_note("quorum.rooms", "{cut off")
+    assert store.load_book(NOW).rooms == {}
 
 
 def test_pause_and_resume(store: SqlStore) -> None:
