@@ -313,6 +313,40 @@ def rooms_by_id(tree: ast.Module) -> Iterator[Found]:
                 yield node, "takes the name of a rendezvous apart: use RoomName.parse (model/room_names.py)"
 
 
+_CHECKS = "healthchecks/holdfast_checks"
+
+
+@cache
+def _foreign_words() -> frozenset[str]:
+    """Names of the enums whose words are stored or sent: those with ``@unknown_reads_as``."""
+    trees = (ast.parse(file.read_text()) for folder in (_DAEMON, _CHECKS) for file in _python_files(ROOT / folder))
+    classes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    return frozenset(
+        c.name
+        for c in classes
+        if any(isinstance(d, ast.Call) and _called(d) == "unknown_reads_as" for d in c.decorator_list)
+    )
+
+
+def trusted_words(tree: ast.Module) -> Iterator[Found]:
+    """An enum of stored or sent words made of a text: ``Severity(row.severity)``, ``Severity[name]``, ``map(Severity, names)``."""
+    text = "ends with ValueError at a word of another release: use holdfast.unknown.read_word, or known of holdfast_checks.words"
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(args=[ast.Constant()]):
+                continue
+            case ast.Call(func=ast.Name(id="map"), args=[maker, *_]):
+                made = _last(maker)
+            case ast.Call(args=[_]):
+                made = _called(node)
+            case ast.Subscript(value=value, slice=ast.Name() | ast.Attribute() | ast.Subscript() | ast.Call()):
+                made = _last(value)
+            case _:
+                continue
+        if made in _foreign_words():
+            yield node, f"{made}: {text}"
+
+
 RULES: tuple[Rule, ...] = (
     Rule("kind-not-check", ("daemon/holdfast/controller", "daemon/holdfast/api"), _compared_checks),
     Rule(
@@ -344,6 +378,19 @@ RULES: tuple[Rule, ...] = (
     Rule("parsed-key", (_DAEMON,), parsed_keys, but=(_STEPS,)),
     Rule("guessed-action", (_DAEMON,), guessed_actions),
     Rule("room-by-id", (_DAEMON, "training", "bench"), rooms_by_id, but=(_ROOM_NAMES,)),
+    Rule(
+        "trusted-word",
+        (_DAEMON, _CHECKS),
+        trusted_words,
+        but=(
+            f"{_DAEMON}/providers/command_contract.py",  # verbs of its own, each compared before
+            f"{_DAEMON}/unknown.py",
+            f"{_CHECKS}/words.py",
+            f"{_CHECKS}/catalog",  # data of this very release
+            f"{_CHECKS}/custom.py",  # the site's settings, checked when they are read
+            f"{_CHECKS}/custom_answer.py",  # a script's answer, refused as a whole
+        ),
+    ),
     Rule("host-name", (f"{_DAEMON}/controller", f"{_DAEMON}/store"), host_names),
     Rule("undeclared-window", (f"{_DAEMON}/controller",), undeclared_windows, but=(f"{_DAEMON}/controller/loop.py",)),
 )

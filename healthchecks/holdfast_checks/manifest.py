@@ -148,7 +148,7 @@ def load_manifest(path: Path) -> Manifest:
             modules=tuple(str(name) for name in raw.get("modules", ())),
             mounts=_words(raw.get("mounts", {})),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NotGathered(f"{path} is no manifest: {error}") from error
 
 

@@ -7,12 +7,15 @@ is the proof that it looks in the right one; until then its findings are only re
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Result, Verdict
 from holdfast_checks.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _MOST = 1000
 """Proofs that are kept; the oldest go first. Mounts that come and go by themselves would otherwise fill the agent's memory."""
@@ -50,7 +53,13 @@ class SeenRight:
         """Take up an earlier :meth:`dump`. One that cannot be read proves nothing."""
         try:
             kept = [(str(check), str(component), str(place)) for check, component, place in json.loads(text or "[]")]
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError) as error:
+            do = "nothing: each check proves itself again with its next OK"
+            log.warning(
+                "event=seen_right_unreadable reason=%r effect='findings of absence are only recorded' do=%r",
+                str(error)[:200],
+                do,
+            )
             return
         self._proofs = dict.fromkeys(kept)
 

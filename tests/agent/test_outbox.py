@@ -169,8 +169,8 @@ def test_a_damaged_file_is_put_aside_and_a_new_outbox_begun(tmp_path: Path, capl
     box = outbox(tmp_path)
     assert box.id != old.id
     assert box.put([finding("79")])
-    assert "event=memory_damaged" in caplog.text
-    assert list(tmp_path.glob("*.damaged-*"))
+    assert "event=memory_unreadable" in caplog.text
+    assert list(tmp_path.glob("*.unreadable-*"))
 
 
 def test_a_full_disk_keeps_items_in_memory_says_so_and_still_sends(

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def test_a_jobs_lines_are_understood(release: str) -> None:
 def test_the_quorum_service_goes_on_in_its_rooms(release: str, tmp_path: Path) -> None:
     restore(tmp_path / "holdfast.db", script(release, "quorum"))
     with closing(State(f"sqlite:///{tmp_path}/holdfast.db")) as state:
-        (kept,) = state.load()
+        (kept,) = state.load(datetime.now(UTC))
         before = state.happened()
     recorded = document(release, "quorum")
     assert [r.event.kind for r in before] == [e["kind"] for e in recorded["events"]["events"]]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.controller.elastic.ledger import Read, fold
-from holdfast.controller.quorum_watch import NOTE, QuorumWatch
+from holdfast.controller.quorum_note import NOTE
+from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.model.book import Book, World
 from holdfast.model.errors import FencedOff
 from holdfast.model.event import Event, EventKind

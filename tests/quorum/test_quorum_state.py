@@ -49,9 +49,9 @@ def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
         state.save(room)
     state.close()
     again = State(url)
-    assert again.load() == (kept("b", 9), empty)
+    assert again.load(NOW) == (kept("b", 9), empty)
     again.drop("b", NOW)
-    assert again.load() == (empty,)
+    assert again.load(NOW) == (empty,)
     assert [(r.room, r.at, r.event.kind) for r in again.happened()] == [("b", NOW, "closed")]
     again.close()
 

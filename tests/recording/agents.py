@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -126,8 +127,14 @@ def heartbeats() -> list[dict[str, Any]]:
         sender = cast(
             Any, SimpleNamespace(beat=lambda beat: sent.sent.append(("/v1/heartbeats", {**ME.envelope(), **beat})))
         )
-        config = SimpleNamespace(heartbeat_s=10.0)
-        Agent._heartbeat(cast(Any, SimpleNamespace(config=config, standing=kept, fabric=Fabric(30.0), sender=sender)))
+        parts = {
+            "config": SimpleNamespace(heartbeat_s=10.0),
+            "standing": kept,
+            "fabric": Fabric(30.0),
+            "sender": sender,
+            "authorities": SimpleNamespace(known=lambda: ["3a3f2a8068448822"]),
+        }
+        Agent._heartbeat(cast(Any, SimpleNamespace(**parts)))
     return [{**body, "failing": list(body["failing"])} for _, body in sent.sent]
 
 
@@ -149,7 +156,10 @@ def _remember(folder: Path) -> Memory:
     memory = Memory(folder)
     memory.set("outbox_id", "0d9c1e52-7f1b-4c53-9e44-5f1d0c2a9b10")
     outbox, orders = Outbox(memory, ME.boot_id), OrderBook(memory)
-    outbox.put(items(), {STANDING_KEY: standing().dump(), CURSOR_KEY: "4711", INVENTORY_KEY: known().dump()})
+    outbox.put(
+        items(),
+        {STANDING_KEY: standing().dump(), CURSOR_KEY: json.dumps([ME.boot_id, 4711]), INVENTORY_KEY: known().dump()},
+    )
     for number, (verb, done) in enumerate(DONE.items()):
         name = f"1kjmmb3pg001/SendOrder/{verb}/n1/{number}"
         orders.remember(name)

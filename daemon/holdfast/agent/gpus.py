@@ -38,7 +38,7 @@ class KnownGpus:
             inventory = Inventory.from_wire(kept.get("gpus", []))
             same = kept.get("boot_id") == boot_id
             driver = str(kept.get("driver_version", ""))
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             log.warning("event=inventory_unreadable effect=read_anew")
             return cls(boot_id)
         if not same:

@@ -105,6 +105,6 @@ def _cursor(text: str | None) -> Cursor | None:
     try:
         boot_id, seq = json.loads(text)
         return Cursor(str(boot_id), int(seq))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         log.warning("event=cursor_unreadable effect=log_is_history")
         return None

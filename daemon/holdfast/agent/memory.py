@@ -1,28 +1,33 @@
 """What the agent remembers on disk: one SQLite file, opened by the process's threads in turn.
 
 SQLite's log makes a commit whole or absent after ``kill -9`` and power loss. A file that cannot be read is put aside under
-another name and a new one begun, with a new outbox id: a damaged memory must never keep an agent from reporting.
+another name and a new one begun, with a new outbox id and with what can still be read of it: a damaged memory must never keep
+an agent from reporting. The same goes for tables of another release into which this one cannot write.
 """
 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import sqlite3
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from holdfast.agent.salvage import SUFFIXES, connect, damaged, fits, foreign, salvage
 from holdfast.model.errors import ConfigError
-
-log = logging.getLogger(__name__)
+from holdfast_checks.aside import SetAside, files_aside, put_aside
 
 FILE = "agent.db"
+ASIDE = 2
+"""Lane of items that cannot be read: they are kept as they are, and never sent."""
+ASIDE_SINCE = "unreadable_since"
+"""When the first of them was met, in seconds since the epoch."""
+_EFFECT = "a new memory is begun with what can be read of it"
+_DO = "nothing is left to do on this node; keep the file for a report of the fault, or remove it"
 _VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -50,17 +55,31 @@ class Memory:
     """The file. Every method may raise ``sqlite3.Error`` (a full disk); callers say what that means for them."""
 
     def __init__(self, folder: Path) -> None:
+        """Raises OSError where the disk refuses the file, which then stays as it is."""
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = folder / FILE
         self._lock = threading.RLock()
         try:
-            self._db = self._open()
-        except sqlite3.DatabaseError as error:
-            self._put_aside(error)
-            self._db = self._open()
+            self._db = self._opened()
+        except sqlite3.Error as error:
+            raise OSError(f"{self.path} cannot be opened: {error}") from error
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._open()
+        except sqlite3.Error as error:
+            if not damaged(error) and not self.path.is_dir():
+                raise
+            kept = put_aside(self.path, error, _EFFECT, _DO, SUFFIXES)
+            db = self._open()
+        if kept is not None:
+            salvage(kept, db)
+        return db
 
     def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        if foreign(self.path):  # SQLite would begin a database in a file of a few bytes
+            raise sqlite3.DatabaseError("file is not a database")
+        db = connect(self.path)
         try:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
@@ -68,22 +87,21 @@ class Memory:
             if db.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
                 raise sqlite3.DatabaseError("quick_check failed")
             db.executescript(_SCHEMA)
-            db.execute(f"PRAGMA user_version={_VERSION}")
+            if unfit := fits(db):
+                raise sqlite3.DatabaseError(unfit)
+            if db.execute("PRAGMA user_version").fetchone()[0] < _VERSION:  # a newer release finds its own again
+                db.execute(f"PRAGMA user_version={_VERSION}")
             db.execute("INSERT OR IGNORE INTO meta VALUES ('outbox_id', ?)", (str(uuid.uuid4()),))
         except sqlite3.Error:
             db.close()
             raise
         return db
 
-    def _put_aside(self, error: sqlite3.DatabaseError) -> None:
-        stamp = int(time.time() * 1000)
-        log.error(
-            "event=memory_damaged path=%s error=%r kept_as=%s.damaged-%d", self.path, str(error), self.path.name, stamp
-        )
-        for suffix in ("", "-wal", "-shm"):
-            part = self.path.with_name(self.path.name + suffix)
-            if part.exists():
-                part.replace(self.path.with_name(f"{self.path.name}.damaged-{stamp}{suffix}"))
+    def set_aside(self) -> SetAside:
+        """Files of this folder and items of the outbox that cannot be read, and are kept. Raises sqlite3.Error."""
+        count = int(self.read(f"SELECT count(*) FROM items WHERE lane = {ASIDE}")[0][0])  # noqa: S608
+        since = _number(self.get(ASIDE_SINCE)) if count else None
+        return SetAside(count, since) + files_aside(self.path.parent)
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -122,3 +140,10 @@ class Memory:
 def set_in(db: sqlite3.Connection, key: str, value: str) -> None:
     """Set a fact inside a running transaction."""
     db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", (key, value))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

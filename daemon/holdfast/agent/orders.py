@@ -26,6 +26,7 @@ _AGAIN_S = 30.0
 """An outcome that the controller has, yet asks for again after this long, is sent again."""
 _KEPT_S = 7 * 24 * 3600.0
 _AT_A_TIME = 4
+_LOST = "the outcome in the agent's memory cannot be read; not known how far it came, not tried again"
 _PAUSE_S = 0.2
 """Between two polls that brought nothing but orders known already (being carried out)."""
 
@@ -50,7 +51,7 @@ class Order:
         if not isinstance(args, dict) or not str(raw["id"]):
             raise ValueError("no order")
         return cls(
-            id=str(raw["id"])[:256],
+            id=str(raw["id"]).encode(errors="replace").decode()[:256],
             verb=str(raw["verb"]),
             args=args,
             boot_id=str(raw.get("boot_id") or ""),
@@ -95,12 +96,29 @@ def _refused(why: Refusal, text: str) -> Done:
     return Done(False, f"refused: {text}", {REFUSED: why.value})
 
 
+def _body(order_id: str, done: Done) -> dict[str, Any]:
+    """The item that reports an outcome."""
+    body = {"kind": "order_outcome", "order_id": order_id, "ok": done.ok, "summary": done.summary[:500]}
+    bundle = {"bundle": base64.b64encode(done.bundle).decode()} if done.bundle else {}
+    return {**body, "detail": dict(done.detail), **bundle}
+
+
+def _outcome(text: object) -> dict[str, Any] | None:
+    """An outcome as it was noted; None: it cannot be read."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.get("kind") == "order_outcome" else None
+
+
 class OrderBook:
     """Which orders were taken, on disk. An id once remembered is never carried out again."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._answered_s: dict[str, float] = {}
+        self._unread: set[str] = set()
 
     def remember(self, order_id: str) -> bool:
         """Durably, before anything is done. False: it is known already. Raises sqlite3.Error: then nothing may be done."""
@@ -111,10 +129,7 @@ class OrderBook:
 
     def settle(self, order_id: str, done: Done) -> Item:
         """Note the outcome and make the item that reports it."""
-        body = {"kind": "order_outcome", "order_id": order_id, "ok": done.ok, "summary": done.summary[:500]}
-        body["detail"] = dict(done.detail)
-        if done.bundle:
-            body["bundle"] = base64.b64encode(done.bundle).decode()
+        body = _body(order_id, done)
         self._answered_s[order_id] = time.monotonic()
         try:
             with self._memory.transaction() as db:
@@ -132,7 +147,19 @@ class OrderBook:
         self._answered_s[order_id] = now_s
         with self._memory.transaction(durable=False) as db:
             row = db.execute("SELECT outcome FROM orders WHERE id = ?", (order_id,)).fetchone()
-        return Item(json.loads(row[0]), now_s) if row is not None and row[0] is not None else None
+        if row is None or row[0] is None:
+            return None
+        return Item(_outcome(row[0]) or self._unreadable(order_id), now_s)
+
+    def _unreadable(self, order_id: str) -> dict[str, Any]:
+        """Its outcome; the row stays as it is."""
+        if order_id not in self._unread:
+            self._unread.add(order_id)
+            do = "nothing: the controller counts the order as failed"
+            log.error(
+                "event=outcome_unreadable order=%s effect='answered as failed, not tried again' do=%r", order_id, do
+            )
+        return _body(order_id, Done(False, _LOST))
 
     def interrupted(self) -> list[str]:
         """Orders taken by an earlier process that left no outcome: whether they were carried out is not known."""

@@ -2,7 +2,8 @@
 
 A report is named by the highest item number in it, and sealed (its items noted) before it is sent, so that the same name never
 carries other items. Two lanes are never mixed in one report: findings, clears and outcomes go first, the rest after them.
-A sealed report keeps its name and items until it was answered, also over ``kill -9``.
+A sealed report keeps its name and items until it was answered, also over ``kill -9``. An item that cannot be read stays in its row,
+in a lane that is never sent; of a fault it is told all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.memory import Memory, set_in
+from holdfast.agent import kept
+from holdfast.agent.kept import COLUMNS, Row
+from holdfast.agent.memory import ASIDE, ASIDE_SINCE, Memory, set_in
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +34,6 @@ _RANK = {"progress": 0, "statement": 2, "inventory": 1, "clear": 3}
 _REPEATED = 4
 """A finding of a fault of which an earlier finding still waits: that one is enough when there is no room for both."""
 _KEPT = 9
-_COLUMNS = "seq, boot_id, monotonic_s, wall_s, size, body"
 _MEMORY_ITEMS = 1000
 """Most items kept in memory while the disk refuses writes; findings beyond it are kept all the same."""
 
@@ -85,7 +87,8 @@ class Outbox:
         self._lock = threading.Lock()
         self.id = memory.get("outbox_id") or ""
         with memory.transaction(durable=False) as db:
-            self._count, self._bytes = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+            db.execute("UPDATE items SET lane = ? WHERE lane NOT IN (?, ?, ?)", (_URGENT, _URGENT, _BULK, ASIDE))
+            self._count, self._bytes = _waiting(db)
 
     def __len__(self) -> int:
         return int(self._count) + len(self._overflow)
@@ -112,10 +115,10 @@ class Outbox:
                 self._insert(db, item)
             for key, value in facts.items():
                 set_in(db, key, value)
-            count, size = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+            count, size = _waiting(db)
             dropped = self._make_room(db, count, size)
             if dropped:
-                count, size = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+                count, size = _waiting(db)
         self._count, self._bytes = count, size
 
     def _insert(self, db: sqlite3.Connection, item: Item) -> None:
@@ -138,12 +141,14 @@ class Outbox:
         if count <= self._max_items and size <= self._max_bytes:
             return 0
         dropped = 0
-        rows = db.execute("SELECT seq, size FROM items WHERE rank < ? ORDER BY rank, seq", (_KEPT,)).fetchall()
+        rows = db.execute(
+            "SELECT seq, size FROM items WHERE rank < ? AND lane <> ? ORDER BY rank, seq", (_KEPT, ASIDE)
+        ).fetchall()
         for seq, item_size in rows:
             if count <= self._max_items and size <= self._max_bytes:
                 break
             db.execute("DELETE FROM items WHERE seq = ?", (seq,))
-            count, size, dropped = count - 1, size - item_size, dropped + 1
+            count, size, dropped = count - 1, size - kept.whole(item_size), dropped + 1
         log.warning("event=outbox_full dropped=%d items=%d bytes=%d", dropped, count, size)
         return dropped
 
@@ -160,27 +165,52 @@ class Outbox:
                 return _batch(rows, self._boot_id)
             return self._from_memory()
 
-    def _choose(self, db: sqlite3.Connection) -> list[Any]:
+    def _choose(self, db: sqlite3.Connection) -> list[Row]:
         self._forget_accepted(db)
+        while True:
+            rows = self._oldest(db)
+            unreadable = [row for row in rows if row.body is None]
+            for row in unreadable:
+                self._put_aside(db, row)
+            if not unreadable:
+                self._seal(db, [row.seq for row in rows if row.report is None])
+                return rows
+            self._count, self._bytes = _waiting(db)
+
+    def _oldest(self, db: sqlite3.Connection) -> list[Row]:
         for lane in (_URGENT, _BULK):
             sealed = db.execute("SELECT min(report) FROM items WHERE lane = ?", (lane,)).fetchone()[0]
             if sealed is not None:
-                return db.execute(f"SELECT {_COLUMNS} FROM items WHERE report = ? ORDER BY seq", (sealed,)).fetchall()  # noqa: S608
-            query = f"SELECT {_COLUMNS} FROM items WHERE lane = ? AND report IS NULL ORDER BY seq LIMIT ?"  # noqa: S608
-            rows = _fitting(db.execute(query, (lane, BATCH_ITEMS)).fetchall())
+                return self._rows(db, "report = ? AND lane <> ? ORDER BY seq", (sealed, ASIDE))
+            rows = _fitting(self._rows(db, "lane = ? AND report IS NULL ORDER BY seq LIMIT ?", (lane, BATCH_ITEMS)))
             if rows:
-                self._seal(db, [row[0] for row in rows])
                 return rows
         return []
 
-    def _unsealed(self) -> list[Any]:
+    def _rows(self, db: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Row]:
+        found = db.execute(f"SELECT {COLUMNS} FROM items WHERE {where}", values)  # noqa: S608
+        return [Row.read(row, self._boot_id) for row in found]
+
+    def _put_aside(self, db: sqlite3.Connection, row: Row) -> None:
+        """Keep the row as it is, unsent; of a fault a finding takes its place in the outbox."""
+        db.execute("UPDATE items SET lane = ?, rank = ?, report = NULL WHERE seq = ?", (ASIDE, _KEPT, row.seq))
+        if db.execute("SELECT count(*) FROM items WHERE lane = ?", (ASIDE,)).fetchone()[0] == 1:
+            set_in(db, ASIDE_SINCE, str(time.time()))
+        body = kept.instead(row.key)
+        if body is not None:
+            self._insert(db, Item(body, row.monotonic_s))
+        effect = "reported as a fault for an operator" if body is not None else "not sent"
+        log.error("event=item_unreadable item=%d about=%r effect=%r do=%r", row.seq, row.key, effect, kept.DO)
+
+    def _unsealed(self) -> list[Row]:
         """While the disk refuses writes: the oldest item alone, which is a report whose name needs no note on disk."""
-        query = f"SELECT {_COLUMNS} FROM items ORDER BY lane, seq"  # noqa: S608
+        query = f"SELECT {COLUMNS} FROM items WHERE lane <> {ASIDE} ORDER BY lane, seq"  # noqa: S608
         try:
-            return [row for row in self._memory.read(query) if row[0] not in self._accepted][:1]
+            rows = [Row.read(row, self._boot_id) for row in self._memory.read(query) if row[0] not in self._accepted]
         except sqlite3.Error as error:
             log.error("event=outbox_read_failed error=%r", str(error))
             return []
+        return [row for row in rows if row.body is not None][:1]
 
     def _forget_accepted(self, db: sqlite3.Connection) -> None:
         if self._accepted:
@@ -189,6 +219,7 @@ class Outbox:
 
     @staticmethod
     def _seal(db: sqlite3.Connection, numbers: list[int]) -> None:
+        """Of items that are in no report yet."""
         db.executemany("UPDATE items SET report = ? WHERE seq = ?", [(numbers[-1], number) for number in numbers])
 
     def _from_memory(self) -> Batch | None:
@@ -213,7 +244,7 @@ class Outbox:
             try:
                 with self._memory.transaction(durable=False) as db:
                     db.executemany("DELETE FROM items WHERE seq = ?", [(number,) for number in batch.numbers])
-                    self._count, self._bytes = db.execute("SELECT count(*), ifnull(sum(size), 0) FROM items").fetchone()
+                    self._count, self._bytes = _waiting(db)
             except sqlite3.Error as error:
                 self._accepted.update(batch.numbers)
                 log.warning("event=outbox_disk_refused error=%r effect=forgotten_later", str(error))
@@ -248,22 +279,27 @@ class Outbox:
         return True
 
 
-def _fitting(rows: list[Any]) -> list[Any]:
+def _waiting(db: sqlite3.Connection) -> tuple[int, int]:
+    """Number and bytes of the items that are to be sent."""
+    size = "CASE WHEN typeof(size) = 'integer' THEN size ELSE 0 END"
+    count, total = db.execute(f"SELECT count(*), total({size}) FROM items WHERE lane <> ?", (ASIDE,)).fetchone()  # noqa: S608
+    return count, int(total)
+
+
+def _fitting(rows: list[Row]) -> list[Row]:
     """The first rows that fit one report; all of one boot, at least one."""
     total = 0
     for index, row in enumerate(rows):
-        total += row[4]
-        if index and (total > BATCH_BYTES or row[1] != rows[0][1]):
+        total += row.size
+        if index and (total > BATCH_BYTES or row.boot_id != rows[0].boot_id):
             return rows[:index]
     return rows
 
 
-def _batch(rows: list[Any], boot_id: str) -> Batch:
-    items = []
-    for _seq, of_boot, monotonic_s, wall_s, _size, body in rows:
-        age_s = time.monotonic() - monotonic_s if of_boot == boot_id else time.time() - wall_s
-        items.append({**json.loads(body), "age_s": round(max(0.0, age_s), 4)})
-    return Batch(rows[-1][0], rows[0][1], tuple(items), tuple(row[0] for row in rows))
+def _batch(rows: list[Row], boot_id: str) -> Batch:
+    last = rows[-1]
+    name = last.seq if last.report is None else last.report  # of a sealed report whose last item cannot be read
+    return Batch(name, rows[0].boot_id, tuple(row.wire(boot_id) for row in rows), tuple(row.seq for row in rows))
 
 
 def _bounded(items: list[Item]) -> list[Item]:

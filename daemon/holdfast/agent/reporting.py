@@ -48,7 +48,7 @@ def read_status(run_dir: Path) -> Status | None:
         return Status(told["standing"], told["since"], told["url"], tuple(told["reasons"]), int(told["pid"]))
     except FileNotFoundError:
         return None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{run_dir / STATUS_FILE}: unreadable: {error!r}") from error
 
 

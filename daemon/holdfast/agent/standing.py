@@ -1,12 +1,13 @@
 """Which findings stand, and what of a new result is worth reporting. Pure: time comes in as an argument.
 
 Only an OK of the same check for the same component clears; UNKNOWN and SKIPPED change nothing; what has been said is said again
-only when it changed or as a reminder.
+only when it changed or as a reminder. A dump that cannot be read is one line in the log.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -14,6 +15,8 @@ from holdfast.agent.flaps import Flaps
 from holdfast.agent.schedule import Hysteresis
 from holdfast.agent.trust import Weighed
 from holdfast_checks.result import Grade, Result, Severity, Verdict
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, str, str]
 
@@ -136,9 +139,27 @@ class Standing:
         return json.dumps([[*key, f"{grade.verdict}/{grade.severity}/{grade.remedy}"] for key, grade in told])
 
     def load(self, text: str | None) -> None:
-        """Take up an earlier :meth:`dump`; standing findings are reported anew by their next run."""
-        for check, component, code, words in json.loads(text) if text else ():
-            self._said[(check, component, code)] = _Said(_grade(str(words)), float("-inf"))
+        """Take up an earlier :meth:`dump`; standing findings are reported anew by their next run. What cannot be read is left out: a
+        fault that is still there is found again, one that has gone is not cleared."""
+        try:
+            kept = json.loads(text) if text else []
+        except (ValueError, RecursionError) as error:
+            kept = str(error)
+        read = [entry for entry in kept if _is_entry(entry)] if isinstance(kept, list) else []
+        if not isinstance(kept, list) or len(read) < len(kept):
+            do = "nothing on this node; an incident that stays open for one of them is closed by an operator"
+            log.error(
+                "event=standing_unreadable read=%d text=%r effect='found again if there' do=%r",
+                len(read),
+                (text or "")[:200],
+                do,
+            )
+        for check, component, code, words in read:
+            self._said[(check, component, code)] = _Said(_grade(words), float("-inf"))
+
+
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, list) and len(entry) == 4 and all(isinstance(word, str) for word in entry)
 
 
 def _grade(words: str) -> Grade:

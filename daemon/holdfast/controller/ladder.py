@@ -130,7 +130,7 @@ def _above(rung: str) -> Rung:
     """The next rung up; a replacement is followed by another one, nothing by the lowest."""
     if rung not in LADDER:
         return Rung.REPLACE if rung == Rung.WATCH else LADDER[0]
-    return LADDER[min(LADDER.index(Rung(rung)) + 1, len(LADDER) - 1)]
+    return LADDER[min([str(each) for each in LADDER].index(rung) + 1, len(LADDER) - 1)]
 
 
 def _can_be_done(world: World, provider: ProviderView, incident: Incident, rung: Rung) -> bool:

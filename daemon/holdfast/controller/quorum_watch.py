@@ -6,16 +6,15 @@ does nothing while another controller leads. While the service is away nothing f
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from holdfast.controller.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
-from holdfast.controller.elastic.ledger import Loss, Read, RoomRead, fold
+from holdfast.controller.elastic.ledger import fold
 from holdfast.controller.quorum_names import remember
+from holdfast.controller.quorum_note import NOTE, read_note, restored, write_note
 from holdfast.model.book import World
 from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
 from holdfast.model.rooms import RoomView
@@ -23,8 +22,6 @@ from holdfast.ports import Clock, QuorumRooms, Store
 
 log = logging.getLogger(__name__)
 
-NOTE = "quorum.read"
-"""Note of the store that says how far the service's record was read."""
 PAGE = 500
 
 
@@ -119,25 +116,16 @@ class QuorumWatch:
         try:
             while True:
                 before = self.store.note(NOTE)
-                read = _read_of(before)
+                read = read_note(before)
+                if read is None:
+                    restored(self.store, before or "", self.clock.now(), fence)
+                    return  # the next cycle reads on
                 records = self.rooms.records(read.after_id, PAGE)
                 if not records:
                     return
                 read, events = fold(read, records, jobs)
-                self.store.record_once(NOTE, before, json.dumps(asdict(read)), events, fence)
+                self.store.record_once(NOTE, before, write_note(read), events, fence)
         except (Stale, FencedOff):
             return  # another controller reads it now
         except OutsideError as error:
             log.debug("event=quorum_record_unread error=%r", str(error))
-
-
-def _read_of(note: str | None) -> Read:
-    if note is None:
-        return Read()
-    document: dict[str, Any] = json.loads(note)
-    return Read(document["after_id"], {name: _room_of(room) for name, room in document["rooms"].items()})
-
-
-def _room_of(document: Mapping[str, Any]) -> RoomRead:
-    losses = {group: Loss(**loss) for group, loss in document["losses"].items()}
-    return RoomRead(tuple(document["members"]), losses)

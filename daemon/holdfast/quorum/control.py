@@ -44,6 +44,7 @@ class Control:
             "promote": self._promote,
             "status": self._status,
             "events": self._events,
+            "set_aside": self._set_aside,
         }
 
     async def start(self) -> None:
@@ -128,6 +129,9 @@ class Control:
         room = _text(asked, "room") if "room" in asked else None
         found = await asyncio.to_thread(self._service.state.happened, after_id=after_id, room=room, limit=limit)
         return {"events": [{"id": r.id, "room": r.room, "at": r.at.isoformat(), **asdict(r.event)} for r in found]}
+
+    async def _set_aside(self, _asked: dict[str, Any]) -> dict[str, Any]:
+        return asdict(await asyncio.to_thread(self._service.state.set_aside))
 
     def _room(self, name: str) -> dict[str, Any]:
         host = self._service.host(name)

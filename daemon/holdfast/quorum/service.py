@@ -5,6 +5,8 @@ A port per room, because stock torchft and torchtitan jobs can say nothing but a
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import ipaddress
 import logging
 import os
@@ -25,9 +27,13 @@ from holdfast.quorum.identity import Farewell, Forged, Identity, identify, room_
 from holdfast.quorum.nouns import Away, Member, Refused, Rules, Snapshot
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
+from holdfast_checks.aside import put_aside
 
 log = logging.getLogger(__name__)
 
+KEY_BYTES = 32
+_KEY_EFFECT = "a new key is made; members of running elastic jobs are refused until their groups start again"
+_KEY_DO = "where the right key is in a backup: stop the service, restore it, start the service; else restart the elastic jobs' groups"
 _LONGEST_ADDRESS = 1024
 _LONGEST_DATA = 16_384
 _ROOM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -40,16 +46,34 @@ _OPTIONS = (
 
 
 def read_key(path: Path) -> bytes:
-    """The key that the rooms' tokens come from; made at the first start, for the owner's eyes only. Raises OSError."""
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-    except FileExistsError:
-        pass
-    key = path.read_bytes()
-    if len(key) < 32:
-        raise OSError(f"{path} is no key of 32 bytes: remove it, and open all rooms anew")
-    return key
+    """The key that the rooms' tokens come from; made at the first start, for the owner's eyes only. One that is too short is put aside.
+
+    Raises OSError, Unavailable where another service uses the key that is too short."""
+    for _ in range(2):
+        with contextlib.suppress(FileExistsError):
+            _make_key(path)
+        key = path.read_bytes()
+        if len(key) >= KEY_BYTES:
+            return key
+        _put_key_aside(path, len(key))
+    raise OSError(f"{path} is no key of {KEY_BYTES} bytes: restore it from a backup, or remove it")
+
+
+def _make_key(path: Path) -> None:
+    """On the disk before any token is made from it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        file.write(secrets.token_bytes(KEY_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _put_key_aside(path: Path, size: int) -> None:
+    with path.open("rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Unavailable(f"another quorum service runs with {path}") from error
+        put_aside(path, f"{size} bytes, not {KEY_BYTES}", _KEY_EFFECT, _KEY_DO)
 
 
 class _Door:
@@ -166,7 +190,7 @@ class Service:
 
     async def start(self) -> None:
         """Every room that was open is open again, on its port. Raises Unavailable."""
-        for kept in self.state.load():
+        for kept in self.state.load(datetime.now(UTC)):
             await self._serve(Host(kept, self.state, restored=True))
         log.info("event=quorum_started rooms=%d", len(self._rooms))
 

@@ -4,12 +4,14 @@ Written only when members change, never per step: a room costs the database noth
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, select
+from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, select
 
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
@@ -17,10 +19,28 @@ from holdfast.store.columns import BigId, SafeText, UtcDateTime
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.failures import translated
 from holdfast.store.rows import upsert
+from holdfast.unknown import read_word
+from holdfast_checks.aside import SetAside
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
+_EFFECT = "the room is not open; its job's groups get a new one when they start again"
+_DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the store's database"
 metadata = MetaData()
 _BATCH = 2000
 """Records deleted in one transaction: the rooms and the controller wait for no more than that."""
+
+unreadable = Table(
+    "quorum_unreadable",
+    metadata,
+    Column("id", BigId, primary_key=True, autoincrement=True),
+    Column("name", SafeText, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("reason", SafeText, nullable=False),
+    Column("document", SafeText, nullable=False),
+)
+"""Rooms that could not be read: set aside, so that a room of the same name can be opened."""
 
 rooms = Table(
     "quorum_rooms",
@@ -91,10 +111,23 @@ class State:
         with translated(), self._engine.begin() as connection:
             _append(connection, room, happened)
 
-    def load(self) -> tuple[Kept, ...]:
+    def load(self, at: datetime) -> tuple[Kept, ...]:
+        """Rooms that are open. One that cannot be read is set aside, with ``at`` as the time."""
+        read: list[Kept] = []
         with translated(), self._engine.begin() as connection:
-            found = connection.execute(select(rooms).order_by(rooms.c.name)).all()
-        return tuple(decode(row.name, row.document) for row in found)
+            for row in connection.execute(select(rooms).order_by(rooms.c.name)).all():
+                try:
+                    read.append(decode(row.name, row.document))
+                except _UNREADABLE as error:
+                    _set_aside(connection, row.name, row.document, f"{type(error).__name__}: {error}"[:300], at)
+        return tuple(read)
+
+    def set_aside(self) -> SetAside:
+        """Rooms that were set aside and that no operator has removed yet."""
+        query = select(func.count(), func.min(unreadable.c.at))
+        with translated(), self._readers.begin() as connection:
+            count, since = connection.execute(query).one()
+        return SetAside(count, None if since is None else since.timestamp())
 
     def drop(self, room: str, at: datetime) -> None:
         """The room is closed; its record stays, and says so."""
@@ -109,7 +142,7 @@ class State:
             query = query.where(events.c.room == room)
         with translated(), self._readers.begin() as connection:
             found = connection.execute(query).all()
-        return tuple(Recorded(row.id, row.room, row.at, _event(row.document)) for row in found)
+        return tuple(Recorded(row.id, row.room, row.at, _event(row.document, row.id)) for row in found)
 
     def prune(self, before: datetime) -> int:
         """Delete older records, in small transactions. Returns their number."""
@@ -129,8 +162,28 @@ def _append(connection: Connection, room: str, happened: Iterable[tuple[datetime
         connection.execute(events.insert(), found)
 
 
-def _event(document: dict[str, Any]) -> RoomEvent:
-    return replace(RoomEvent(**document), members=tuple(document["members"]))
+def _set_aside(connection: Connection, name: str, document: Any, reason: str, at: datetime) -> None:
+    text = document if isinstance(document, str) else json.dumps(document)
+    row = {"name": name, "at": at.astimezone(UTC), "reason": reason, "document": text}
+    connection.execute(unreadable.insert(), [row])
+    connection.execute(delete(rooms).where(rooms.c.name == name))
+    _append(connection, name, [(at, RoomEvent("closed"))])
+    log.error("event=room_unreadable room=%s reason=%r effect=%r do=%r", name, reason, _EFFECT, _DO)
+
+
+def _event(document: Any, number: int) -> RoomEvent:
+    """As far as it is known; for one that cannot be read an event of no known kind, so that its readers go on to the next."""
+    try:
+        event = _of_type(RoomEvent, document)
+        _check(isinstance(event.kind, str) and isinstance(event.who, str) and isinstance(event.reason, str))
+        _check(type(event.quorum_id) is int and type(event.step) is int)
+        return replace(event, members=tuple(_text(name) for name in event.members))
+    except _UNREADABLE as error:
+        do = "nothing; the record of the rooms lacks it"
+        log.error(
+            "event=room_event_unreadable id=%d reason=%r effect='passed over' do=%r", number, str(error)[:300], do
+        )
+        return RoomEvent("unreadable")
 
 
 def encode(kept: Kept) -> dict[str, Any]:
@@ -149,19 +202,57 @@ def encode(kept: Kept) -> dict[str, Any]:
     }
 
 
-def decode(name: str, document: dict[str, Any]) -> Kept:
-    """The reverse of :func:`encode`."""
-    last = document["last"]
+def decode(name: str, document: Any) -> Kept:
+    """The reverse of :func:`encode`. Fields of a newer release are left out. Raises ValueError, TypeError, KeyError, AttributeError."""
+    last, port, opening, rules = document["last"], document["port"], document["opening"], document["rules"]
+    _check(type(port) is int and 0 <= port < 65536, "port")
+    _check(isinstance(opening, str), "opening")
     snapshot = Snapshot(
-        Rules(**document["rules"]),
-        None if last is None else Quorum(last["id"], tuple(_member(m) for m in last["members"])),
-        document["next_id"],
-        {who: Gone(Why(why), reason) for who, (why, reason) in document["gone"].items()},
-        frozenset(document["spares"]),
-        document.get("done", False),  # a room from before there was such a thing is not
+        _rules(rules),
+        None if last is None else Quorum(_count(last["id"]), tuple(_member(m) for m in last["members"])),
+        _count(document["next_id"]),
+        {
+            who: Gone(read_word(Why, why, "Gone.why") or Why.EVICTED, _text(reason))
+            for who, (why, reason) in document["gone"].items()
+        },
+        frozenset(_text(group) for group in document["spares"]),
+        document.get("done", False) is True,  # a room from before there was such a thing is not
     )
-    return Kept(name, document["port"], tuple(document["addresses"]), snapshot, document["opening"])
+    if snapshot.last is not None:  # ids only grow
+        snapshot = replace(snapshot, next_id=max(snapshot.next_id, snapshot.last.id + 1))
+    return Kept(name, port, tuple(_text(address) for address in document["addresses"]), snapshot, opening)
 
 
-def _member(document: dict[str, Any]) -> Member:
-    return Member(**{**document, "identity": Identity(**document["identity"])})
+def _rules(document: Any) -> Rules:
+    rules = _of_type(Rules, document)
+    _check(all(type(value) in (int, float) for value in asdict(rules).values()), "rules")
+    return rules
+
+
+def _member(document: Any) -> Member:
+    identity = _of_type(Identity, document["identity"])
+    _check(all(value is None or isinstance(value, str) for value in asdict(identity).values()), "identity")
+    member = replace(_of_type(Member, document), identity=identity)
+    _count(member.step)
+    return member
+
+
+def _of_type(noun: type[T], document: Any) -> T:
+    """The noun, without fields that this release does not know."""
+    known = {field.name for field in fields(noun)}  # type: ignore[arg-type]
+    return noun(**{name: value for name, value in document.items() if name in known})
+
+
+def _check(fine: bool, what: str = "a field") -> None:
+    if not fine:
+        raise ValueError(f"{what} makes no sense")
+
+
+def _text(value: Any) -> str:
+    _check(isinstance(value, str), "a text")
+    return str(value)
+
+
+def _count(value: Any) -> int:
+    _check(type(value) is int and value >= 0, "a count")
+    return int(value)

@@ -64,7 +64,7 @@ def parsed(text: str | bytes) -> Any:
     """The JSON of a column or note; text that is none comes back as it is, which no noun can be read from."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text if isinstance(text, str) else text.decode(errors="replace")
 
 

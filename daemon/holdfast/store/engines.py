@@ -101,6 +101,7 @@ def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
     )
 
     def on_connect(raw: Any, _record: Any) -> None:
+        raw.text_factory = _text
         raw.isolation_level = None  # transactions are begun below, explicitly, DDL included
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
@@ -118,6 +119,11 @@ def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
     event.listen(engine, "connect", on_connect)
     event.listen(engine, "begin", on_begin)
     return engine
+
+
+def _text(data: bytes) -> str:
+    """A damaged text hides no other row."""
+    return data.decode(errors="replace")
 
 
 def _postgresql(url: URL, *, size: int, isolation: Any) -> Engine:

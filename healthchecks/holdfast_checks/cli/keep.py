@@ -18,6 +18,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from holdfast_checks.aside import put_aside
 from holdfast_checks.registry import Sample
 from holdfast_checks.runner import Samples
 
@@ -46,7 +47,7 @@ def load(path: Path, boot_id: str) -> Kept:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["version"] != _VERSION:
-            return Kept()
+            raise ValueError(f"version {str(raw['version'])[:20]!r}, not {_VERSION}")
         seen_right = str(raw.get("seen_right", ""))
         if raw["boot_id"] != boot_id:
             return Kept(seen_right=seen_right)
@@ -55,8 +56,11 @@ def load(path: Path, boot_id: str) -> Kept:
             _load_sample(kept.samples, check, sample)
     except FileNotFoundError:
         return Kept()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        log.warning("event=samples_unreadable path=%s error=%r effect=first_look", path, error)
+    except OSError as error:
+        log.warning("event=samples_unreadable path=%s error=%r effect=first_run", path, error)
+        return Kept()
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        put_aside(path, repr(error), "this run counts as the first", "remove the file that was put aside")
         return Kept()
     return kept
 

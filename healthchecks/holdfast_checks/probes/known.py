@@ -9,7 +9,12 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast_checks.aside import put_aside
+
 log = logging.getLogger(__name__)
+
+_EFFECT = "devices are learned again; one that is gone by now is not missed"
+_DO = "compare the node's devices with those of the file, then remove it"
 
 _FORGOTTEN = "!"
 
@@ -23,10 +28,16 @@ def load(state_dir: Path | None, name: str) -> dict[str, str]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        log.warning("event=known_unreadable path=%s error=%r effect=learned_anew", path, error)
+    except OSError as error:
+        log.warning("event=known_unreadable path=%s error=%r effect=learned_again", path, error)
         return {}
-    return {str(key): str(value) for key, value in raw.items()} if isinstance(raw, dict) else {}
+    except (ValueError, RecursionError) as error:
+        put_aside(path, error, _EFFECT, _DO)
+        return {}
+    if not isinstance(raw, dict):
+        put_aside(path, f"it holds a {type(raw).__name__}", _EFFECT, _DO)
+        return {}
+    return {str(key): str(value) for key, value in raw.items()}
 
 
 def save(state_dir: Path | None, name: str, known: Mapping[str, str]) -> None:
