@@ -19,8 +19,8 @@ MOST_BYTES = 64 * 1024
 _MOST_RESULTS = 256
 _MOST_EVIDENCE = 32
 _BIGGEST = 2**63
-_LINE = 240
-_NAME = 128
+MOST_LINE = 240
+MOST_NAME = 128
 _KEYS = frozenset({"verdict", "severity", "remedy", "summary", "component", "code", "evidence"})
 _STATUS = {0: Verdict.OK, 1: Verdict.DEGRADED, 2: Verdict.FAILED, 3: Verdict.UNKNOWN}
 _WORDS = {**{verdict.value: verdict for verdict in Verdict}, "warning": Verdict.DEGRADED, "critical": Verdict.FAILED}
@@ -58,19 +58,24 @@ def results(answer: Finished | Hung, limits: Limits, gpus: Mapping[str, GpuRef])
     if answer.status < 0:
         raise Misbehaved(f"it was ended by signal {-answer.status}")
     if answer.status not in _STATUS:
-        raise Misbehaved(f"exit status {answer.status} is none of 0 to 3: {answer.complaint}"[:_LINE])
+        raise Misbehaved(f"exit status {answer.status} is none of 0 to 3: {answer.complaint}"[:MOST_LINE])
     if answer.truncated:
         raise Misbehaved(f"it printed more than {MOST_BYTES // 1024} KiB")
-    text = answer.out.strip()
-    found = _from_json(text, limits, gpus) if text.startswith(b"{") else (_from_status(answer, limits),)
+    said = answer.out.strip()
+    found = _from_json(said, limits, gpus) if _is_json(said) else (_from_status(answer, limits),)
     if all(result.component != NODE_COMPONENT for result in found):
         found = (*found, Result.ok(limits.check, summary="it answered", sticky=True))
     return found
 
 
+def _is_json(said: bytes) -> bool:
+    """Whether it means to answer in JSON. An object behind other lines counts: read as plain text a fault in it would pass as OK."""
+    return any(line.lstrip().startswith((b"{", b"[{")) for line in said.splitlines())
+
+
 def _from_status(answer: Finished, limits: Limits) -> Result:
     first = answer.out.splitlines()[0] if answer.out.splitlines() else b""
-    summary = _text(first, "the first line of its output")[:_LINE]
+    summary = text(first, "the first line of its output")[:MOST_LINE]
     if answer.status == 0:
         return Result.ok(limits.check, summary=summary, sticky=True)
     if answer.status == 3:
@@ -79,13 +84,13 @@ def _from_status(answer: Finished, limits: Limits) -> Result:
     return _result(bad, limits, {})
 
 
-def _from_json(text: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
+def _from_json(said: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
     try:
-        root = json.loads(text)
+        root = json.loads(said, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise Misbehaved(f"its JSON cannot be read: {error}"[:_LINE]) from error
-    if not isinstance(root, dict):  # cannot be, as it begins with a brace
-        raise Misbehaved("its JSON is no object")
+        raise Misbehaved(f"its JSON cannot be read, or is not all that it printed: {error}"[:MOST_LINE]) from error
+    if not isinstance(root, dict):
+        raise Misbehaved('its JSON is no object: several results are {"results": [...]}')
     raw = root["results"] if set(root) == {"results"} else [root]
     if not isinstance(raw, list) or not raw or len(raw) > _MOST_RESULTS:
         raise Misbehaved(f"results is no list of 1 to {_MOST_RESULTS}")
@@ -96,21 +101,28 @@ def _from_json(text: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple
     return found
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises Misbehaved for an object that says one key twice."""
+    if len({key for key, _value in pairs}) != len(pairs):
+        raise Misbehaved("its JSON says a key twice")
+    return dict(pairs)
+
+
 def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
     if not isinstance(raw, dict):
         raise Misbehaved("a result is no object")
     unknown = sorted(set(raw) - _KEYS)
     if unknown:
-        raise Misbehaved(f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(_KEYS))}"[:_LINE])
+        raise Misbehaved(f"unknown key {unknown[0]!r}; there are: {', '.join(sorted(_KEYS))}"[:MOST_LINE])
     verdict = _WORDS.get(str(raw.get("verdict", "")).lower())
     if verdict is None:
-        raise Misbehaved(f"verdict {raw.get('verdict')!r} is none of {', '.join(_WORDS)}"[:_LINE])
-    component = _text(raw.get("component", NODE_COMPONENT), "component")[:_NAME] or NODE_COMPONENT
+        raise Misbehaved(f"verdict {raw.get('verdict')!r} is none of {', '.join(_WORDS)}"[:MOST_LINE])
+    component = text(raw.get("component", NODE_COMPONENT), "component")[:MOST_NAME] or NODE_COMPONENT
     about = _about(raw, gpus.get(component))
     not_bad = _NOT_BAD.get(verdict)
     if not_bad is not None:
         return not_bad(limits.check, component, **about)
-    about["code"] = _text(raw.get("code", ""), "code")[:_NAME] or verdict.value
+    about["code"] = text(raw.get("code", ""), "code")[:MOST_NAME] or verdict.value
     severity, remedy = _severity(raw.get("severity"), verdict, limits), _remedy(raw.get("remedy"), verdict, limits)
     failed = verdict is Verdict.FAILED  # in its own word: what it calls for is said, or follows from the site's limits
     return Result.finding(limits.check, severity, remedy, component, failed=failed, **about)
@@ -118,8 +130,8 @@ def _result(raw: Any, limits: Limits, gpus: Mapping[str, GpuRef]) -> Result:
 
 def _about(raw: Mapping[str, Any], gpu: GpuRef | None) -> About:
     about: About = {
-        "summary": _text(raw.get("summary", ""), "summary")[:_LINE],
-        "evidence": _evidence(raw.get("evidence", {})),
+        "summary": text(raw.get("summary", ""), "summary")[:MOST_LINE],
+        "evidence": evidence(raw.get("evidence", {})),
         "sticky": True,
     }
     if gpu is not None:
@@ -132,7 +144,7 @@ def _severity(raw: Any, verdict: Verdict, limits: Limits) -> Severity:
     if raw is None:
         return limits.severity if verdict is Verdict.FAILED else Severity.WARNING
     if raw not in tuple(Severity):
-        raise Misbehaved(f"severity {raw!r} is none of {', '.join(Severity)}"[:_LINE])
+        raise Misbehaved(f"severity {raw!r} is none of {', '.join(Severity)}"[:MOST_LINE])
     return min(Severity(raw), limits.severity, key=_SEVERITIES.index)
 
 
@@ -140,24 +152,27 @@ def _remedy(raw: Any, verdict: Verdict, limits: Limits) -> Remedy:
     if raw is None:
         return limits.remedy if verdict is Verdict.FAILED else Remedy.NONE
     if raw not in tuple(Remedy):
-        raise Misbehaved(f"remedy {raw!r} is none of {', '.join(Remedy)}"[:_LINE])
+        raise Misbehaved(f"remedy {raw!r} is none of {', '.join(Remedy)}"[:MOST_LINE])
     return min(Remedy(raw), limits.remedy, key=_REMEDIES.index)
 
 
-def _evidence(raw: Any) -> dict[str, Scalar]:
+def evidence(raw: Any) -> dict[str, Scalar]:
+    """At most 32 texts, numbers and truths by name. Raises Misbehaved."""
     if not isinstance(raw, dict) or len(raw) > _MOST_EVIDENCE:
         raise Misbehaved(f"evidence is no object of at most {_MOST_EVIDENCE} values")
     kept: dict[str, Scalar] = {}
     for key, value in raw.items():
         if not isinstance(value, str | int | float):
-            raise Misbehaved(f"evidence {key!r} is neither text nor number nor true or false"[:_LINE])
+            raise Misbehaved(f"evidence {key!r} is neither text nor number nor true or false"[:MOST_LINE])
         if not isinstance(value, str) and not abs(value) < _BIGGEST:
-            raise Misbehaved(f"evidence {key!r} is no finite number of 64 bits"[:_LINE])
-        kept[_text(key, "evidence")[:_NAME]] = _text(value, "evidence")[:_LINE] if isinstance(value, str) else value
+            raise Misbehaved(f"evidence {key!r} is no finite number of 64 bits"[:MOST_LINE])
+        kept[text(key, "evidence")[:MOST_NAME]] = (
+            text(value, "evidence")[:MOST_LINE] if isinstance(value, str) else value
+        )
     return kept
 
 
-def _text(raw: Any, what: str) -> str:
+def text(raw: Any, what: str) -> str:
     """One printable line. Raises Misbehaved for bytes that are none."""
     if isinstance(raw, bytes):
         try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
+from holdfast_checks.custom_answer import MOST_LINE, MOST_NAME, evidence, text
 from holdfast_checks.registry import Change, Check, Context, Cost, NotApplicable, NotGathered
-from holdfast_checks.result import Remedy, Result, Severity
+from holdfast_checks.result import NODE_COMPONENT, Remedy, Result, Severity
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +79,9 @@ def of_package(point: EntryPoint) -> Check:
         check = point.load()
         if not isinstance(check, Check) or not check.id.startswith(PREFIX):
             raise TypeError(f"{point.value} is no Check whose id begins with {PREFIX}")
-    except Exception as fault:
+    except (Exception, SystemExit) as fault:
         log.exception("event=custom_check_not_loaded entry_point=%s", point.value)
-        return _broken(point, f"{type(fault).__name__}: {fault}")
+        return _broken(point, _said(fault))
     guard = _Guard(check)
     return replace(check, gather=guard.gather, judge=guard.judge)
 
@@ -135,8 +138,10 @@ class _Guard:
             return work()
         except (NotApplicable, NotGathered, OSError):
             raise
-        except Exception as fault:  # noqa: BLE001 - code of others; counted, logged and shown
-            return Told(self._trust.hurt(f"{type(fault).__name__}: {fault}"))
+        except BaseException as fault:
+            if isinstance(fault, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # a person at a terminal
+            return Told(self._trust.hurt(_said(fault)))
 
 
 def _checked(check: Check, found: Any) -> tuple[Result, ...]:
@@ -144,4 +149,31 @@ def _checked(check: Check, found: Any) -> tuple[Result, ...]:
     told = tuple(found)
     if not all(isinstance(result, Result) and result.check == check.id for result in told):
         raise TypeError("judge returned something else than results of this check")
-    return told
+    return tuple(_sound(result) for result in told)
+
+
+def _sound(result: Result) -> Result:
+    """As the agent can keep and send it: one printable line each, evidence without anything nested. Raises TypeError, Misbehaved."""
+    for name, kind in (("gpu_uuid", str), ("gpu_minor", int), ("pci", str)):
+        value = getattr(result, name)
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"{name} is {value!r}, not {kind.__name__}")
+    at_s = result.fault_monotonic_s
+    if at_s is not None and not (isinstance(at_s, int | float) and math.isfinite(at_s)):
+        raise TypeError(f"fault_monotonic_s is {at_s!r}, no number of seconds")
+    return replace(
+        result,
+        component=text(result.component, "component")[:MOST_NAME] or NODE_COMPONENT,
+        code=text(result.code, "code")[:MOST_NAME],
+        summary=text(result.summary, "summary")[:MOST_LINE],
+        evidence=evidence(dict(result.evidence)),
+        consequence=bool(result.consequence),
+        sticky=bool(result.sticky),
+    )
+
+
+def _said(fault: BaseException) -> str:
+    try:
+        return f"{type(fault).__name__}: {fault}"
+    except Exception:  # noqa: BLE001 - its own __str__ raises
+        return type(fault).__name__

@@ -72,6 +72,17 @@ class Grade:
     """Verdict FAILED, else DEGRADED. Follows from the severity (fatal: failed) unless the check says otherwise: a full disk has failed,
     and yet its jobs may end first. For people and for exit codes; no decision about a node depends on it."""
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for words that are no members: what they mean would be guessed later, far from the check."""
+        if not isinstance(self.severity, Severity):
+            raise TypeError(
+                f"severity is {self.severity!r}: use one of {', '.join(f'Severity.{word.name}' for word in Severity)}"
+            )
+        if not isinstance(self.remedy, Remedy):
+            raise TypeError(
+                f"remedy is {self.remedy!r}: use one of {', '.join(f'Remedy.{word.name}' for word in Remedy)}"
+            )
+
     @classmethod
     def of(cls, severity: Severity, remedy: Remedy = Remedy.NONE, *, failed: bool | None = None) -> Grade:
         """``failed`` None: as follows from the severity."""
@@ -119,6 +130,9 @@ class About(TypedDict, total=False):
     sticky: bool
 
 
+_TEXTS = ("check", "component", "code", "summary")
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One judged result of one check on one component of this node: ``Result.ok``, ``unknown``, ``skipped`` or ``finding``."""
@@ -152,6 +166,11 @@ class Result:
             raise TypeError(
                 f"{self.check}: a result is made by Result.ok, unknown, skipped or finding, not {self.outcome!r}"
             )
+        for name in _TEXTS:
+            if not isinstance(getattr(self, name), str):
+                raise TypeError(f"{self.check}: {name} is {getattr(self, name)!r}, not text")
+        if not isinstance(self.evidence, Mapping):
+            raise TypeError(f"{self.check}: evidence is {self.evidence!r}, not names with values")
 
     @classmethod
     def ok(cls, check: str, component: str = NODE_COMPONENT, **about: Unpack[About]) -> Result:

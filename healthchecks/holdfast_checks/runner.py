@@ -45,7 +45,7 @@ def run(check: Check, context: Context, samples: Samples | None = None) -> tuple
         return (Result.skipped(check.id, summary=str(reason)),)
     except (NotGathered, OSError) as reason:
         return (Result.unknown(check.id, summary=_one_line(reason)),)
-    except Exception as fault:  # the bug of one check must not end the others; logged and shown
+    except (Exception, SystemExit) as fault:  # the bug of one check must not end the others; logged and shown
         log.exception("check_broken check=%s", check.id)
         return (Result.unknown(check.id, summary=f"the check itself failed: {_one_line(fault)}"),)
 

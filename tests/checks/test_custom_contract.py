@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -105,6 +106,10 @@ def test_several_results_name_their_components_a_gpu_is_recognised_and_the_node_
         (said('{"verdict": "ok"'), "cannot be read"),
         (said('{"verdict": "ok"} trailing'), "cannot be read"),
         (said('{"a":' * 5000), "cannot be read"),
+        (said('[{"verdict": "failed", "summary": "disk gone"}]'), "is no object"),
+        (said('DeprecationWarning: x\n{"verdict": "failed"}'), "not all that it printed"),
+        (said('{"verdict": "failed", "verdict": "ok"}'), "says a key twice"),
+        (said('{"verdict": "ok", "evidence": {"a": 1, "a": 2}}'), "says a key twice"),
         (said({}), "verdict None"),
         (said({"verdict": "fine"}), "verdict 'fine'"),
         (said({"verdict": ["ok"]}), "verdict"),
@@ -333,7 +338,48 @@ def skips(_context: Context) -> Any:
     raise NotApplicable("no such disk")
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even its text can be had")
+
+
+def raises(fault: BaseException) -> Callable[[Any], Any]:
+    def work(_facts: Any) -> Any:
+        raise fault
+
+    return work
+
+
+def says(*args: Any, **about: Any) -> Callable[[Any], Any]:
+    return lambda _facts: (Result.finding("custom.pack", *args, **about),)
+
+
+BAD_WORDS: dict[str, Callable[[Any], Any]] = {
+    "unknown severity": says("catastrophic"),
+    "a severity as plain text": says("fatal"),
+    "no severity": says(None),
+    "unknown remedy": says(Severity.FATAL, "explode"),
+    "no remedy": says(Severity.FATAL, None),
+    "no evidence": says(Severity.FATAL, evidence=None),
+    "a list for evidence": says(Severity.FATAL, evidence=[1]),
+    "nested evidence": says(Severity.FATAL, evidence={"a": {}}),
+    "evidence without end": says(Severity.FATAL, evidence={"a": float("inf")}),
+    "a number for a component": says(Severity.FATAL, component=5),
+    "no component": says(Severity.FATAL, component=None),
+    "no summary": says(Severity.FATAL, summary=None),
+    "half a surrogate pair": says(Severity.FATAL, summary="\ud800"),
+    "a text for a minor": says(Severity.FATAL, gpu_minor="3"),
+    "no number for its time": says(Severity.FATAL, fault_monotonic_s=float("nan")),
+    "an exit": raises(SystemExit(3)),
+    "an interrupt": raises(KeyboardInterrupt()),
+    "an end of a generator": raises(GeneratorExit()),
+    "a fault without words": raises(_Unspeakable()),
+}
+
 PACKAGES: dict[str, Any] = {
+    **{name: replace(GOOD, judge=judge) for name, judge in BAD_WORDS.items()},
+    "exits while it gathers": replace(GOOD, gather=raises(SystemExit(3))),
+    "many lines": replace(GOOD, judge=says(Severity.FATAL, summary="one\ntwo", component="x" * 500)),
     "good": GOOD,
     "gathers-badly": replace(GOOD, gather=bug),
     "judges-badly": replace(GOOD, judge=bug),
@@ -372,6 +418,34 @@ def test_a_package_with_a_bug_is_disabled_and_hurts_nobody(package: dict[str, Ch
     assert [result.verdict for result in found[:2]] == [Verdict.UNKNOWN] * 2
     assert [result.code for result in found[2:]] == ["disabled"] * 2
     assert {result.check for result in found} == {"custom.pack"}
+
+
+@pytest.mark.parametrize("package", [*BAD_WORDS, "exits while it gathers"], indirect=True)
+def test_whatever_a_package_returns_or_raises_hurts_itself_only(package: dict[str, Check]) -> None:
+    """In a thread, as the agent runs it: a package ended the agent by sys.exit, by a wrong word and by a wrong type."""
+    found: list[Result] = []
+    context = Context()
+
+    def agents_thread() -> None:
+        for _ in range(3):
+            found.extend(run(package["custom.pack"], context))
+
+    thread = threading.Thread(target=agents_thread)
+    thread.start()
+    thread.join(10)
+    assert [result.verdict for result in found] == [Verdict.UNKNOWN, Verdict.UNKNOWN, Verdict.DEGRADED]
+    assert found[-1].code == "disabled"
+    json.dumps([result.plain() for result in found], allow_nan=False).encode()
+
+
+@pytest.mark.parametrize("package", ["many lines"], indirect=True)
+def test_what_a_package_says_is_one_line_of_bounded_length(package: dict[str, Check]) -> None:
+    said = once(package["custom.pack"])
+    assert (said.summary, len(said.component), said.severity) == ("one two", 128, Severity.FATAL)
+
+
+def test_a_check_of_ours_that_exits_is_unknown() -> None:
+    assert once(replace(GOOD, gather=raises(SystemExit(1)))).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize("package", ["wrong-name", "no-check", "missing"], indirect=True)
