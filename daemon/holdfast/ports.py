@@ -20,6 +20,7 @@ from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservatio
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
+from holdfast.model.maintenance import Window
 from holdfast.model.report import Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
@@ -161,10 +162,12 @@ class Scheduler(Protocol):
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        maint: bool = False,
     ) -> None:
         """A reservation that begins now on nodes that may be busy. ``duration_s`` None: without end.
 
         ``hold_for_job``: made to keep a stopped job's nodes for its restart; a job that started in it outlives it.
+        ``maint``: for maintenance (flag MAINT): no job starts there, whatever else keeps the nodes; those that run go on.
         Creating the same again is a success; raises Rejected when one of that name exists with other nodes."""
         ...
 
@@ -437,10 +440,14 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance."""
     who: str
     target: str = ""
-    """Incident id, kind of brake, or id of a suppression."""
+    """Incident id, kind of brake, id of a suppression, or nodes."""
     reason: str = ""
     suppression: Suppression | None = None
     """What ``suppress`` is to put down."""
+    window: Window | None = None
+    """What ``maintain`` begins."""
+    nodes: tuple[str, ...] = ()
+    """Nodes whose maintenance ``end_maintenance`` ends."""

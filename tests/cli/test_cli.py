@@ -80,6 +80,20 @@ def test_operators_words(holdfast: Any, site: dict[str, str]) -> None:
         assert said in got.out
 
 
+def test_a_maintenance_window_from_its_order_to_its_end(holdfast: Any, site: dict[str, str]) -> None:
+    assert "no maintenance window" in holdfast("maintain", **site).out
+    made = holdfast("maintain", "n[1-2]", "--for", "4h", "--why", "vendor", **site)
+    assert (made.status, made.err) == (0, "")
+    assert "hands off 2 nodes until" in made.out
+    (shown,) = json.loads(holdfast("maintain", "--json", **site).out)["windows"]
+    assert (shown["nodes"], shown["why"]) == (["n1", "n2"], "vendor")
+    assert holdfast("maintain", "--end", "n[1-2]", **site).status == 0
+    again = holdfast("maintain", "--end", "n1", **site)
+    assert (again.status, "holds n1" in again.err, again.err.count("\n")) == (1, True, 1)
+    unknown = holdfast("maintain", "n[1-2],n99", "--for", "4h", "--why", "vendor", **site)
+    assert (unknown.status, "knows no node n99" in unknown.err) == (1, True)
+
+
 def test_a_suppression_from_its_word_to_its_end(holdfast: Any, site: dict[str, str]) -> None:
     made = holdfast("suppress", "--check", "gpu.thermal", "--node", "n7", "--for", "3d", "-r", "fan on order", **site)
     assert made.status == 0, made.err

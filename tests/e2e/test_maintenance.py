@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.incident import IncidentState
+from holdfast.model.maintenance import Window
+from holdfast.ports import Operation
 from holdfast.practice.reboot import LONGER
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
@@ -68,3 +71,30 @@ def test_a_node_that_an_operator_reboots_is_left_alone(drill: Drill) -> None:
     assert (drill.terminated(), drill.launched(), drill.faults()) == ([], [], ()), seen
     eventually(lambda: not drill.store.incidents(only_open=True), within_s=PATIENCE_S)
     assert drill.node(node).base_state == "IDLE"
+
+
+def test_a_window_of_holdfasts_own_is_a_reservation_in_slurm_until_it_is_ended(drill: Drill) -> None:
+    """Of a working node with a job on it and of a spare."""
+    job_id = drill.train()
+    node, spare = drill.job(job_id).nodes[0], drill.spares()[0]
+    now = datetime.now(UTC)
+    window = Window("0h3k5d2m8x1q", (node, spare), now, now + timedelta(hours=4), "ops", "swap the switch")
+    drill.store.operate(Operation("maintain", "ops", f"{node},{spare}", "swap the switch", window=window), now)
+    eventually(lambda: _kept(drill, window) == {node, spare}, within_s=PATIENCE_S)
+    assert "MAINT" in drill.scheduler.reservation(window.reservation).flags
+    drill.inject.xid(node, 79, 3)
+    eventually(lambda: bool(drill.store.incidents(node=node)), within_s=PATIENCE_S)
+    eventually(lambda: "maintenance by ops" in drill.incident_on(node).note, within_s=PATIENCE_S)
+    with pytest.raises(pytest.fail.Exception):
+        eventually(lambda: drill.node(node).draining or drill.run(job_id) != ("RUNNING", 0), within_s=_LONG_S)
+    end = Operation("end_maintenance", "ops", spare, nodes=(spare,))
+    drill.store.operate(end, datetime.now(UTC))
+    eventually(lambda: _kept(drill, window) == {node}, within_s=PATIENCE_S)
+    drill.store.operate(Operation("end_maintenance", "ops", node, nodes=(node,)), datetime.now(UTC))
+    eventually(lambda: not _kept(drill, window), within_s=PATIENCE_S)
+    assert drill.spares() == (spare,)
+
+
+def _kept(drill: Drill, window: Window) -> set[str]:
+    shown = drill.scheduler.all_reservations().get(window.reservation)
+    return set(shown.nodes) if shown is not None else set()

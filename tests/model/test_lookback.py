@@ -30,7 +30,7 @@ NOTHING_PAST = frozenset(
         # how old what another one shows now may be: Slurm's view, its jobs, a node's own record, the provider's notice
         *("control.view_max_age_s", "jobs.attribution_after_s", "suspects.wait_s", "spares.check_every_s"),
         *("planned.impaired_s", "elastic.grow_after_idle_s", "elastic.shrink_useless_after_s"),
-        "elastic.priority_wait_s",
+        *("elastic.priority_wait_s", "maintenance.grace_s"),
         # what the controller counts in its own memory
         "spares.short_s",
         # ahead, or handed on

@@ -38,6 +38,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import EventKind
+from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.model.target import Target
 
@@ -69,6 +70,7 @@ TARGETS: list[tuple[Action, Target, str]] = [
     (DelayStart(JOB, 0, 60), Target(job=JOB), "7"),
     (SetThrottle(JOB, 6, 2), Target(job=JOB), "7"),
     (HoldNodes("holdfast-x-7", ("n1",), "ada", JOB, 60), Target(job=JOB, reservation="holdfast-x-7"), "7"),
+    (KeepWindow("holdfast-maint-x", ("n1",), AT), Target(reservation="holdfast-maint-x"), "holdfast-maint-x"),
     (DropHold("holdfast-x-7"), Target(reservation="holdfast-x-7"), "holdfast-x-7"),
     (Notify("n1 is dead", "body"), Target(subject="n1 is dead"), "n1 is dead"),
 ]

@@ -14,6 +14,7 @@ from holdfast.api.gauges import Gauges
 from holdfast.api.guarded import guarded_router
 from holdfast.api.health import health_router
 from holdfast.api.ingest import ingest_router
+from holdfast.api.maintaining import maintaining_router, windows_router
 from holdfast.api.measuring import measuring_router
 from holdfast.api.operating import operating_router
 from holdfast.api.reading import jobs_router, reading_router
@@ -63,6 +64,8 @@ def create_app(deps: ApiDeps) -> FastAPI:
         jobs_router(api),
         operating_router(api),
         suppressing_router(api),
+        maintaining_router(api),
+        windows_router(api),
         measuring_router(api, counters),
     ):
         app.include_router(router)

@@ -49,6 +49,37 @@ class SuppressionsShape(Shape):
     suppressions: Annotated[list[SuppressionShape], Essential()]
 
 
+class NewMaintenance(BaseModel):
+    """Nodes that are to be left alone for a while."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"nodes": "n[1-8]", "hours": 4, "why": "vendor swaps the switch"}}
+    )
+    nodes: Pattern = Field(description="A host list as Slurm writes it.")
+    hours: float = Field(gt=0, le=720, description="For how long, from now on; 30 days at most.")
+    why: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
+
+
+class MaintenanceEnd(BaseModel):
+    """Nodes that are given back."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"nodes": "n[1-8]"}})
+    nodes: Pattern = Field(description="A host list as Slurm writes it.")
+
+
+class WindowShape(Shape):
+    id: Annotated[str, Essential()]
+    nodes: list[str]
+    until: datetime
+    by: str
+    why: str
+    created_at: datetime
+
+
+class WindowsShape(Shape):
+    windows: Annotated[list[WindowShape], Essential()]
+
+
 class Done(Shape):
     done: bool = True
     incident: IncidentShape | None = None

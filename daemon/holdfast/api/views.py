@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from holdfast.api.job_shapes import CheckpointShape, JobShape
 from holdfast.api.node_shapes import AgentShape, BrakeShape, ClusterShape, NodeShape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
+from holdfast.controller import hands_off
 from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
@@ -104,7 +105,7 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         lemon=lemon is not None and lemon.holds(now),
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
-        why="; ".join(_whys(incidents, book)),
+        why="; ".join([*_in_other_hands(name, world), *_whys(incidents, book)]),
     )
 
 
@@ -114,6 +115,12 @@ def node_shape(name: str, world: World | None, agents: Agents, now: datetime) ->
     if not known and not (world and world.view and name in world.view.nodes):
         return None
     return _node(name, world, agents.get(name, ()), now)
+
+
+def _in_other_hands(name: str, world: World | None) -> list[str]:
+    """Maintenance or a reboot; of a drain and of power saving Slurm's own state says enough."""
+    hands = hands_off.on(world, name) if world is not None else None
+    return [hands.text] if hands is not None and hands.kept else []
 
 
 def _whys(incidents: Iterable[Incident], book: Book) -> list[str]:

@@ -10,7 +10,18 @@ from typing import Annotated, Any
 import typer
 
 from holdfast import __version__
-from holdfast.cli import checkpoints, local, operating, practice, reading, spares, submitting, suppressing, tls
+from holdfast.cli import (
+    checkpoints,
+    local,
+    maintaining,
+    operating,
+    practice,
+    reading,
+    spares,
+    submitting,
+    suppressing,
+    tls,
+)
 from holdfast.cli.problems import Exit, status_of
 from holdfast.model.errors import HoldfastError
 
@@ -56,6 +67,7 @@ for word in (operating.ack, operating.close, operating.retry):
 for order in (operating.pause, operating.resume):
     app.command(rich_help_panel="Operate")(order)
 app.command(rich_help_panel="Operate")(operating.release)
+app.command(rich_help_panel="Operate")(maintaining.maintain)
 for mute in (suppressing.suppress, suppressing.suppressions, suppressing.unsuppress):
     app.command(rich_help_panel="Operate")(mute)
 for daemon in (local.controller, local.actor, local.agent):

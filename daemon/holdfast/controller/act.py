@@ -44,12 +44,13 @@ from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason, is_reason
+from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import Outcome
 
 log = logging.getLogger(__name__)
 
-_AT_NODES = (
+AT_NODES = (
     Drain,
     SetDown,
     Undrain,
@@ -70,7 +71,7 @@ RELEASE_PATIENCE_S = 3.0
 def carry_out(intent: Intent, outside: Outside) -> Outcome:
     """Do it, or find that it is done. Never raises for anything that the outside may answer."""
     try:
-        if isinstance(intent.action, _AT_NODES) and intent.state is not IntentState.STARTED:
+        if isinstance(intent.action, AT_NODES) and intent.state is not IntentState.STARTED:
             prove_hands_on(intent.action.node, outside)
         return _perform(intent.action, intent.incident_id, outside)
     except Refused as refusal:
@@ -106,6 +107,8 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case DropHold():
             outside.scheduler.delete_reservation(action.reservation)
             return done(f"reservation {action.reservation} is gone")
+        case KeepWindow():
+            return _keep_window(action, outside)
         case HoldJob():
             return _hold_job(action, outside)
         case TellOwner():
@@ -221,6 +224,22 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
         if action.node not in pool:
             scheduler.set_reservation_nodes(name, tuple(sorted({*pool, action.node})))
     return done(f"{action.node} is in the spare pool")
+
+
+def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
+    name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
+    if not action.nodes or left <= timedelta(0):
+        scheduler.delete_reservation(name)
+        return done(f"reservation {name} is gone")
+    try:
+        shown = scheduler.reservation(name)
+    except NotFound:
+        duration_s = int(left.total_seconds())
+        scheduler.create_reservation(name, action.nodes, users=("root",), duration_s=duration_s, maint=True)
+    else:
+        if set(shown.nodes) != set(action.nodes):
+            scheduler.set_reservation_nodes(name, action.nodes)
+    return done(f"reservation {name} keeps {len(action.nodes)} nodes until {action.until:%Y-%m-%d %H:%M} UTC")
 
 
 def _job(key: JobKey, outside: Outside) -> Job:

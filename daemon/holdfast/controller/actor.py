@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from threading import Event as Stop
 from typing import cast
 
-from holdfast.controller.act import carry_out
+from holdfast.controller.act import AT_NODES, carry_out
+from holdfast.controller.hands_off import in_window
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
 from holdfast.model.action import (
@@ -41,6 +42,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.maintenance import KeepWindow, window_of
 from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -84,7 +86,7 @@ class Look(Enum):
 
 
 def look_again(book: Book, intent: Intent) -> Look:
-    if isinstance(intent.action, Notify | CheckInstance):
+    if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
         return Look.GO
     if book.paused is not None:
         return Look.WAIT
@@ -123,6 +125,14 @@ def outlived(book: Book, intent: Intent) -> Outcome | None:
         return None
     how = "taken over" if incident.acknowledged else "closed"
     return Outcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
+
+
+def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
+    """How a step at a node ends that was planned, not begun, before an operator took the node for maintenance. None: it may be done."""
+    if intent.state is not IntentState.PLANNED or not isinstance(intent.action, AT_NODES):
+        return None
+    window = window_of(book.windows, intent.action.node, now)
+    return Outcome(IntentState.FAILED, in_window(window).text, retryable=True) if window is not None else None
 
 
 def _of_the_dead(action: Action) -> bool:
@@ -176,7 +186,7 @@ class Actor:
             queue = (intent.incident_id, lane(intent.action))
             if queue in taken:
                 continue
-            ended = outlived(book, intent)
+            ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
             if ended is not None:
                 self._settle(intent, lease.fence, ended)
                 continue

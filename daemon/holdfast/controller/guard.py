@@ -33,9 +33,10 @@ from holdfast.model.action import (
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.incident import IncidentKind
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S, CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
 
-_HARMLESS = (Notify, CheckInstance)
+_HARMLESS = (Notify, CheckInstance, KeepWindow)
 _HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
 _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS})
 """Orders that change nothing on the node."""
@@ -95,7 +96,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
 
 
 def harmless(action: Action) -> bool:
-    """Telling and asking is never withheld."""
+    """Telling and asking is never withheld, nor is the reservation of a maintenance window that an operator ordered."""
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in _HARMLESS_VERBS)
 
 

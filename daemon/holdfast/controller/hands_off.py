@@ -17,6 +17,7 @@ from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node, Reservation
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.maintenance import RESERVATION, Window, window_of
 from holdfast.model.policy import MaintenancePolicy
 
 SETTLE_S = 60.0
@@ -36,17 +37,20 @@ class Hands(StrEnum):
     """Slurm was asked to reboot it, not by Holdfast."""
     POWER_SAVING = "power_saving"
     """Slurm's power saving has it off, or on its way there or back."""
+    WINDOW = "window"
+    """A maintenance window that an operator ordered (``holdfast maintain``)."""
     DRAINED = "drained"
     """An operator, or another tool, drained it."""
     JUST_BACK = "just_back"
     """It was in other hands until a moment ago, and has time to report."""
 
 
-_KEPT = frozenset({Hands.MAINT, Hands.RESERVED, Hands.REBOOT})
+_KEPT = frozenset({Hands.WINDOW, Hands.MAINT, Hands.RESERVED, Hands.REBOOT})
 """Whose end is remembered: the node may still boot, and what was seen meanwhile is read again."""
 _TEXT = {
     Hands.MAINT: "MAINT reservation {name}",
     Hands.RESERVED: "reservation {name} of operators",
+    Hands.WINDOW: "maintenance by {name}",
     Hands.REBOOT: "Slurm reboots the node for an operator",
     Hands.POWER_SAVING: "Slurm's power saving has it off",
     Hands.DRAINED: "drained by {name}",
@@ -71,6 +75,11 @@ class HandsOff:
         return f"hands off: {_TEXT[self.hands].format(name=self.name)}{end}; recorded, nothing is done"
 
     @property
+    def kept(self) -> bool:
+        """Whether its end is remembered: maintenance and reboots."""
+        return self.hands in _KEPT
+
+    @property
     def holds_incidents(self) -> bool:
         """Whether incidents of the node stay where they are. Of a drained one the rules for a foreign drain say more."""
         return self.hands not in (Hands.DRAINED, Hands.JUST_BACK)
@@ -89,7 +98,7 @@ def found(
 
     ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others."""
     mine = [r for r in reservations if node.name in _names(r.nodes) and _running(r, now)]
-    theirs = [r for r in mine if not r.name.startswith(facts.OUR_RESERVATIONS) and r.name != spare_reservation]
+    theirs = [r for r in mine if _of_others(r, spare_reservation)]
     for reservation in theirs:
         if "MAINT" in reservation.flags:
             return HandsOff(Hands.MAINT, reservation.name, reservation.end_time)
@@ -105,6 +114,13 @@ def found(
     if facts.drained_by_others(node):
         return HandsOff(Hands.DRAINED, node.reason_user or "another user")
     return None
+
+
+def _of_others(reservation: Reservation, spare_reservation: str) -> bool:
+    """Not one by which Holdfast keeps nodes for jobs. That of a maintenance window is an operator's."""
+    if reservation.name.startswith(RESERVATION):
+        return True
+    return not reservation.name.startswith(facts.OUR_RESERVATIONS) and reservation.name != spare_reservation
 
 
 @lru_cache(256)
@@ -125,6 +141,9 @@ def _for_operators(reservation: Reservation, policy: MaintenancePolicy) -> bool:
 
 def on(world: World, name: str) -> HandsOff | None:
     """In whose hands a node is; None: in its own, or Slurm does not show it."""
+    window = window_of(world.book.windows, name, world.now)
+    if window is not None:
+        return in_window(window)
     view = world.view
     node = view.nodes.get(name) if view is not None else None
     if view is None or node is None:
@@ -137,6 +156,10 @@ def on(world: World, name: str) -> HandsOff | None:
         spare_reservation=world.policy.spare_reservation,
         ours=(node.rebooting or node.asleep) and _ours(world, name),
     )
+
+
+def in_window(window: Window) -> HandsOff:
+    return HandsOff(Hands.WINDOW, f"{window.by} ({window.why})", window.until)
 
 
 def _ours(world: World, name: str) -> bool:
@@ -231,7 +254,7 @@ def remember(world: World) -> Change:
     for name in _candidates(world, view):
         record = world.book.nodes.get(name) or NodeRecord(name)
         now = on(world, name)
-        hands = now.hands.value if now is not None and now.hands in _KEPT else ""
+        hands = now.hands.value if now is not None and now.kept else ""
         if bool(hands) != bool(record.hands):
             begun = {"hands_since": world.now, "hands_ended_at": None} if hands else {"hands_ended_at": world.now}
             changed.append(replace(record, hands=hands, **begun))
@@ -246,8 +269,8 @@ def _candidates(world: World, view: ClusterView) -> list[str]:
         for r in view.reservations.values()
         if "MAINT" in r.flags or _for_operators(r, policy.maintenance)
         for name in r.nodes
-        if r.name != policy.spare_reservation and not r.name.startswith(facts.OUR_RESERVATIONS)
-    }
+        if _of_others(r, policy.spare_reservation)
+    } | {name for w in world.book.windows if w.holds(world.now) for name in w.nodes}
     marked = {n.name for n in view.nodes.values() if n.rebooting or "MAINTENANCE" in n.flags}
     kept = {n for n, r in world.book.nodes.items() if r.hands}
     return sorted((reserved | marked | kept) & set(view.nodes))

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import Event, EventKind
+from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.model.steps import Key, Step
 from holdfast.model.target import OnJob, OnMachine, OnNode, Target
@@ -309,6 +310,7 @@ Action = (
     | ReportFault
     | CheckInstance
     | AdoptSpare
+    | KeepWindow
     | SendOrder
     | Notify
     | UnknownAction

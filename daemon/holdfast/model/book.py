@@ -16,6 +16,7 @@ from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
+from holdfast.model.maintenance import Window
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView, Finding
 from holdfast.model.room_names import KnownRoom
@@ -185,6 +186,8 @@ class Book:
     """By id, those that hold."""
     rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
     """By job id of the base array: which rendezvous an elastic job has (``controller/elastic/naming.py``)."""
+    windows: tuple[Window, ...] = ()
+    """Maintenance windows that operators ordered, those that ended within a day too."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
     provider: ProviderView | None = None

@@ -107,6 +107,11 @@ def adopt_cleared_node(node: str, incident_id: str) -> Step:
     return Step("AdoptSpare", f"{node}.{incident_id}")
 
 
+def keep_window(window_id: str, nodes: int, hour: int) -> Step:
+    """The reservation of a maintenance window. ``nodes``: checksum of those that it is to hold."""
+    return Step("KeepWindow", f"{window_id}.{nodes:08x}.{hour}")
+
+
 # Jobs
 
 

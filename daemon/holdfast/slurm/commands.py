@@ -22,6 +22,7 @@ _CRED_EXPIRE_S = 120
 """slurm.conf(5), AuthInfo: cred_expire's default."""
 _HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
 _SPARE_FLAGS = "IGNORE_JOBS"
+_MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 _SQUEUE = ("squeue", "-h", "-a", "-r", "-t", "all")
@@ -215,6 +216,7 @@ class SlurmCommands:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        maint: bool = False,
     ) -> None:
         """See the port. A hold may overlap the spares' reservation, so that a spare passes over without a gap."""
         if self._exists(name, nodes):
@@ -228,7 +230,7 @@ class SlurmCommands:
                 f"Users={','.join(users)}",
                 "StartTime=now",
                 f"Duration={_duration(duration_s)}",
-                f"Flags={_HOLD_FLAGS if hold_for_job else _SPARE_FLAGS}",
+                f"Flags={_MAINT_FLAGS if maint else _HOLD_FLAGS if hold_for_job else _SPARE_FLAGS}",
             )
         except Rejected:
             if not self._exists(name, nodes):

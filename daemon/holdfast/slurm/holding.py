@@ -159,8 +159,11 @@ class HeldByReservation:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        maint: bool = False,
     ) -> None:
-        self._inner.create_reservation(name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job)
+        self._inner.create_reservation(
+            name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job, maint=maint
+        )
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
         self._inner.set_reservation_nodes(name, nodes)

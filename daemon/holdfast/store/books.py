@@ -16,6 +16,7 @@ from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRec
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
+from holdfast.model.maintenance import Windows
 from holdfast.model.room_names import KnownRoom, KnownRooms
 from holdfast.model.suppression import Suppression
 from holdfast.store import rows
@@ -32,6 +33,8 @@ _AT_A_TIME = 500
 """Names in one query: SQLite takes a bounded number of parameters."""
 PAUSED = "paused"
 """Note that says who paused and why."""
+MAINTENANCE = "maintenance"
+"""Note with the maintenance windows."""
 PROVIDER = "provider"
 """Note with what the actor last saw of the provider."""
 ROOMS = "quorum.rooms"
@@ -72,6 +75,7 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
         brakes=_brakes(connection, now),
         suppressions=_suppressions(connection, now),
         rooms=read_rooms(_note(connection, ROOMS)),
+        windows=read_windows(_note(connection, MAINTENANCE)).at(now).windows,
         paused=_note(connection, PAUSED),
         provider=provider,
     )
@@ -79,6 +83,18 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
 
 def _note(connection: Connection, key: str) -> str | None:
     return connection.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar()
+
+
+def write_windows(windows: Windows) -> str:
+    """What goes into the note."""
+    return json.dumps(encode(windows))
+
+
+def read_windows(note: str | None) -> Windows:
+    """None of them where the note cannot be read: Slurm's MAINT reservations of theirs still keep hands off."""
+    if note is None:
+        return Windows()
+    return readable(lambda: decode(Windows, parsed(note)), Windows, "notes", MAINTENANCE)
 
 
 def write_provider(view: ProviderView) -> str:

@@ -11,12 +11,13 @@ from sqlalchemy import Connection, select
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, MovedBy
+from holdfast.model.maintenance import Windows
 from holdfast.model.suppression import check_suppression
 from holdfast.model.transitions import IllegalTransition, Moved, move
 from holdfast.ports import Operation
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.books import PAUSED
+from holdfast.store.books import MAINTENANCE, PAUSED, read_windows, write_windows
 from holdfast.store.codec import encode
 
 
@@ -88,6 +89,26 @@ def _unsuppress(connection: Connection, operation: Operation, at: datetime) -> N
     rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
 
 
+def _maintain(connection: Connection, operation: Operation, at: datetime) -> None:
+    if operation.window is None:
+        raise Rejected("there is no maintenance window to begin")
+    _write_windows(connection, _windows(connection).at(at).begun(operation.window))
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
+def _end_maintenance(connection: Connection, operation: Operation, at: datetime) -> None:
+    _write_windows(connection, _windows(connection).at(at).ended(operation.nodes, at))
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
+def _windows(connection: Connection) -> Windows:
+    return read_windows(connection.execute(select(t.notes.c.value).where(t.notes.c.key == MAINTENANCE)).scalar())
+
+
+def _write_windows(connection: Connection, windows: Windows) -> None:
+    rows.upsert(connection, t.notes, [{"key": MAINTENANCE, "value": write_windows(windows)}])
+
+
 _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "pause": _pause,
     "resume": _resume,
@@ -97,6 +118,8 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "release_brake": _release_brake,
     "suppress": _suppress,
     "unsuppress": _unsuppress,
+    "maintain": _maintain,
+    "end_maintenance": _end_maintenance,
 }
 
 

@@ -607,6 +607,7 @@ class SimSlurm:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        maint: bool = False,
     ) -> None:
         self._change("create_reservation", name)
         there = self.reservations.get(name)
@@ -615,7 +616,7 @@ class SimSlurm:
         if there is None:
             now = self._clock.now()
             end = None if duration_s is None else now + timedelta(seconds=duration_s)
-            flags = frozenset({"FLEX", "OVERLAP"}) if hold_for_job else frozenset[str]()
+            flags = frozenset({"FLEX", "OVERLAP"}) if hold_for_job else frozenset({"MAINT"} if maint else ())
             self.reservations[name] = Reservation(
                 name, tuple(sorted(nodes)), users, flags=flags, start_time=self._second(), end_time=end
             )

@@ -13,6 +13,7 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
+from holdfast.model.maintenance import Windows
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression, check_suppression
@@ -58,6 +59,7 @@ class MemoryStore:
         self._checkpoints: dict[tuple[int, str], Kept] = {}
         self._brakes: dict[str, Brake] = {}
         self._suppressions: dict[str, Suppression] = {}
+        self._windows = Windows()
         self._notes: dict[str, str] = {}
         self._events: list[Event] = []
         self.ways = Ways()
@@ -198,6 +200,7 @@ class MemoryStore:
             brakes=dict(self._brakes),
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             rooms=books.read_rooms(self._notes.get(books.ROOMS)),
+            windows=self._windows.at(now).windows,
             paused=self._notes.get("paused"),
             provider=provider,
         )
@@ -331,12 +334,21 @@ class MemoryStore:
             "resume": lambda: (self._notes.pop("paused", None), None)[1],
             "suppress": lambda: self._suppress(operation.suppression),
             "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
+            "maintain": lambda: self._maintain(operation),
+            "end_maintenance": lambda: self._end_maintenance(operation, at),
             "release_brake": lambda: self._release(operation.target, at),
             "acknowledge": lambda: self._acknowledge(operation.target, f"taken over by {who}"),
             "close": lambda: self._close(operation, at),
             "retry": lambda: self._move(operation, at),
         }
         verbs[operation.verb]()
+
+    def _maintain(self, operation: Operation) -> None:
+        assert operation.window is not None
+        self._windows = self._windows.begun(operation.window)
+
+    def _end_maintenance(self, operation: Operation, at: datetime) -> None:
+        self._windows = self._windows.ended(operation.nodes, at)
 
     def _suppress(self, wanted: Suppression | None) -> None:
         if wanted is not None:

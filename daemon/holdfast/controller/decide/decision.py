@@ -11,6 +11,7 @@ from holdfast.controller.decide import (
     elastic,
     ending,
     hangs,
+    maintain,
     orphans,
     probe,
     recover,
@@ -41,6 +42,7 @@ class Decision:
 def decide(world: World) -> Decision:
     """Everything that calls for a step now, most urgent first: nodes out of service, jobs back to work, then repairs."""
     parts = [
+        maintain.keep_windows(world),
         contain.contain(world),
         recover.recover(world),
         hangs.look_into_hangs(world),
