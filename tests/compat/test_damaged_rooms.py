@@ -23,11 +23,13 @@ from holdfast.model.rooms import RoomRecord
 from holdfast.quorum.nouns import RoomEvent, Why
 from holdfast.quorum.state import State
 from holdfast.store import SqlStore, open_store
+from recording import quorum
 from recording.releases import releases, script
 from recording.stores import restore
 from support.quorum_site import Site, with_site
 
 NEWEST = releases()[-1]
+ROOM = quorum.ROOM
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAMAGES: dict[str, Callable[[str], object]] = {
     "cut off": lambda text: text[: len(text) // 2],
@@ -72,9 +74,9 @@ def test_a_room_that_cannot_be_read_is_set_aside_and_can_be_opened_again(
 
     async def scene(site: Site) -> None:
         assert (await site.do(do="status"))["rooms"] == []
-        opened = await site.do(do="open", room="job-71", rules={})
+        opened = await site.do(do="open", room=ROOM, rules={})
         assert opened["ok"]
-        events = await site.do(do="events", room="job-71")
+        events = await site.do(do="events", room=ROOM)
         assert events["events"][-1]["kind"] == "closed"
         assert (await site.do(do="set_aside"))["count"] == 1
 
@@ -82,7 +84,7 @@ def test_a_room_that_cannot_be_read_is_set_aside_and_can_be_opened_again(
     with closing(sqlite3.connect(database)) as db:
         db.text_factory = lambda data: data.decode(errors="replace")
         ((name, kept),) = db.execute("SELECT name, document FROM quorum_unreadable").fetchall()
-    assert name == "job-71"
+    assert name == ROOM
     if how in ("cut off", "a list", "null", "deep"):
         assert kept == document
     (line,) = lines(caplog, "room_unreadable")

@@ -166,10 +166,11 @@ def test_the_quorum_services_answers_are_understood(
 
     monkeypatch.setattr(QuorumLink, "_exchange", exchange)
     link = QuorumLink(tmp_path / "q.sock")
-    assert link.open("job-71", RoomRules(1, 2)).url == ""
-    assert [room.name for room in link.rooms()] == ["job-71"]
+    (name,) = [room["room"] for room in recorded["status"]["rooms"]]
+    assert link.open(name, RoomRules(1, 2)).url == ""
+    assert [room.name for room in link.rooms()] == [name]
     assert len(link.records(0, 100)) == len(recorded["events"]["events"])
-    assert link.evict("job-71", "2", "x") == tuple(recorded["evict"]["gone"])
+    assert link.evict(name, "2", "x") == tuple(recorded["evict"]["gone"])
     with pytest.raises(NotFound):
         link.evict("job-404", "2", "x")
 

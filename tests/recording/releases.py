@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,9 @@ class Recorded:
 
 def releases() -> list[str]:
     """Labels of the recorded releases, oldest first."""
-    return sorted(folder.name for folder in RELEASES.iterdir())
+    return sorted(
+        (folder.name for folder in RELEASES.iterdir()), key=lambda name: [int(n) for n in re.findall(r"\d+", name)]
+    )
 
 
 def moments() -> list[Recorded]:
