@@ -6,6 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ class _Seen:
         self._lock = threading.Lock()
         self._once: set[tuple[str, ...]] = set()
         self._counts: Counter[str] = Counter()
+        self.unreadable_since: datetime | None = None
 
     def first(self, what: str, *which: str) -> bool:
         """Count it; whether it is to be logged."""
@@ -65,9 +67,20 @@ def read_word(kind: type[E], said: object, where: str, instead: E | None = None)
 def set_aside(table: str, key: str, why: str) -> None:
     """Say once that a document cannot be read; ``docs/upgrade.md`` says what stands in for it."""
     if _SEEN.first(table, key):
+        _SEEN.unreadable_since = _SEEN.unreadable_since or datetime.now(UTC)
         log.error("event=unreadable_document table=%s key=%s reason=%r", table, key, why[:500])
 
 
 def counts() -> Mapping[str, int]:
     """How many different unknown words (``word``) and unreadable documents (by table) this process has met."""
     return _SEEN.counts()
+
+
+def unreadable() -> Mapping[str, int]:
+    """How many different documents this process could not read, by table."""
+    return {table: count for table, count in _SEEN.counts().items() if table != "word"}
+
+
+def unreadable_since() -> datetime | None:
+    """When the first of them was met. None: none was."""
+    return _SEEN.unreadable_since

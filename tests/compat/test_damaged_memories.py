@@ -162,6 +162,9 @@ def test_a_file_that_is_no_database_is_put_aside(agent: Path, how: str, errors: 
     (line,) = errors()
     assert kept in line
     assert " do=" in line
+    with closing(Memory(agent)) as memory:
+        aside = memory.set_aside()
+        assert (aside.count, aside.since_s is not None and abs(aside.since_s - time.time()) < 600) == (1, True)
     start_agent(agent)
     assert put_aside(agent) == [kept]
 
@@ -254,6 +257,8 @@ def test_a_fault_whose_item_cannot_be_read_is_told_all_the_same(
         (kept,) = [row[0] for row in db.execute("SELECT body FROM items WHERE seq = ?", (seq,))]
     assert kept == (VALUES[how] if isinstance(VALUES[how], bytes) else str(VALUES[how]).encode())
     assert not [i for i in start_agent(agent).of("finding") if i["check"] == "gpu.remap"], "told twice"
+    with closing(Memory(agent)) as memory:
+        assert memory.set_aside().count == 1
 
 
 def test_a_standing_finding_beside_one_that_cannot_be_read_is_kept() -> None:

@@ -421,7 +421,9 @@ def test_every_advice_is_tried_here_and_documented() -> None:
         )
     }
     elsewhere = "".join(
-        Path(__file__).with_name(f"test_doctor_{r}.py").read_text() for r in ("elastic", "quorum", "tls")
+        Path(__file__).with_name(f"test_doctor_{r}.py").read_text() for r in ("elastic", "quorum", "tls", "aside")
     )
-    assert used == {row[0] for row in TABLE} | set(re.findall(r'"((?:elastic|quorum|tls)\.\w+)"', elsewhere))
+    assert used == {row[0] for row in TABLE} | set(
+        re.findall(r'"((?:agents|site|elastic|quorum|tls)\.\w+)"', elsewhere)
+    )
     assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))

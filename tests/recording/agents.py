@@ -23,6 +23,7 @@ from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
 from holdfast.agent.statements import parse
 from holdfast.agent.trust import Trust, Weighed
+from holdfast_checks.aside import SetAside
 from holdfast_checks.inventory import GpuRef, Inventory
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Remedy, Result, Severity
@@ -132,6 +133,7 @@ def heartbeats() -> list[dict[str, Any]]:
             "standing": kept,
             "fabric": Fabric(30.0),
             "sender": sender,
+            "memory": SimpleNamespace(set_aside=lambda: SetAside(1, time.time() - 60.0)),
             "authorities": SimpleNamespace(known=lambda: ["3a3f2a8068448822"]),
         }
         Agent._heartbeat(cast(Any, SimpleNamespace(**parts)))

@@ -231,6 +231,7 @@ class Agent:
         self.sender.wake(urgent=any(item.kind == "finding" for item in items))
 
     def _heartbeat(self) -> None:
+        aside = self.memory.set_aside()
         self.sender.beat(
             {
                 "interval_s": self.config.heartbeat_s,
@@ -239,6 +240,8 @@ class Agent:
                 "failing": self.standing.failing,
                 "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
                 "authorities": self.authorities.known(),
+                "set_aside": aside.count,
+                "set_aside_s": None if aside.since_s is None else max(0.0, time.time() - aside.since_s),
             }
         )
 

@@ -7,6 +7,7 @@ an agent from reporting. The same goes for tables of another release into which 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
@@ -98,10 +99,14 @@ class Memory:
         return db
 
     def set_aside(self) -> SetAside:
-        """Files of this folder and items of the outbox that cannot be read, and are kept. Raises sqlite3.Error."""
-        count = int(self.read(f"SELECT count(*) FROM items WHERE lane = {ASIDE}")[0][0])  # noqa: S608
-        since = _number(self.get(ASIDE_SINCE)) if count else None
-        return SetAside(count, since) + files_aside(self.path.parent)
+        """Files of this folder and items of the outbox that cannot be read. Raises nothing: what cannot be counted is left out."""
+        rows = SetAside()
+        with contextlib.suppress(sqlite3.Error):
+            since_s = _number(self.get(ASIDE_SINCE))
+            if since_s is not None:  # else there is none, and nothing need be searched
+                count = int(self.read(f"SELECT count(*) FROM items WHERE lane = {ASIDE}")[0][0])  # noqa: S608
+                rows = SetAside(count, since_s if count else None)
+        return rows + files_aside(self.path.parent)
 
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:

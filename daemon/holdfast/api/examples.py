@@ -83,6 +83,8 @@ HEARTBEAT = _body(
         "failing": [],
         "fabric_silent_s": 0.0,
         "authorities": ["3a3f2a8068448822"],
+        "set_aside": 0,
+        "set_aside_s": None,
     },
     {"leader": True},
 )

@@ -41,6 +41,8 @@ class Gauges(Collector):
         brakes = {kind.value: int(kind.value in tripped) for kind in BrakeKind}
         yield _labelled("holdfast_brake_tripped", "1 while a brake holds.", "kind", brakes)
         yield from _of_other_releases()
+        aside = sum(a.set_aside for n in shown.nodes for a in n.agents)
+        yield _plain("holdfast_agents_set_aside", "Files and items that agents cannot read and have set aside.", aside)
         yield from _spares(deps)
         yield _plain(
             "holdfast_lemons", "Nodes whose history makes them the last choice.", sum(n.lemon for n in shown.nodes)

@@ -95,6 +95,8 @@ class _Ingest:
             failing=body.failing,
             fabric_silent_s=body.fabric_silent_s,
             authorities=body.authorities,
+            set_aside=body.set_aside,
+            set_aside_s=body.set_aside_s,
         )
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()

@@ -28,6 +28,10 @@ class AgentShape(Shape):
         default=None,
         description="Fingerprints of the certificate authorities that it trusts; empty: its system's; null: it does not say.",
     )
+    set_aside: int = Field(
+        default=0, description="Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."
+    )
+    set_aside_since: datetime | None = Field(default=None, description="Since when the oldest of them; null: none is.")
     fabric_moved_at: datetime | None = Field(
         description="When the node's RDMA devices last carried bytes, known to a minute; null: nothing is known of it."
     )
@@ -69,6 +73,13 @@ class ClusterShape(Shape):
     paused: str | None
     frozen: str | None
     brakes: list[BrakeShape]
+    unreadable: dict[str, int] = Field(
+        default={},
+        description="Rows of the store that this controller could not read since its start, by table (docs/upgrade.md).",
+    )
+    unreadable_since: datetime | None = Field(
+        default=None, description="When the first of them was met; null: none was."
+    )
     nodes: Annotated[list[NodeShape], Essential()]
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holdfast import unknown
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
 from holdfast.api.elastic import elastic_shapes
@@ -52,7 +53,10 @@ def reading_router(api: Api) -> APIRouter:
     async def nodes() -> ClusterShape:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
         world, led_by = deps.world(), deps.led_by()
-        return cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
+        shown = cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
+        return shown.model_copy(
+            update={"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
+        )
 
     @router.get("/v1/incidents")
     async def incidents(

@@ -150,6 +150,8 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         all_ok=agent.all_ok,
         failing=list(agent.failing),
         authorities=None if agent.authorities is None else list(agent.authorities),
+        set_aside=agent.set_aside,
+        set_aside_since=agent.set_aside_since,
         fabric_moved_at=agent.fabric_moved_at,
     )
 

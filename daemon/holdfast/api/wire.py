@@ -263,6 +263,8 @@ class HeartbeatBody(Envelope):
     failing: Words = ()
     fabric_silent_s: OptSilence = None
     authorities: OptWords = None
+    set_aside: Annotated[int, Field(ge=0, le=_BIG)] | None = None
+    set_aside_s: OptSilence = None
 
 
 def check_version(message: Mapping[str, Any]) -> None:

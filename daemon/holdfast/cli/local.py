@@ -16,7 +16,7 @@ from holdfast.cli.show import as_json, line, moment, table
 from holdfast.model.errors import OutsideError
 
 if TYPE_CHECKING:
-    from holdfast.api.node_shapes import AgentShape
+    from holdfast.api.node_shapes import AgentShape, ClusterShape
     from holdfast.config.controller import Settings
     from holdfast.doctor import Advice
     from holdfast.model.report import AgentView
@@ -153,21 +153,31 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
 def _diagnosis(settings: Settings) -> list[Advice]:
     from holdfast.controller.wiring import provider_of, scheduler_of  # noqa: PLC0415
     from holdfast.doctor import run, site_of  # noqa: PLC0415
+    from holdfast.doctor.facts import Aside  # noqa: PLC0415
 
     provider = provider_of(settings) if settings.provider != "none" else None
-    return run(scheduler_of(settings), site_of(settings, provider), _agents())
+    shown = _cluster()
+    rows = Aside(sum(shown.unreadable.values()), shown.unreadable_since) if shown is not None else Aside()
+    return run(scheduler_of(settings), site_of(settings, provider), _agents(shown), rows=rows)
 
 
-def _agents() -> dict[str, tuple[AgentView, ...]] | None:
-    """Agents as the controller hears them; None when it was not asked or did not answer."""
+def _cluster() -> ClusterShape | None:
+    """The cluster as the controller shows it; None when it was not asked or did not answer."""
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.cli.answers import read  # noqa: PLC0415
     from holdfast.cli.client import Client  # noqa: PLC0415
 
     try:
-        nodes = read(ClusterShape, Client().get("/v1/nodes")).nodes
+        return read(ClusterShape, Client().get("/v1/nodes"))
     except (Usage, OutsideError):
         return None
+
+
+def _agents(shown: ClusterShape | None) -> dict[str, tuple[AgentView, ...]] | None:
+    """Agents as the controller hears them; None when it did not answer."""
+    if shown is None:
+        return None
+    nodes = shown.nodes
     return {n.name: tuple(_view(n.name, a, a.last_heard) for a in n.agents if a.last_heard is not None) for n in nodes}
 
 
@@ -184,6 +194,8 @@ def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
         clock_offset_s=shown.clock_offset_s,
         all_ok=shown.all_ok,
         authorities=tuple(shown.authorities) if shown.authorities is not None else None,
+        set_aside=shown.set_aside,
+        set_aside_since=shown.set_aside_since,
     )
 
 

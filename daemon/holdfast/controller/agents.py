@@ -30,6 +30,10 @@ class Hello:
     """None in a heartbeat: nothing is known of the fabric (any more)."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts."""
+    set_aside: int | None = None
+    """Files and items of its memory that it cannot read and has set aside."""
+    set_aside_s: float | None = None
+    """For how long the oldest of them."""
 
 
 class AgentRegistry:
@@ -86,6 +90,8 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         failing=before.failing if hello.failing is None else hello.failing,
         all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
         authorities=before.authorities if hello.authorities is None else hello.authorities,
+        set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
+        set_aside_since=before.set_aside_since if hello.set_aside is None else _since(hello, received_at),
         fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
@@ -104,12 +110,18 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         failing=hello.failing or (),
         all_ok=bool(hello.all_ok),
         authorities=hello.authorities,
+        set_aside=hello.set_aside or 0,
+        set_aside_since=_since(hello, received_at),
         fabric_moved_at=_moved_at(hello, received_at),
     )
 
 
 def _moved_at(hello: Hello, received_at: datetime) -> datetime | None:
     return None if hello.fabric_silent_s is None else received_at - timedelta(seconds=hello.fabric_silent_s)
+
+
+def _since(hello: Hello, received_at: datetime) -> datetime | None:
+    return None if hello.set_aside_s is None else received_at - timedelta(seconds=hello.set_aside_s)
 
 
 def _offset_s(hello: Hello, received_at: datetime, otherwise_s: float) -> float:

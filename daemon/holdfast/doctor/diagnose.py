@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.doctor import (
     agents,
+    aside,
     certificates,
     elastic,
     gpus,
@@ -19,7 +20,7 @@ from holdfast.doctor import (
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
-SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES)
+SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES, *aside.RULES)
 SLURM_RULES = (
     *rights.RULES,
     *service.RULES,

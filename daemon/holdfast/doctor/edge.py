@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
-from holdfast.doctor.facts import DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
+from holdfast.doctor.facts import Aside, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
 from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
 from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
@@ -22,6 +22,7 @@ from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
 from holdfast.ports import Provider, QuorumRooms, Scheduler
 from holdfast.store.mounts import mount_type, network_type
+from holdfast_checks.aside import SetAside
 
 NO_SUCH_RESERVATION = "holdfast-doctor-no-such-reservation"
 """Slurm checks the caller's right before it looks a node or a reservation up: to change one that is not there shows the right and
@@ -43,6 +44,8 @@ class Site:
     """The quorum service; None: the site has none."""
     rooms_bind: str = ""
     """Address that its rooms listen on."""
+    rooms_aside: Callable[[], SetAside] | None = None
+    """What the quorum service has set aside; None: it cannot be asked. May raise OutsideError."""
     server: ServerSection = field(default_factory=ServerSection)
     """Where the controller listens, and with which certificate."""
 
@@ -55,7 +58,8 @@ def site_of(settings: Settings, provider: Provider | None = None) -> Site:
     url = settings.store.url
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     path = Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
-    return Site(settings.policy, path, provider, rooms, settings.quorum.bind, settings.server)
+    aside = rooms.set_aside if rooms is not None else None
+    return Site(settings.policy, path, provider, rooms, settings.quorum.bind, aside, settings.server)
 
 
 def run(
@@ -63,9 +67,12 @@ def run(
     site: Site,
     agents: Mapping[str, tuple[AgentView, ...]] | None = None,
     now: datetime | None = None,
+    rows: Aside | None = None,
 ) -> list[Advice]:
-    """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer."""
-    return diagnose(gather(scheduler, site, agents, now or datetime.now(UTC)))
+    """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer; ``rows``: of the
+    store, that it could not read."""
+    facts = gather(scheduler, site, agents, now or datetime.now(UTC))
+    return diagnose(replace(facts, unreadable_rows=rows or Aside()))
 
 
 def gather(
@@ -94,6 +101,7 @@ def gather(
         provider_repairs=found.repairs,
         plugins=plugin_facts.look(slurm) if slurm is not None else PluginFacts(),
         quorum=_quorum(site),
+        unreadable_rooms=_rooms_aside(site),
         tls=tls_edge.surveyed(site.server),
         tls_running=tls_edge.running(site.server),
     )
@@ -110,6 +118,15 @@ def _quorum(site: Site) -> QuorumFacts | None:
         return replace(facts, problem=str(error))
     except OutsideError:
         return facts
+
+
+def _rooms_aside(site: Site) -> Aside:
+    """Nothing where the service does not answer, or is of a release that sets nothing aside."""
+    try:
+        found = site.rooms_aside() if site.rooms_aside is not None else SetAside()
+    except OutsideError:
+        return Aside()
+    return Aside(found.count, None if found.since_s is None else datetime.fromtimestamp(found.since_s, UTC))
 
 
 def _slurm(scheduler: Scheduler) -> tuple[SlurmFacts | None, str]:

@@ -117,6 +117,14 @@ class QuorumFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """What a process could not read, and has set aside (docs/upgrade.md)."""
+
+    count: int = 0
+    since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorFacts:
     """Everything the rules may look at."""
 
@@ -147,6 +155,10 @@ class DoctorFacts:
     plugins: PluginFacts = field(default_factory=PluginFacts)
     quorum: QuorumFacts | None = None
     """None: the site has no quorum service."""
+    unreadable_rows: Aside = field(default_factory=Aside)
+    """Rows of the store that the controller could not read since its start."""
+    unreadable_rooms: Aside = field(default_factory=Aside)
+    """Rendezvous that the quorum service has set aside."""
     tls: Survey | None = None
     """The certificate that agents meet; None: the controller serves none."""
     tls_running: str = ""

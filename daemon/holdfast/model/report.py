@@ -181,5 +181,9 @@ class AgentView:
     """Every check that applies has reported OK since the agent started."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: it does not say."""
+    set_aside: int = 0
+    """Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."""
+    set_aside_since: datetime | None = None
+    """Since when the oldest of them; None: none is, or it does not say."""
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""
