@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Topology
 from holdfast.model.book import Book, Change, NodeMark, NodeRecord
+from holdfast.model.budgets import BudgetExtension
 from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
@@ -440,10 +441,10 @@ class Operation:
     """An operator's order to Holdfast itself."""
 
     verb: str
-    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance."""
+    """pause, resume, acknowledge, close, retry, release_brake, suppress, unsuppress, maintain, end_maintenance, extend_budget."""
     who: str
     target: str = ""
-    """Incident id, kind of brake, id of a suppression, or nodes."""
+    """Incident id, kind of brake or budget, id of a suppression, or nodes."""
     reason: str = ""
     suppression: Suppression | None = None
     """What ``suppress`` is to put down."""
@@ -451,3 +452,5 @@ class Operation:
     """What ``maintain`` begins."""
     nodes: tuple[str, ...] = ()
     """Nodes whose maintenance ``end_maintenance`` ends."""
+    extension: BudgetExtension | None = None
+    """What ``extend_budget`` is to put down."""

@@ -282,6 +282,8 @@ ROUTES = [
     ("GET", "/v1/suppressions"),
     ("POST", "/v1/suppressions"),
     ("DELETE", "/v1/suppressions/000000000000"),
+    ("GET", "/v1/budgets"),
+    ("POST", "/v1/budgets/ended/extend"),
     ("POST", f"/v1/incidents/{ID}/acknowledge"),
     ("POST", f"/v1/incidents/{ID}/close"),
     ("POST", f"/v1/incidents/{ID}/retry"),
@@ -294,7 +296,13 @@ ALLOWED = {
     "op": {r for r in ROUTES if r[1] not in _AGENTS},
     None: set(),
 }
-_PARAMETERS = {ID: "{incident_id}", "n1": "{name}", "drains": "{kind}", "000000000000": "{suppression_id}"}
+_PARAMETERS = {
+    ID: "{incident_id}",
+    "n1": "{name}",
+    "drains": "{kind}",
+    "ended": "{kind}",
+    "000000000000": "{suppression_id}",
+}
 
 
 def _named(path: str) -> str:

@@ -104,10 +104,27 @@ def test_a_suppression_from_its_word_to_its_end(holdfast: Any, site: dict[str, s
     assert "nothing is suppressed" in holdfast("suppressions", **site).out
 
 
+def test_a_budget_is_extended_and_shown(holdfast: Any, site: dict[str, str]) -> None:
+    made = holdfast("budget", "extend", "ended", "--plus", "10", "--for", "4h", "-r", "rack 7", **site)
+    assert made.status == 0, made.err
+    assert "10 more ended until" in made.out
+    shown = holdfast("budget", "show", **site)
+    assert shown.status == 0, shown.err
+    assert "bought" in shown.out
+    assert {b["kind"] for b in json.loads(holdfast("budget", "show", "--json", **site).out)["budgets"]} == {
+        "ended",
+        "cycled",
+        "bought",
+    }
+
+
 ERRORS = [
     (("suppress", "--for", "3d", "-r", "x"), {}, 1, "needs a node, a check or a component"),
     (("suppress", "--node", "n1", "--for", "soon", "-r", "x"), {}, 2, "no duration such as 8h or 3d"),
     (("unsuppress", "000000000000"), {}, 1, "no suppression"),
+    (("budget", "extend", "money", "--plus", "1", "--for", "4h", "-r", "x"), {}, 2, "none of the budgets"),
+    (("budget", "extend", "ended", "--plus", "0", "--for", "4h", "-r", "x"), {}, 2, "not between 1 and 1000"),
+    (("budget", "extend", "ended", "--plus", "1", "--for", "30d", "-r", "x"), {}, 2, "longer than 7d"),
     (("nodes",), {"HOLDFAST_TOKEN": "wrong"}, 2, "not known here"),
     (("nodes",), {"HOLDFAST_TOKEN": "token-user"}, 2, "needs the role viewer or operator"),
     (("nodes",), {"HOLDFAST_URL": "http://127.0.0.1:1"}, 3, "does not answer"),

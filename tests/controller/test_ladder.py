@@ -277,7 +277,13 @@ def test_nothing_is_chosen_before_the_provider_was_looked_at() -> None:
 
 
 def test_five_machines_of_a_group_in_a_week_call_a_human() -> None:
-    repair = replace(POLICY.repair, replacements_per_group=2, terminations_per_hour=99, terminations_per_day=99)
+    repair = replace(
+        POLICY.repair,
+        replacements_per_group=2,
+        terminations_per_hour=99,
+        terminations_per_day=99,
+        budget_cluster_share=1.0,
+    )
     site = Site(6, policy=replace(POLICY, repair=repair))
     for n in (1, 2, 3):
         site.fault(f"n{n}")

@@ -77,7 +77,9 @@ def test_a_machine_launched_in_vain_is_ended_hours_after_its_incident() -> None:
 
 
 def test_the_cap_of_a_day_counts_what_was_terminated_hours_ago() -> None:
-    site = Site(2, policy=replace(POLICY, repair=replace(POLICY.repair, terminations_per_day=1)))
+    site = Site(
+        2, policy=replace(POLICY, repair=replace(POLICY.repair, terminations_per_day=1, budget_cluster_share=1.0))
+    )
     site.fault("n1")
     site.run(400, step_s=5)
     assert site.incident("n1").state is _S.CLOSED
@@ -85,7 +87,7 @@ def test_the_cap_of_a_day_counts_what_was_terminated_hours_ago() -> None:
     site.fault("n2")
     site.run(400, step_s=5)
     assert sum(site.provider.terminated.values()) == 1
-    assert "cap on terminations: 1 in a day" in site.incident("n2").note
+    assert "budget 'ended' is spent: 1 machines within a day, at most 1" in site.incident("n2").note
 
 
 def test_a_dead_node_that_an_operator_drains_is_theirs_to_set_down_and_its_job_waits() -> None:

@@ -149,14 +149,14 @@ def test_a_machine_that_is_never_heard_is_given_up() -> None:
 
 
 def test_the_cap_on_terminations_holds() -> None:
-    policy = replace(POLICY, repair=replace(POLICY.repair, terminations_per_hour=2))
+    policy = replace(POLICY, repair=replace(POLICY.repair, terminations_per_hour=2, budget_cluster_share=1.0))
     site = Site(8, policy=policy)
     for n in range(1, 4):
         site.fault(f"n{n}")
         site.run(1)
     site.run(600, step_s=5)
     assert sum(site.provider.terminated.values()) == 2
-    assert "cap on terminations: 2 in an hour" in site.incident("n3").note
+    assert "budget 'ended' is spent: 2 machines within an hour, at most 2" in site.incident("n3").note
     site.run(3700, step_s=10)
     assert sum(site.provider.terminated.values()) == 3
     assert site.incident("n3").state is _S.CLOSED

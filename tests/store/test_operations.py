@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.model.action import IntentState
 from holdfast.model.book import Brake, BrakeKind, Change
+from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
@@ -111,6 +112,18 @@ def test_a_suppression_holds_until_it_ends_or_is_lifted(store: SqlStore) -> None
     assert [e.kind for e in store.events()] == [EventKind.OPERATOR] * 2
     with pytest.raises(NotFound, match="no suppression"):
         store.operate(Operation("unsuppress", "ada", wanted.id), later(40))
+
+
+def test_an_extension_of_a_budget_holds_until_it_ends_or_another_takes_its_place(store: SqlStore) -> None:
+    first = BudgetExtension(BudgetKind.ENDED, 3, later(3600), "ada", "rack 7")
+    store.operate(Operation("extend_budget", "ada", "ended", extension=first), NOW)
+    assert store.load_book(later(10)).extensions == {BudgetKind.ENDED: first}
+    second = replace(first, plus=9, until=later(7200))
+    store.operate(Operation("extend_budget", "ada", "ended", extension=second), later(20))
+    assert store.load_book(later(3601)).extensions == {BudgetKind.ENDED: second}
+    assert store.load_book(later(7201)).extensions == {}
+    with pytest.raises(Rejected, match="nothing to extend"):
+        store.operate(Operation("extend_budget", "ada", "ended", extension=first), later(9000))
 
 
 def test_releasing_a_brake(store: SqlStore) -> None:

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from holdfast import __version__
 from holdfast.api import errors
+from holdfast.api.budgets import budgets_router
 from holdfast.api.counters import Counters
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.gauges import Gauges
@@ -66,6 +67,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         suppressing_router(api),
         maintaining_router(api),
         windows_router(api),
+        budgets_router(api),
         measuring_router(api, counters),
     ):
         app.include_router(router)

@@ -11,6 +11,7 @@ import typer
 
 from holdfast import __version__
 from holdfast.cli import (
+    budgets,
     checkpoints,
     local,
     maintaining,
@@ -70,6 +71,9 @@ app.command(rich_help_panel="Operate")(operating.release)
 app.command(rich_help_panel="Operate")(maintaining.maintain)
 for mute in (suppressing.suppress, suppressing.suppressions, suppressing.unsuppress):
     app.command(rich_help_panel="Operate")(mute)
+_budget = _group("budget", "Machines that may still be ended, cycled and bought.", "Operate")
+_budget.command()(budgets.show)
+_budget.command()(budgets.extend)
 for daemon in (local.controller, local.actor, local.agent):
     app.command(rich_help_panel="Daemons")(daemon)
 for chore in (local.doctor, local.backup):

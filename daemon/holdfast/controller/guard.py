@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from holdfast.controller import facts, hands_off, notices
+from holdfast.controller.budgets import Purse, why_spent
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -27,12 +28,12 @@ from holdfast.model.action import (
     SendOrder,
     SetDown,
     TellOwner,
-    Terminate,
     Verb,
 )
 from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.budgets import budget_of
 from holdfast.model.incident import IncidentKind
-from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S, CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
 
@@ -50,7 +51,7 @@ class Ban(Enum):
     PAUSE = "pause"
     BRAKE = "brake"
     CAP = "cap"
-    """On terminations in an hour and in a day."""
+    """A budget on machines is spent."""
     HANDS_OFF = "hands_off"
     """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
     UNREADABLE = "unreadable"
@@ -79,11 +80,11 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     """Allow or withhold each proposal; proposals of one group share their fate."""
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
-    budget = _Budget(world)
+    purse = Purse(world)
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
-        why = _withhold(world, holding, budget, proposal)
+        why = _withhold(world, holding, purse, proposal)
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -100,7 +101,7 @@ def harmless(action: Action) -> bool:
     return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in _HARMLESS_VERBS)
 
 
-def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, proposal: Proposal) -> Withheld | None:
+def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> Withheld | None:
     """Why this proposal must wait; None: it need not."""
     action = proposal.action
     if harmless(action) or (
@@ -122,7 +123,10 @@ def _withhold(world: World, holding: Mapping[str, Brake], budget: _Budget, propo
     if brake is not None and proposal.stops_running_job:
         text = f"brake {brake.kind.value!r} holds: no running job is stopped on a check's word ({brake.reason})"
         return Withheld(Ban.BRAKE, text)
-    return budget.terminate() if isinstance(action, Terminate) else None
+    if brake is not None and budget_of(action) is not None:
+        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
+    spent = purse.take(action)
+    return Withheld(Ban.CAP, why_spent(spent)) if spent is not None else None
 
 
 def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
@@ -299,27 +303,3 @@ def _released(world: World, kind: BrakeKind) -> datetime:
     if brake is not None and brake.released_at is not None:
         return brake.released_at
     return world.now - timedelta(seconds=BRAKE_LONG_S)
-
-
-class _Budget:
-    """Terminations left in the hour and the day; each one allowed in this cycle counts."""
-
-    def __init__(self, world: World) -> None:
-        terminated = [
-            i.planned_at for i in world.book.intents.values() if isinstance(i.action, Terminate) and i.state in _COUNTS
-        ]
-        self._hour = sum(1 for at in terminated if world.now - at <= timedelta(seconds=CAP_HOUR_S))
-        self._day = sum(1 for at in terminated if world.now - at <= timedelta(seconds=CAP_DAY_S))
-        self._policy = world.policy.repair
-
-    def terminate(self) -> Withheld | None:
-        """Why no machine may be terminated now; None, and counts one, if it may."""
-        if self._hour >= self._policy.terminations_per_hour:
-            text = f"cap on terminations: {self._hour} in an hour, at most {self._policy.terminations_per_hour}"
-            return Withheld(Ban.CAP, text)
-        if self._day >= self._policy.terminations_per_day:
-            text = f"cap on terminations: {self._day} in a day, at most {self._policy.terminations_per_day}"
-            return Withheld(Ban.CAP, text)
-        self._hour += 1
-        self._day += 1
-        return None

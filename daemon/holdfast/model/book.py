@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Background
+from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
@@ -188,6 +189,8 @@ class Book:
     """By job id of the base array: which rendezvous an elastic job has (``controller/elastic/naming.py``)."""
     windows: tuple[Window, ...] = ()
     """Maintenance windows that operators ordered, those that ended within a day too."""
+    extensions: Mapping[BudgetKind, BudgetExtension] = field(default_factory=dict)
+    """Of the budgets on machines: those that hold."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
     provider: ProviderView | None = None

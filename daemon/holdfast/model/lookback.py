@@ -18,7 +18,7 @@ _HOUR_S, _DAY_S = 3600.0, 86_400.0
 BRAKE_SHORT_S, BRAKE_LONG_S = 600.0, _HOUR_S
 """Drains and stopped jobs that the brakes count: ``brakes.*_10min`` and ``brakes.*_60min``."""
 CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
-"""``repair.terminations_per_hour`` and ``_per_day``."""
+"""The budgets on machines: ``repair.*_per_hour`` and ``*_per_day``."""
 INQUIRIES_S = _HOUR_S
 """``suspects.jobs_per_hour``."""
 STEP_HOUR_S = 3600
@@ -53,7 +53,7 @@ class Kept(StrEnum):
     ANNOUNCED = "closed incidents of nodes with an announcement"
     RECOVERIES = "recoveries that are over"
     STEPS = "settled steps"
-    MACHINE_STEPS = "settled launches, replacements and terminations"
+    MACHINE_STEPS = "settled launches, reboots, replacements and terminations"
     FINDINGS = "findings of no incident"
     CHECKPOINTS = "reports of jobs"
     RECORD = "events"
@@ -132,6 +132,11 @@ WINDOWS: tuple[Window, ...] = (
     Window("repair.fresh_s", lambda p: p.repair.fresh_s, (_K.INCIDENTS, _K.RECORD)),
     _fixed("repair.terminations_per_hour", CAP_HOUR_S, _K.MACHINE_STEPS),
     _fixed("repair.terminations_per_day", CAP_DAY_S, _K.MACHINE_STEPS),
+    *(_fixed(f"repair.{name}_per_hour", CAP_HOUR_S, _K.MACHINE_STEPS) for name in ("cycles", "launches")),
+    *(_fixed(f"repair.{name}_per_day", CAP_DAY_S, _K.MACHINE_STEPS) for name in ("cycles", "launches")),
+    _fixed("repair.budget_hour_share", CAP_HOUR_S, _K.MACHINE_STEPS),
+    _fixed("repair.budget_day_share", CAP_DAY_S, _K.MACHINE_STEPS),
+    _fixed("repair.budget_cluster_share", CAP_DAY_S, _K.MACHINE_STEPS),
     _fixed("machines that no incident knows", ORPHAN_TOLD_S, _K.MACHINE_STEPS, _K.INCIDENTS),
     _fixed("names of steps", STEP_HOUR_S, _K.STEPS),
     Window(  # a job's end is this old at most when it is looked into, and probed for as long again

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, or_, select
 
-from holdfast.model.action import Launch, Notify, Replace, Terminate
+from holdfast.model.action import Launch, Notify, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
+from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
@@ -26,7 +27,7 @@ from holdfast.store.standins import readable
 
 T = TypeVar("T")
 
-MACHINE_KINDS = tuple(each.__name__ for each in (Launch, Replace, Terminate, Notify))
+MACHINE_KINDS = tuple(each.__name__ for each in (Launch, Reboot, Replace, StopStart, Terminate, Notify))
 """Steps that are remembered as long as ``Lookback.machine_steps``: caps, machines launched in vain that outlive their incident, and who was
 told of a machine that no incident knows."""
 _AT_A_TIME = 500
@@ -78,6 +79,7 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
         windows=read_windows(_note(connection, MAINTENANCE)).at(now).windows,
         paused=_note(connection, PAUSED),
         provider=provider,
+        extensions=_extensions(connection, now),
     )
 
 
@@ -95,6 +97,26 @@ def read_windows(note: str | None) -> Windows:
     if note is None:
         return Windows()
     return readable(lambda: decode(Windows, parsed(note)), Windows, "notes", MAINTENANCE)
+
+
+def _extensions(connection: Connection, now: datetime) -> dict[BudgetKind, BudgetExtension]:
+    """Those that hold. One that cannot be read allows nothing."""
+    held: dict[BudgetKind, BudgetExtension] = {}
+    for kind in BudgetKind:
+        note = _note(connection, budget_note(kind))
+        found = read_extension(note, kind) if note is not None else None
+        if found is not None and found.until > now:
+            held[kind] = found
+    return held
+
+
+def budget_note(kind: str) -> str:
+    """Key of the note that holds a budget's extension."""
+    return f"budget.{kind}"
+
+
+def read_extension(note: str, kind: str) -> BudgetExtension | None:
+    return readable(lambda: decode(BudgetExtension, parsed(note)), lambda: None, "notes", budget_note(kind))
 
 
 def write_provider(view: ProviderView) -> str:

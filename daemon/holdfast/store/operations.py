@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -17,7 +18,7 @@ from holdfast.model.transitions import IllegalTransition, Moved, move
 from holdfast.ports import Operation
 from holdfast.store import rows
 from holdfast.store import tables as t
-from holdfast.store.books import MAINTENANCE, PAUSED, read_windows, write_windows
+from holdfast.store.books import MAINTENANCE, PAUSED, budget_note, read_windows, write_windows
 from holdfast.store.codec import encode
 
 
@@ -109,6 +110,14 @@ def _write_windows(connection: Connection, windows: Windows) -> None:
     rows.upsert(connection, t.notes, [{"key": MAINTENANCE, "value": write_windows(windows)}])
 
 
+def _extend_budget(connection: Connection, operation: Operation, at: datetime) -> None:
+    wanted = operation.extension
+    if wanted is None or wanted.until <= at:
+        raise Rejected("there is nothing to extend the budget by")
+    rows.upsert(connection, t.notes, [{"key": budget_note(wanted.kind), "value": json.dumps(encode(wanted))}])
+    rows.append(connection, [_event(operation, EventKind.OPERATOR, at)])
+
+
 _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "pause": _pause,
     "resume": _resume,
@@ -120,6 +129,7 @@ _VERBS: Mapping[str, Callable[[Connection, Operation, datetime], None]] = {
     "unsuppress": _unsuppress,
     "maintain": _maintain,
     "end_maintenance": _end_maintenance,
+    "extend_budget": _extend_budget,
 }
 
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
+from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
@@ -61,6 +62,7 @@ class MemoryStore:
         self._suppressions: dict[str, Suppression] = {}
         self._windows = Windows()
         self._notes: dict[str, str] = {}
+        self._extensions: dict[BudgetKind, BudgetExtension] = {}
         self._events: list[Event] = []
         self.ways = Ways()
         self._now: datetime | None = None
@@ -201,6 +203,7 @@ class MemoryStore:
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             rooms=books.read_rooms(self._notes.get(books.ROOMS)),
             windows=self._windows.at(now).windows,
+            extensions={k: e for k, e in self._extensions.items() if e.until > now},
             paused=self._notes.get("paused"),
             provider=provider,
         )
@@ -326,12 +329,17 @@ class MemoryStore:
 
     # Operators
 
+    def _extend(self, extension: BudgetExtension | None) -> None:
+        assert extension is not None
+        self._extensions[extension.kind] = extension
+
     def operate(self, operation: Operation, at: datetime) -> None:
         self._answer()
         who = f"{operation.who}: {operation.reason}" if operation.reason else operation.who
         verbs: dict[str, Callable[[], None]] = {
             "pause": lambda: self._notes.update(paused=who),
             "resume": lambda: (self._notes.pop("paused", None), None)[1],
+            "extend_budget": lambda: self._extend(operation.extension),
             "suppress": lambda: self._suppress(operation.suppression),
             "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
             "maintain": lambda: self._maintain(operation),

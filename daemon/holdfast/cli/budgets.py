@@ -1,0 +1,66 @@
+"""The budgets on machines, and more of one for a time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from holdfast.cli.answers import read
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.problems import Usage
+from holdfast.cli.show import as_json, line, moment, table
+from holdfast.cli.suppressing import hours
+
+
+def show(url: Url = None, as_data: Json = False) -> None:
+    """Machines that may still be ended, cycled (rebooted, stopped and started) and bought, within an hour and a day."""
+    got = Client(url).get("/v1/budgets")
+    if as_data:
+        as_json(got)
+        return
+    from holdfast.api.budgets import BudgetsShape  # noqa: PLC0415
+
+    rows = [
+        (
+            b.kind,
+            f"{b.hour_spent} of {b.hour_most}",
+            f"{b.day_spent} of {b.day_most}",
+            f"{b.nodes_taken} of {b.nodes_most}",
+            str(b.left),
+            f"{b.plus} more until {moment(b.until)} UTC by {b.by}: {b.reason}" if b.until is not None else "",
+        )
+        for b in read(BudgetsShape, got).budgets
+    ]
+    table(
+        "",
+        ("BUDGET", "THIS HOUR", "THIS DAY", "NODES", "LEFT", "EXTENDED"),
+        rows,
+        "the control loop has not turned yet",
+    )
+
+
+def extend(
+    kind: Annotated[str, typer.Argument(help="ended, cycled or bought.")],
+    plus: Annotated[int, typer.Option("--plus", help="Machines more, within an hour and within a day.")],
+    duration: Annotated[str, typer.Option("--for", help="How long: 4h, 2d; 7 days at most.")],
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")],
+    url: Url = None,
+) -> None:
+    """Allow more machines for a time. A new extension takes the place of the one before."""
+    from holdfast.model.budgets import LONGEST_H, MOST_PLUS, BudgetKind  # noqa: PLC0415
+
+    if kind not in tuple(BudgetKind):
+        raise Usage(f"{kind!r} is none of the budgets: {', '.join(BudgetKind)}")
+    if not 0 < plus <= MOST_PLUS:
+        raise Usage(f"--plus {plus} is not between 1 and {MOST_PLUS}")
+    wanted_h = hours(duration)
+    if wanted_h > LONGEST_H:
+        raise Usage(f"--for {duration} is longer than {LONGEST_H / 24:.0f}d")
+    body = {"plus": plus, "hours": wanted_h, "reason": reason}
+    from holdfast.api.budgets import ExtendedShape  # noqa: PLC0415
+
+    made = read(ExtendedShape, Client(url).post(f"/v1/budgets/{quote(kind, safe='')}/extend", body))
+    line(f"{made.plus} more {made.kind} until {moment(made.until)} UTC; `holdfast budget show` shows what is left")
