@@ -61,6 +61,7 @@ PURE_CONTROLLER = frozenset(
         "replacement",
         "rungs",
         "silence",
+        "slurm_drains",
         "stacks",
         "stillborn",
         "stragglers",

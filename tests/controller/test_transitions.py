@@ -136,6 +136,13 @@ def adopted() -> Scene:
     return scene
 
 
+def slurm_drains_it() -> Scene:
+    scene = Scene()
+    scene.site.slurm.operator_drains(NODE, "Epilog error", "slurm")
+    scene.site.run(2)
+    return scene
+
+
 def a_warning_becomes_a_fault() -> Scene:
     scene = opened(_S.WATCHING)
     scene.site.fault(NODE)
@@ -333,6 +340,7 @@ KINDS: dict[IncidentKind, Callable[[], Scene]] = {
     IncidentKind.HANG: a_hung_job_is_cancelled,
     IncidentKind.STRAGGLER: a_group_is_slow,
     IncidentKind.PAIR: a_job_fails,
+    IncidentKind.SLURM_DRAIN: slurm_drains_it,
     IncidentKind.ADOPTED: adopted,
 }
 

@@ -149,9 +149,10 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
 
 def _drain(action: Drain, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    if foreign(node):
+    takes_over = action.over is not None and node.given_reason == action.over
+    if foreign(node) and not takes_over:
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out already: {node.reason!r} stays")
-    if not node.draining:
+    if takes_over or not node.draining:
         outside.scheduler.drain(action.node, action.reason)
         node = outside.scheduler.node(action.node)
     if not node.draining:

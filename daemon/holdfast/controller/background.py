@@ -55,7 +55,9 @@ class BackgroundWatch:
         now = replace(before, read_at=world.now, since=since, outages=outages, lemons=lemons)
         if policy.spares.wanted == P99 and world.view is not None:
             now = replace(now, by_rule=by_rule(replace(world, background=now), world.view))
-        now = replace(self._topology(now), short_since=_short_since(replace(world, background=now), before))
+        now = replace(
+            self._slurm_user(self._topology(now)), short_since=_short_since(replace(world, background=now), before)
+        )
         self.newest = now
         if policy.history.lemon_file:
             write_lemons(Path(policy.history.lemon_file), (n for n in lemons if now.lemon(n, world.now)), world.now)
@@ -88,6 +90,16 @@ class BackgroundWatch:
             return background
         self._slurm_failed = False
         return replace(background, topology=topology)
+
+    def _slurm_user(self, background: Background) -> Background:
+        if background.slurm_user:
+            return background
+        try:
+            named = self.scheduler.config().get("SlurmUser", "")
+        except OutsideError as error:
+            log.warning("event=slurm_user_unavailable error=%r", str(error))
+            return background
+        return replace(background, slurm_user=named.partition("(")[0])
 
 
 def _short_since(world: World, before: Background) -> datetime | None:

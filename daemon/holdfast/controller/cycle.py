@@ -22,6 +22,7 @@ from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
 from holdfast.controller.silence import watch_silence
+from holdfast.controller.slurm_drains import follow_slurm_drains
 from holdfast.controller.stragglers import follow_stragglers
 from holdfast.controller.suspects import follow_suspects
 from holdfast.controller.upkeep import follow_upkeep
@@ -37,6 +38,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         remember,
         lambda w: correlate(w, new_id),
         lambda w: plan_stops(w, new_id),
+        lambda w: follow_slurm_drains(w, new_id),
         lambda w: watch_silence(w, new_id),
         follow_jobs,
         lambda w: follow_hangs(w, new_id),

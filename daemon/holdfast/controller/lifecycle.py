@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import correlate, facts, hands_off, replacement, rungs, stillborn, validation
+from holdfast.controller import correlate, facts, hands_off, replacement, rungs, slurm_drains, stillborn, validation
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.ladder import Rung, choose, next_rung
@@ -99,7 +99,8 @@ def _watching(world: World, incident: Incident) -> Moved:
 def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     node = view.nodes[incident.node]
     by = facts.drained_by(node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
-    contained = by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and (node.down or not incident.dead))
+    foreign = by is DrainedBy.FOREIGN and slurm_drains.recognised(world, node) is None
+    contained = foreign or (by is DrainedBy.OURS and (node.down or not incident.dead))
     if contained:
         detail = {"by": by, "state": node.base_state, "reason": node.reason}
         event = Event(

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, get_args
 
-from holdfast.model.cluster import JobKey
+from holdfast.model.cluster import JobKey, NodeReason
 from holdfast.model.event import Event, EventKind
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
@@ -23,6 +23,8 @@ class Drain(OnNode):
 
     node: str
     reason: str
+    over: NodeReason | None = None
+    """Slurm's own drain that it takes over, if it is still this very one; None: it takes over none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,8 @@ class Background:
     topology: Topology = field(default_factory=Topology)
     by_rule: Wanted | None = None
     """Spares wanted by the rule p99, where the site wants them by it."""
+    slurm_user: str = ""
+    """SlurmUser, in whose name slurmctld drains; empty: not read yet."""
     short_since: datetime | None = None
     """Since when fewer spares than wanted are in the pool; None: there are enough, or no number is wanted."""
 

@@ -194,6 +194,15 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeReason:
+    """Why a node is out of service, as Slurm shows it: who set which text when."""
+
+    text: str
+    user: str
+    time: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """One Slurm node. Slurm's state is a base state and a set of flags; small predicates read it."""
 
@@ -218,6 +227,10 @@ class Node:
     slurmd_start_time: datetime | None = None
     last_busy_time: datetime | None = None
     """When the last job left it; None: not told."""
+
+    @property
+    def given_reason(self) -> NodeReason:
+        return NodeReason(self.reason, self.reason_user, self.reason_time)
 
     @property
     def draining(self) -> bool:

@@ -117,6 +117,8 @@ class IncidentKind(StrEnum):
     """A part of a job that is slower than the others."""
     PAIR = "pair"
     """A node of a failed or hung job that failed its pair probes."""
+    SLURM_DRAIN = "slurm_drain"
+    """A drain that Slurm itself set: a failed prolog, tasks that did not end, fewer GPUs than configured."""
     ADOPTED = "adopted"
     """A drain of Holdfast's that Slurm shows and the store does not know."""
     UNREADABLE = "unreadable"

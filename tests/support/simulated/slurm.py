@@ -386,7 +386,7 @@ class SimSlurm:
         return "22.05.8"
 
     def config(self) -> dict[str, str]:
-        return {"ClusterName": CLUSTER, "RebootProgram": self.reboot_program}
+        return {"ClusterName": CLUSTER, "SlurmUser": "slurm(64030)", "RebootProgram": self.reboot_program}
 
     def partitions(self) -> tuple[Partition, ...]:
         self._answer()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.controller import facts, fencing, hands_off
+from holdfast.controller import facts, fencing, hands_off, slurm_drains
 from holdfast.controller.decide.part import Part
 from holdfast.controller.facts import DrainedBy
 from holdfast.model import steps
@@ -46,13 +46,18 @@ def contain(world: World) -> Part:
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.dead:
         return _down(world, view, incident)
-    if incident.state is not IncidentState.OPEN or facts.drained_by(view.nodes[incident.node]) in _NOT_AGAIN:
+    node = view.nodes[incident.node]
+    slurms = slurm_drains.recognised(world, node) is not None
+    if incident.state is not IncidentState.OPEN or (facts.drained_by(node) in _NOT_AGAIN and not slurms):
+        return []
+    if slurms and not slurm_drains.due(world, incident):
         return []
     step = steps.drain(incident.node)
     attempts = world.book.attempts(incident.id, step)
     if not world.may_follow(attempts) and not _lost(view, attempts):
         return []
-    action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
+    over = node.given_reason if slurms else None
+    action = Drain(incident.node, slurm_reason(incident.id, incident.headline), over)
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
 
 

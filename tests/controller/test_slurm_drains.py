@@ -1,0 +1,123 @@
+"""Drains that slurmctld itself set are taken over, and count for the brakes; those of people are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.book import BrakeKind
+from holdfast.model.incident import IncidentKind, IncidentState
+from support.simulated import Site
+
+_S = IncidentState
+REAL = [
+    "Kill task failed",
+    "gres/gpu count reported lower than configured (7 < 8)",
+    "Prolog error",
+    "Epilog error",
+    "Low RealMemory",
+    "Low RealMemory (reported:1000 < 100.00% of configured:2000)",
+    "Low TmpDisk",
+    "Duplicate jobid",
+]
+
+
+def _drained(reason: str, user: str = "slurm", node: str = "n1") -> Site:
+    site = Site(4)
+    site.slurm.operator_drains(node, reason, user)
+    return site
+
+
+@pytest.mark.parametrize("reason", REAL)
+def test_slurms_own_drain_becomes_an_owned_incident(reason: str) -> None:
+    site = _drained(reason)
+    site.run(70)
+    incident = site.incident("n1")
+    assert (incident.kind, reason in incident.headline) == (IncidentKind.SLURM_DRAIN, True)
+    assert site.slurm.nodes["n1"].reason.startswith(f"holdfast[{incident.id}]")
+
+
+@pytest.mark.parametrize(
+    ("reason", "user"),
+    [
+        ("Prolog error", "root"),
+        ("Prolog error", "ops"),
+        ("Kill task failed", "ops"),
+        ("Prolog error; ticket 4711", "slurm"),
+        ("looked at: Epilog error", "slurm"),
+        ("psu", "slurm"),
+    ],
+)
+def test_a_drain_that_another_user_set_or_changed_is_theirs(reason: str, user: str) -> None:
+    site = _drained(reason, user)
+    site.run(600, step_s=5)
+    assert (site.slurm.calls, site.store.incidents(node="n1")) == ([], ())
+    assert site.slurm.nodes["n1"].reason == reason
+
+
+def test_a_step_that_did_not_end_is_slurmds_word_in_roots_name() -> None:
+    site = _drained("Kill task failed", "root")
+    site.run(900, step_s=5)
+    assert site.incident("n1").state is _S.CLOSED
+    assert [u.reason.startswith("holdfast[") for u in site.slurm.undrained] == [True], "rebooted, validated, put back"
+    assert site.provider.terminated == {}
+
+
+def test_a_failed_prolog_is_a_humans_to_repair() -> None:
+    site = _drained("Prolog error")
+    site.run(300, step_s=5)
+    assert site.incident("n1").state is _S.AWAITING_HUMAN
+    assert site.provider.tokens == {}
+    site.slurm.operator_resumes("n1")
+    site.run(5)
+    assert site.incident("n1").state is _S.CLOSED
+
+
+@pytest.mark.parametrize("reason", ["Prolog error", "Kill task failed"])
+def test_a_broken_prolog_on_every_node_trips_the_brake_and_nothing_is_repaired(reason: str) -> None:
+    site = Site(20)
+    for n in range(20):
+        site.slurm.operator_drains(f"n{n + 1}", reason, "slurm")
+        site.run(2)
+    site.run(600, step_s=5)
+    assert BrakeKind.DRAINS in site.book.brakes
+    assert (site.slurm.calls, site.provider.tokens, site.provider.terminated) == ([], {}, {})
+    assert {node.reason for node in site.slurm.nodes.values()} == {reason}
+
+
+def test_a_drain_that_is_cleared_or_changed_before_it_is_taken_over_is_left_alone() -> None:
+    site = _drained("Epilog error")
+    site.run(30)
+    site.slurm.operator_resumes("n1")
+    site.run(60)
+    assert (site.incident("n1").state, site.slurm.calls) == (_S.CLOSED, [])
+
+
+def test_an_operator_who_changes_the_reason_right_before_keeps_the_node() -> None:
+    site = _drained("Kill task failed")
+
+    def takes(intent: object, moment: str) -> None:
+        if moment == "started":
+            site.slurm.operator_drains("n1", "ticket 4711")
+
+    site.at_boundary = takes
+    site.run(300, step_s=5)
+    assert (site.slurm.nodes["n1"].reason, site.slurm.calls) == ("ticket 4711", [])
+    assert site.incident("n1").state is _S.AWAITING_HUMAN
+
+
+def test_an_incident_that_an_operator_closed_is_not_opened_again_for_the_same_drain() -> None:
+    site = _drained("Epilog error")
+    site.run(5)
+    first = site.incident("n1")
+    site.operate("close", first.id)
+    site.run(300, step_s=5)
+    assert (site.incident("n1").id, site.slurm.calls) == (first.id, [])
+
+
+def test_nothing_is_recognised_while_slurm_user_is_not_known() -> None:
+    site = Site(4)
+    site.loop.observer.background.newest = type(site.loop.observer.background.newest)()
+    site._reads_at_s = 1e9
+    site.slurm.operator_drains("n1", "Prolog error", "slurm")
+    site.run(120)
+    assert (site.slurm.calls, site.store.incidents(node="n1")) == ([], ())
