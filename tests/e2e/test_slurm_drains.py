@@ -22,10 +22,10 @@ def test_a_node_whose_epilog_failed_is_taken_over_and_is_a_humans_to_repair(make
     eventually(lambda: drill.node(node).reason == "Epilog error", within_s=2 * PATIENCE_S)
     shown = drill.node(node)
     eventually(lambda: bool(drill.store.incidents(node=node)), within_s=PATIENCE_S)
-    assert drill.incident_on(node).kind is IncidentKind.SLURM_DRAIN, shown
-    eventually(lambda: drill.incident_on(node).state is IncidentState.AWAITING_HUMAN, within_s=120.0)
-    assert drill.node(node).reason.startswith(f"holdfast[{drill.incident_on(node).id}]")
+    assert drill.store.incidents(node=node)[0].kind is IncidentKind.SLURM_DRAIN, shown
+    eventually(lambda: drill.store.incidents(node=node)[0].state is IncidentState.AWAITING_HUMAN, within_s=120.0)
+    assert drill.node(node).reason.startswith(f"holdfast[{drill.store.incidents(node=node)[0].id}]")
     epilog.write_text(whole)
     drill.scontrol("update", f"NodeName={node}", "State=RESUME")
-    eventually(lambda: drill.incident_on(node).state is IncidentState.CLOSED, within_s=PATIENCE_S)
+    eventually(lambda: drill.store.incidents(node=node)[0].state is IncidentState.CLOSED, within_s=PATIENCE_S)
     assert (drill.launched(), drill.terminated()) == ([], [])
