@@ -36,6 +36,7 @@ CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_co
 PURE_CONTROLLER = frozenset(
     {
         "adopt",
+        "budgets",
         "correlate",
         "cycle",
         "decide",
