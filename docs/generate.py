@@ -6,7 +6,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.timings import Phase
 from holdfast.model.action import ACTION_TYPES
+from holdfast.model.endings import ENDINGS, Proof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
 from holdfast_checks import coverage, reference
@@ -302,7 +303,39 @@ PAGES = {
 }
 
 
+def endings() -> str:
+    """Everything that can end, stop or reboot something, and what proves that it hits the right one."""
+    lines = ["| step | carried out by | proofs |", "|---|---|---|"]
+    lines += [
+        f"| `{each.step}` | {each.carried_out} | {', '.join(f'`{proof.value}`' for proof in each.proofs)} |"
+        for each in ENDINGS
+    ]
+    lines += ["", "| proof | what is shown right before the step |", "|---|---|"]
+    lines += [f"| `{proof.value}` | {_cell(docstrings(Proof)[proof.name])} |" for proof in Proof]
+    return "\n".join(lines) + "\n"
+
+
+PARTS = {"safety.md": {"endings": endings}}
+"""Pages of docs/ of which only the part between two marks comes from the code."""
+
+
+def with_parts(text: str, parts: Mapping[str, Callable[[], str]]) -> str:
+    """The page with its generated parts as they are now. Raises ValueError for a mark that it lacks."""
+    for name, write in parts.items():
+        begin, end = f"<!-- generated: {name} (docs/generate.py) -->\n", f"<!-- end: {name} -->"
+        before, found, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not found or not closed:
+            raise ValueError(f"the page has no marks for the part {name!r}")
+        text = f"{before}{begin}\n{write()}\n{end}{after}"
+    return text
+
+
 def main() -> int:
+    for name, parts in PARTS.items():
+        page = REFERENCE.parent / name
+        page.write_text(with_parts(page.read_text(encoding="utf-8"), parts), encoding="utf-8")
+        sys.stdout.write(f"wrote {page}\n")
     for name, write in PAGES.items():
         (REFERENCE / name).write_text(write(), encoding="utf-8")
         sys.stdout.write(f"wrote {REFERENCE / name}\n")

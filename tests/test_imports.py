@@ -40,6 +40,7 @@ PURE_CONTROLLER = frozenset(
         "correlate",
         "cycle",
         "decide",
+        "disputes",
         "elastic",
         "facts",
         "groups",
@@ -51,6 +52,7 @@ PURE_CONTROLLER = frozenset(
         "identity",
         "ladder",
         "lifecycle",
+        "machine_proof",
     }
     | {
         "notices",

@@ -26,6 +26,12 @@ def test_the_page_is_up_to_date(page: str) -> None:
     assert written == generator().PAGES[page](), "run: python docs/generate.py"
 
 
+@pytest.mark.parametrize("page", sorted(generator().PARTS))
+def test_the_generated_part_of_the_page_is_up_to_date(page: str) -> None:
+    written = (DOCS / page).read_text(encoding="utf-8")
+    assert written == generator().with_parts(written, generator().PARTS[page]), "run: python docs/generate.py"
+
+
 def test_nothing_is_without_a_word() -> None:
     for page in generator().PAGES.values():
         text = page()

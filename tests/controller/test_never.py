@@ -24,7 +24,7 @@ from holdfast.model.action import (
     Verb,
 )
 from holdfast.model.cluster import Reservation
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
 from holdfast.model.report import OrderOutcome
 from holdfast.ports import Outcome
 from support.simulated import EPOCH, Machine, Site
@@ -48,9 +48,9 @@ def test_an_agents_word_about_its_machine_ends_nobody_elses() -> None:
     site.slurm.finish(job, "COMPLETED")
     site.run(900)
     assert site.provider.terminated["i-0002"] == 0
-    assert site.incident("n1").state is IncidentState.AWAITING_HUMAN
-    assert any("i-0002 is n2's machine, not n1's: left alone" in text for text in site.notices.sent)
-    assert site.provider.candidates() == set(), "what was launched for the lie is given back"
+    assert site.incident("n1").kind is IncidentKind.DISPUTED
+    assert any("i-0002 is claimed by n1, and is n2's machine" in text for text in site.notices.sent)
+    assert site.provider.candidates() == set(), "nothing is launched for the lie"
 
 
 @pytest.mark.parametrize("fence", [False, True])

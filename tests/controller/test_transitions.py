@@ -332,6 +332,13 @@ def a_group_is_slow() -> Scene:
     return scene
 
 
+def a_machine_is_claimed() -> Scene:
+    scene = Scene(4)
+    scene.site.machine(NODE).instance_id = "i-0004"
+    scene.site.run(30)
+    return scene
+
+
 KINDS: dict[IncidentKind, Callable[[], Scene]] = {
     IncidentKind.FAULT: partial(opened, _S.OPEN),
     IncidentKind.SILENCE: power_is_lost,
@@ -342,6 +349,7 @@ KINDS: dict[IncidentKind, Callable[[], Scene]] = {
     IncidentKind.PAIR: a_job_fails,
     IncidentKind.SLURM_DRAIN: slurm_drains_it,
     IncidentKind.ADOPTED: adopted,
+    IncidentKind.DISPUTED: a_machine_is_claimed,
 }
 
 

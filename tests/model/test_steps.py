@@ -69,6 +69,8 @@ TEXTS = [
     (steps.notify_unfenced(), "Notify/unfenced"),
     (steps.notify_no_machine(), "Notify/launch"),
     (steps.notify_awaiting_human(3), "Notify/awaiting_human.3"),
+    (steps.notify_frozen(AT, 2), "Notify/frozen.1782909015.2"),
+    (steps.notify_dispute(), "Notify/dispute"),
     (steps.notify_hang(), "Notify/hangs"),
     (steps.notify_one_cause(), "Notify/one_cause"),
     (steps.notify_capacity_end(), "Notify/capacity_end"),

@@ -102,7 +102,7 @@ def _count(twin: SlurmCommands) -> list[str]:
 def _outside(slurm: Scheduler) -> Outside:
     """The actor's hands, of which only Slurm is there."""
     nothing = cast(Any, None)
-    return Outside(slurm, nothing, nothing, nothing, nothing, dict)
+    return Outside(slurm, nothing, nothing, nothing, nothing, dict, nothing)
 
 
 def _wrapper(folder: Path, command: str, uid: int) -> Path:

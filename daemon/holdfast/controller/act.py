@@ -10,7 +10,7 @@ from datetime import timedelta
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from holdfast.controller import facts, machines
-from holdfast.controller.outside import Outside, Refused, done, foreign, jobs_on, prove_hands_on
+from holdfast.controller.outside import NotProven, Outside, Refused, done, foreign, jobs_on, prove_hands_on
 from holdfast.controller.whole import stragglers, whole
 from holdfast.model.action import (
     Action,
@@ -74,6 +74,8 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
         if isinstance(intent.action, AT_NODES) and intent.state is not IntentState.STARTED:
             prove_hands_on(intent.action.node, outside)
         return _perform(intent.action, intent.incident_id, outside)
+    except NotProven as unproven:
+        return Outcome(IntentState.REFUSED, str(unproven), result=unproven.result)
     except Refused as refusal:
         return Outcome(IntentState.REFUSED, str(refusal))
     except (Unavailable, NotPermitted) as error:
@@ -119,8 +121,7 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case Terminate():
             return machines.terminate(action, incident, outside)
         case Assign():
-            outside.provider.assign(action.instance_id, action.node)
-            return done(f"{action.instance_id} serves {action.node}")
+            return machines.assign(action, incident, outside)
         case Replace():
             return machines.replace(action, incident, outside)
         case Reboot():

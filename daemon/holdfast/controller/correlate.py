@@ -22,7 +22,7 @@ NO_INCIDENT = "-"
 _SEVERITY_RANK = {Severity.WARNING: 0, Severity.DEGRADED: 1, Severity.FATAL: 2}
 _REMEDY_RANK = {remedy: rank for rank, remedy in enumerate(Remedy)}
 
-_STANDS_APART = ABOUT_JOBS | {IncidentKind.UNREADABLE}
+_STANDS_APART = ABOUT_JOBS | {IncidentKind.UNREADABLE, IncidentKind.DISPUTED}
 """Kinds that take in no evidence of their node."""
 _STILL_ITS_FAULT = frozenset(
     {IncidentState.WATCHING, IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.AWAITING_HUMAN}

@@ -13,6 +13,7 @@ from datetime import datetime
 from holdfast.controller.adopt import adopt
 from holdfast.controller.correlate import correlate
 from holdfast.controller.decide import decide
+from holdfast.controller.disputes import follow_disputes
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
 from holdfast.controller.hands_off import remember
@@ -37,6 +38,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         follow_identity,
         remember,
         lambda w: correlate(w, new_id),
+        lambda w: follow_disputes(w, new_id),
         lambda w: plan_stops(w, new_id),
         lambda w: follow_slurm_drains(w, new_id),
         lambda w: watch_silence(w, new_id),

@@ -14,6 +14,8 @@ from enum import Enum
 
 from holdfast.controller import facts, hands_off, notices
 from holdfast.controller.budgets import Purse, why_spent
+from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
+from holdfast.controller.machine_proof import shared_address
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -24,6 +26,7 @@ from holdfast.model.action import (
     IntentState,
     Notify,
     Proposal,
+    Reboot,
     Requeue,
     SendOrder,
     SetDown,
@@ -56,6 +59,8 @@ class Ban(Enum):
     """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
     UNREADABLE = "unreadable"
     """An incident of the node cannot be read."""
+    DISPUTE = "dispute"
+    """Two nodes claim the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +86,11 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
     purse = Purse(world)
+    in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
-        why = _withhold(world, holding, purse, proposal)
+        why = _disputed(world, in_dispute, proposal) or _withhold(world, holding, purse, proposal)
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -150,6 +156,19 @@ def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
     hands = hands_off.on(world, node) if node else None
     held = hands is not None and hands.holds_incidents
     return Withheld(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
+
+
+def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withheld | None:
+    action = proposal.action
+    dispute = in_dispute.about(action)
+    if isinstance(action, Reboot) and action.via_slurm and world.view is not None:
+        other = shared_address(action.node, {n: (each.address, each.port) for n, each in world.view.nodes.items()})
+        if other is not None:
+            text = f"Slurm has one address for {action.node} and {other}: an order to reboot may reach the wrong one"
+            return Withheld(Ban.DISPUTE, text)
+    if dispute is None:
+        return None
+    return Withheld(Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.nodes)}")
 
 
 def _unreadable(world: World, proposal: Proposal) -> Withheld | None:

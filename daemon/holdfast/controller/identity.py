@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast.controller import facts, replacement, validation
+from holdfast.controller.disputes import claimed_elsewhere
 from holdfast.model import steps
 from holdfast.model.action import Launch
 from holdfast.model.book import Change, NodeRecord, World
-from holdfast.model.incident import Incident
+from holdfast.model.incident import Incident, IncidentKind
 
 
 def follow_identity(world: World) -> Change:
@@ -21,9 +22,13 @@ def follow_identity(world: World) -> Change:
             continue
         if record is not None and record.instance_id != heard.instance_id and _on_trial(world, heard.instance_id):
             continue  # it becomes the node by being assigned, never by being the only one that is heard
+        if (record is None or record.instance_id != heard.instance_id) and claimed_elsewhere(
+            world, node, heard.instance_id
+        ):
+            continue  # a claim moves no machine away from the node that has it
         alone = len([a for a in agents if not facts.is_silent(world, a)]) == 1
         known = record is not None and record.instance_id == heard.instance_id
-        if record is None or known or (alone and not world.book.open_on(node)):
+        if record is None or known or (alone and not _at_work(world, node)):
             uuids = record.gpu_uuids if record is not None and known else frozenset[str]()
             records[node] = NodeRecord(node, heard.instance_id, heard.boot_id, uuids)
     for incident in world.book.open_incidents():
@@ -31,6 +36,11 @@ def follow_identity(world: World) -> Change:
         if handed is not None:
             records[incident.node] = handed
     return Change(nodes=tuple(records.values()))
+
+
+def _at_work(world: World, node: str) -> bool:
+    """An incident is open on the node; one about the dispute of its machine's id changes nothing there."""
+    return any(i.kind is not IncidentKind.DISPUTED for i in world.book.open_on(node))
 
 
 def _on_trial(world: World, instance_id: str) -> bool:
@@ -47,6 +57,8 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     uuids = validation.gpu_uuids(validation.validation(world, incident))
     record = world.book.nodes.get(incident.node)
     if not new or (record is not None and record.instance_id == new and (record.gpu_uuids or not uuids)):
+        return None
+    if not assigned and claimed_elsewhere(world, incident.node, new):
         return None
     agent = facts.agent_of(world, incident.node, new)
     if agent is None and not assigned:

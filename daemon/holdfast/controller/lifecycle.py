@@ -10,9 +10,10 @@ from holdfast.controller import correlate, facts, hands_off, replacement, rungs,
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.ladder import Rung, choose, next_rung
+from holdfast.controller.machine_proof import refused_unproven
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
-from holdfast.model.action import IntentState, SetDown, Terminate
+from holdfast.model.action import Intent, IntentState, SetDown, Terminate
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
@@ -36,7 +37,7 @@ def follow_incidents(world: World) -> Change:
 
 
 def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved:
-    if incident.kind is IncidentKind.UNREADABLE:
+    if incident.kind in (IncidentKind.UNREADABLE, IncidentKind.DISPUTED):
         return incident, []
     if incident.state is _S.WATCHING:
         return _watching(world, incident)
@@ -184,6 +185,9 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     failed = validation.failure(world, incident)
     if failed is not None:
         return _next_attempt(world, incident, failed)
+    unproven = _unproven(rungs.attempts(world, incident))
+    if unproven is not None:
+        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, unproven.outcome)
     up = rungs.machine_up(world, incident)
     if up is None:
         return incident, []
@@ -194,6 +198,13 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     event = Event(world.now, EventKind.INSTANCE_UP, incident.id, incident.node, text=text, detail=detail)
     machine = up.instance_id if other and not beside else incident.machine
     return _after([event], move(replace(incident, machine=machine), _S.VALIDATING, world.now, note=""))
+
+
+def _unproven(tries: tuple[Intent, ...]) -> Intent | None:
+    """The last attempt, if it was refused since its machine was not shown to be the node's."""
+    latest = facts.last(tries)
+    refused = latest is not None and latest.state is IntentState.REFUSED and refused_unproven(latest.result)
+    return latest if refused else None
 
 
 def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
@@ -211,6 +222,10 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:
         return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
+    named = replacement.new_instance(world, incident)
+    unnamed = _unproven(world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
+    if unnamed is not None:
+        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, unnamed.outcome)
     failed = validation.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)

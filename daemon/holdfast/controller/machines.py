@@ -1,14 +1,25 @@
-"""Steps at the provider: launch, replace, reboot, end a machine. Each finds what it has done already, and looks before it lets go."""
+"""Steps at the provider: launch, replace, reboot, end a machine. Each finds what it has done already, and each but a launch first proves
+that the machine is the node's (:mod:`holdfast.controller.machine_proof`)."""
 
 from __future__ import annotations
 
-from holdfast.controller.outside import Outside, Refused, done, prove_free
-from holdfast.model.action import CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
-from holdfast.model.errors import NotFound, OutsideError, Unavailable
+from holdfast.controller.machine_proof import (
+    GONE,
+    MachineFacts,
+    OwnershipDoubt,
+    ProvenMachine,
+    Unproven,
+    prove_exchangeable,
+    prove_expendable,
+    prove_serving,
+    prove_successor,
+)
+from holdfast.controller.outside import NotProven, Outside, done, prove_free
+from holdfast.model.action import Assign, CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
+from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.ports import Outcome
 
-GONE = frozenset({"shutting-down", "terminated"})
 POWER_OFF_PATIENCE_S = 30.0
 """How long one attempt waits for a terminated machine to be off."""
 
@@ -20,28 +31,67 @@ def launch(action: Launch, incident: str, outside: Outside) -> Outcome:
 
 
 def terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
-    serving = outside.provider.instance_of(action.node)
-    shown = _prove_its_machine(action, outside)
-    ours = serving is None and shown is not None and shown.incident == incident  # launched on trial, never served
-    if not action.fence and not ours and (serving is None or serving.instance_id == action.instance_id):
+    look = _look(action, outside)
+    machine = _proven(prove_expendable(look, fence=action.fence))
+    ours = not machine.serves and machine.incident == incident  # launched on trial, never served
+    if not action.fence and not ours and (machine.serves or look.serving is None):
         prove_free(action.node, outside)
-    outside.provider.terminate(action.instance_id)
-    state = _wait_until_off(action.instance_id, outside)
+    outside.provider.terminate(machine.instance_id)
+    state = _wait_until_off(machine.instance_id, outside)
     if action.fence and state != "terminated":
-        raise Unavailable(f"{action.instance_id} is {state}, not confirmed off")
-    return done(f"{action.instance_id} is {state}", state=state)
+        raise Unavailable(f"{machine.instance_id} is {state}, not confirmed off")
+    return done(f"{machine.instance_id} is {state}", state=state)
 
 
-def _prove_its_machine(action: Terminate, outside: Outside) -> Instance | None:
-    """Which machine a node has, its own agent says; before one is ended, the provider must say the same. None: it is gone."""
+def assign(action: Assign, incident: str, outside: Outside) -> Outcome:
+    machine = _proven(prove_successor(_look(action, outside), incident))
+    outside.provider.assign(machine.instance_id, machine.node)
+    return done(f"{machine.instance_id} serves {machine.node}")
+
+
+def _look(action: Terminate | Assign | Replace | Reboot | StopStart | ReportFault, outside: Outside) -> MachineFacts:
+    """Ask the provider, by the node and by the id, Slurm and the store, right before the step. Raises as they do."""
+    node, machine = action.node, action.instance_id
+    serving = outside.provider.instance_of(node)
+    shown: Instance | None = None
+    if machine:
+        try:
+            shown = outside.provider.instance(machine)
+        except NotFound:
+            shown = None
+    claims = outside.claims(machine) - {node}
+    known = frozenset(other for other in claims if _in_slurm(other, outside))
+    return MachineFacts(node, machine, shown, serving, _addresses(node, shown, outside), known)
+
+
+def _in_slurm(node: str, outside: Outside) -> bool:
+    """A node that was renamed or decommissioned claims nothing."""
     try:
-        shown = outside.provider.instance(action.instance_id)
+        outside.scheduler.node(node)
     except NotFound:
-        return None
-    if shown.node != action.node and shown.state not in GONE:
-        whose = f"{shown.node}'s" if shown.node else "nobody's"
-        raise Refused(f"{action.instance_id} is {whose} machine, not {action.node}'s: left alone")
-    return shown
+        return False
+    return True
+
+
+def _addresses(node: str, shown: Instance | None, outside: Outside) -> dict[str, str]:
+    """Slurm's address of the node; those of all nodes only where the provider shows another one."""
+    if shown is None or not shown.address or shown.state in GONE:
+        return {}
+    own = outside.scheduler.node(node).address
+    if own == shown.address:
+        return {node: own}
+    return {name: each.address for name, each in outside.scheduler.all_nodes().items()}
+
+
+def _proven(verdict: ProvenMachine | Unproven) -> ProvenMachine:
+    """Raises Unavailable where the provider's record may catch up, Rejected for a machine that is gone (the ladder goes on), NotProven."""
+    if isinstance(verdict, ProvenMachine):
+        return verdict
+    if verdict.passes:
+        raise Unavailable(f"{verdict.text}: ask again")
+    if verdict.doubt is OwnershipDoubt.UNKNOWN:
+        raise Rejected(verdict.text)
+    raise NotProven(verdict)
 
 
 def _wait_until_off(instance_id: str, outside: Outside) -> str:
@@ -62,8 +112,9 @@ def _state(instance_id: str, outside: Outside) -> str:
 
 def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
     """Exchange the machine in place. One that is going, or gone, is found so by the provider and not ordered again."""
+    machine = _proven(prove_exchangeable(_look(action, outside)))
     prove_free(action.node, outside)
-    made = outside.provider.replace(action.node, action.instance_id, incident=incident, token=action.token)
+    made = outside.provider.replace(machine.node, machine.instance_id, incident=incident, token=action.token)
     same = made.instance_id == action.instance_id
     text = (
         f"{action.instance_id} is being replaced"
@@ -76,31 +127,38 @@ def replace(action: Replace, incident: str, outside: Outside) -> Outcome:
 
 def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
     """Not repeated while Slurm has the order; the decision looks at the boot that is heard before it asks again."""
-    prove_free(action.node, outside)
     if action.via_slurm:
+        prove_free(action.node, outside)
         node = outside.scheduler.node(action.node)
         if not node.rebooting:
             outside.scheduler.reboot(action.node, node.reason)  # Slurm puts it in the place of the old one
         return done(f"Slurm reboots {action.node}")
-    outside.provider.reboot(action.instance_id, incident=incident, token=action.token)
-    return done(f"{action.instance_id} is being rebooted")
+    machine = _proven(prove_serving(_look(action, outside)))
+    prove_free(action.node, outside)
+    outside.provider.reboot(machine.instance_id, incident=incident, token=action.token)
+    return done(f"{machine.instance_id} is being rebooted")
 
 
 def stop_start(action: StopStart, incident: str, outside: Outside) -> Outcome:
+    machine = _proven(prove_serving(_look(action, outside)))
     prove_free(action.node, outside)
-    shown = outside.provider.stop_start(action.instance_id, incident=incident, token=action.token)
-    return done(f"{action.instance_id} was stopped and started, it is {shown.state}", state=shown.state)
+    shown = outside.provider.stop_start(machine.instance_id, incident=incident, token=action.token)
+    return done(f"{machine.instance_id} was stopped and started, it is {shown.state}", state=shown.state)
 
 
 def report_fault(action: ReportFault, outside: Outside) -> Outcome:
     """A courtesy: what comes of it is nobody's trouble."""
     try:
-        outside.provider.report_fault(action.instance_id, since=action.since, text=action.text)
-    except OutsideError as error:
+        machine = _proven(prove_serving(_look(action, outside)))
+        outside.provider.report_fault(machine.instance_id, since=action.since, text=action.text)
+    except (OutsideError, NotProven) as error:
         return done(f"the provider took no word of it: {error}")
     return done("told the provider")
 
 
 def check(action: CheckInstance, outside: Outside) -> Outcome:
     instance: Instance = outside.provider.instance(action.instance_id)
+    if instance.node not in ("", action.node):
+        text = f"{instance.instance_id} is {instance.node}'s machine: how it is says nothing about {action.node}"
+        raise NotProven(Unproven(OwnershipDoubt.ELSEWHERE, text, other=instance.node))
     return done(f"{instance.instance_id} is {instance.state}", state=instance.state, healthy=instance.healthy)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from holdfast.controller import facts, hands_off
+from holdfast.controller.machine_proof import DOUBT, OTHER_NODE, Unproven
 from holdfast.controller.whole import whole
 from holdfast.model.action import IntentState
 from holdfast.model.book import NodeMark
@@ -29,6 +30,8 @@ class Outside:
     sleep: Callable[[float], None]
     marks: Callable[[], dict[str, NodeMark]]
     """The drains that are ours, from the store."""
+    claims: Callable[[str], frozenset[str]]
+    """Nodes whose machine has this id by the store (:func:`holdfast.controller.disputes.claimants`)."""
     spare_reservation: str = "holdfast-spares"
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     pool: AbstractContextManager[object] = field(default_factory=Lock)
@@ -37,6 +40,14 @@ class Outside:
 
 class Refused(HoldfastError):
     """The facts have changed since the decision: the step is rightly not done."""
+
+
+class NotProven(Refused):
+    """The machine is not shown to be the node's."""
+
+    def __init__(self, unproven: Unproven) -> None:
+        super().__init__(unproven.text)
+        self.result = {DOUBT: unproven.doubt.value, OTHER_NODE: unproven.other}
 
 
 def done(text: str, **result: object) -> Outcome:

@@ -53,15 +53,38 @@ def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | No
     unexplained = [n for n in (silent_nodes(world) if silent is None else silent) if not _explained(world, n)]
     if len(unexplained) <= 2:
         return None
-    known = len(set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id})
+    known = _known(world)
     if len(unexplained) > known * world.policy.death.silent_share_suspects_controller:
         return f"{len(unexplained)} of {known} agents are silent at once: the controller's own network is the suspect"
     return None
 
 
+def frozen_since(world: World) -> datetime | None:
+    """Since when so many agents are silent at once that nothing is concluded; None: they are not, or the controller has just started."""
+    silent = silent_nodes(world)
+    if world.frozen is not None or freeze_reason(world, silent) is None:
+        return None
+    times = sorted(_fell_silent(world, node) for node in silent if not _explained(world, node))
+    return times[max(2, int(_known(world) * world.policy.death.silent_share_suspects_controller))]
+
+
+def _fell_silent(world: World, node: str) -> datetime:
+    beats = world.policy.death.silent_after_heartbeats
+    since = (a.last_heard + timedelta(seconds=a.heartbeat_interval_s * beats) for a in world.agents.get(node, ()))
+    return max(since, default=world.listening_since or world.now)
+
+
+def _known(world: World) -> int:
+    """Nodes of Slurm that have, or had, an agent."""
+    names = set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id}
+    return len(names if world.view is None else names & set(world.view.nodes))
+
+
 def _explained(world: World, node: str) -> bool:
-    """A node whose silence says nothing about the controller: it was pronounced dead, somebody took it out of service, or
-    Slurm's power saving has it off."""
+    """A node whose silence says nothing about the controller: it was pronounced dead, somebody took it out of service,
+    Slurm's power saving has it off, or Slurm has it no more (decommissioned, or renamed)."""
+    if world.view is not None and node not in world.view.nodes:
+        return True
     shown = world.view.nodes.get(node) if world.view is not None else None
     dead = any(i.dead for i in world.book.open_on(node))
     return (

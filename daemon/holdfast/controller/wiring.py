@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
+from holdfast.controller.disputes import claimants
 from holdfast.controller.notify import AppriseNotifier, LogNotifier
 from holdfast.controller.outside import Outside
 from holdfast.controller.poke import Alone, Bell, Ringer
@@ -78,6 +79,7 @@ def build_actor(settings: Settings) -> ActorParts:
         clock=clock,
         sleep=time.sleep,
         marks=lambda: dict(store.load_book(clock.now()).marks),
+        claims=lambda instance_id: claimants(store.load_book(clock.now()), instance_id),
         spare_reservation=settings.policy.spare_reservation,
         maintenance=settings.policy.maintenance,
     )

@@ -121,6 +121,8 @@ class IncidentKind(StrEnum):
     """A drain that Slurm itself set: a failed prolog, tasks that did not end, fewer GPUs than configured."""
     ADOPTED = "adopted"
     """A drain of Holdfast's that Slurm shows and the store does not know."""
+    DISPUTED = "disputed"
+    """A machine that two nodes claim, or that the provider shows as another node's: neither node's machine is touched."""
     UNREADABLE = "unreadable"
     """Another release's, of which this one cannot tell what it is about, or a record that cannot be read: its node is held, nothing is
     done about it until an operator has closed the incident."""

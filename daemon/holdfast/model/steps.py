@@ -309,6 +309,16 @@ def notify_awaiting_human(repair_attempt: int) -> Step:
     return Step("Notify", f"awaiting_human.{repair_attempt}")
 
 
+def notify_frozen(since: datetime, hours: int) -> Step:
+    """So many agents are silent that no death is concluded. ``hours``: whole hours since then; one notification in each."""
+    return Step("Notify", f"frozen.{int(since.timestamp())}.{hours}")
+
+
+def notify_dispute() -> Step:
+    """Two nodes claim one machine."""
+    return Step("Notify", "dispute")
+
+
 def notify_hang() -> Step:
     """A job that hangs and is left as it is."""
     return Step("Notify", "hangs")

@@ -111,6 +111,7 @@ class CommandProvider(Limited):
         earlier = self._earlier(token, node)
         if earlier is not None:
             return earlier
+        self._prove(node, instance_id)
         return self._made(Verb.REPLACE, node=node, instance_id=instance_id, token=token, incident=incident)
 
     def assign(self, instance_id: str, node: str) -> None:
@@ -138,12 +139,14 @@ class CommandProvider(Limited):
         """Ask for a reboot; with a token, a script that remembers it reboots once however often it is asked."""
         words_only(instance_id=instance_id, **({"token": token} if token else {}))
         self._need(Verb.REBOOT)
+        self._prove(self.instance(instance_id).node, instance_id)
         self._script.ask(self._question(Verb.REBOOT, instance_id=instance_id, incident=incident, token=token))
 
     def stop_start(self, instance_id: str, *, incident: str, token: str) -> Instance:
         """Ask for it, with the same token until the machine starts again. Raises Unavailable while it stops or is off."""
         words_only(instance_id=instance_id, token=token)
         self._need(Verb.STOP_START)
+        self._prove(self.instance(instance_id).node, instance_id)
         made = self._made(Verb.STOP_START, instance_id=instance_id, incident=incident, token=token)
         if made.state not in ("pending", "running"):
             raise Unavailable(f"provider command: {instance_id} is {made.state}, on its way: ask again")
@@ -165,6 +168,17 @@ class CommandProvider(Limited):
     def _need(self, verb: Verb) -> None:
         if verb not in self._capabilities().verbs:
             raise Rejected(f"provider command: the script does not declare the verb {verb}")
+
+    def _prove(self, node: str, instance_id: str) -> None:
+        """The script, asked by the node's name, must answer with this machine before it is asked to act on it. Raises Rejected,
+        NotFound for a machine that it does not know."""
+        serving = self.instance_of(node) if node else None
+        if serving is not None and serving.instance_id != instance_id:
+            self.instance(instance_id)
+        if serving is None or serving.instance_id != instance_id:
+            shown = serving.instance_id if serving is not None else "no machine"
+            whose = f"`status` of {node} shows {shown}" if node else "`status` names no node for it"
+            raise Rejected(f"provider command: {instance_id} is left alone: {whose}")
 
     def _earlier(self, token: str, node: str) -> Instance | None:
         """What this token has made already."""

@@ -12,6 +12,7 @@ from holdfast.api.hub import OrderHub
 from holdfast.controller.actor import Actor
 from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import turn
+from holdfast.controller.disputes import claimants
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.outside import Outside
@@ -132,6 +133,7 @@ class Site:
             clock=self.clock,
             sleep=self.clock.advance,
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
+            claims=lambda instance_id: claimants(self.store.load_book(self.clock.now()), instance_id),
             spare_reservation=self.policy.spare_reservation,
         )
         self.watch = ProviderWatch(self.store, self.provider, self.slurm, self.clock)
