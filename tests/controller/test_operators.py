@@ -70,6 +70,7 @@ def test_an_undrain_is_refused_when_the_drain_is_no_longer_ours() -> None:
         if "Undrain" not in {i.kind for i in site.store.intents()}:
             site.act()
     site.slurm.nodes["n1"].reason += " (ops: wait)"
+    site.act()
     site.run(30)
     assert site.slurm.undrained == []
     assert site.incident("n1").state is _S.CLOSED

@@ -43,7 +43,7 @@ from holdfast.model.action import (
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.model.ids import incident_of_reason, is_reason
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import Outcome
@@ -87,9 +87,9 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
 def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step
     match action:
         case Drain():
-            return _drain(action, outside)
+            return _drain(action, incident, outside)
         case SetDown():
-            return _set_down(action, outside)
+            return _set_down(action, incident, outside)
         case Undrain():
             return _undrain(action, outside)
         case HoldNodes():
@@ -148,10 +148,10 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
     return NodeMark(node.name, incident, node.reason, node.reason_user, node.reason_time)
 
 
-def _drain(action: Drain, outside: Outside) -> Outcome:
+def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
     takes_over = action.over is not None and node.given_reason == action.over
-    if foreign(node) and not takes_over:
+    if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out already: {node.reason!r} stays")
     if takes_over or not node.draining:
         outside.scheduler.drain(action.node, action.reason)
@@ -161,9 +161,9 @@ def _drain(action: Drain, outside: Outside) -> Outcome:
     return Outcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
 
 
-def _set_down(action: SetDown, outside: Outside) -> Outcome:
+def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    if foreign(node):
+    if foreign(node, outside, action.reason, held_reason(incident)):
         raise Refused(f"{node.reason_user or 'somebody'} has taken the node out: {node.reason!r} stays")
     if not (node.down and node.draining):
         _no_other_job(action, outside)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.controller import facts
-from holdfast.model.action import Drain, Reboot, SetDown, Undrain
+from holdfast.model.action import Drain, IntentState, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event
@@ -58,10 +58,10 @@ def adopt(world: World) -> Change:
         mark = world.book.marks.get(name)
         if mark is not None and _reboot_of_ours(world, mark, node):
             marks.append(NodeMark(name, mark.incident_id, node.reason, node.reason_user, node.reason_time))
-        if incident_id is None or mark is not None:
+        if incident_id is None or (mark is not None and mark.is_on(node)):
             continue
-        if incident_id in world.book.incidents:
-            if _taken_unheard(world, incident_id, node):
+        if mark is not None or incident_id in world.book.incidents:
+            if incident_id in world.book.incidents and _taken_unheard(world, incident_id, node):
                 marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
             continue
         marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
@@ -102,12 +102,13 @@ def _taken_unheard(world: World, incident_id: str, node: Node) -> bool:
     if not facts.acting(incident) or incident.node != node.name or node.reason_time is None:
         return False
     held = held_reason(incident_id)
-    begun = [
-        i
-        for i in world.book.intents_of(incident_id)
-        if isinstance(i.action, Drain | SetDown)
-        and i.started_at is not None
+    begun = [i for i in world.book.intents_of(incident_id) if i.started_at is not None]
+    newest = next((i for i in reversed(begun) if isinstance(i.action, Drain | SetDown | Undrain)), None)
+    if newest is None or isinstance(newest.action, Undrain) or newest.state is IntentState.DONE:
+        return False  # what is done has its mark
+    return any(
+        isinstance(i.action, Drain | SetDown)
         and is_reason(node.reason, i.action.reason, held)
-    ]
-    undone = any(isinstance(i.action, Undrain) and i.started_at is not None for i in world.book.intents_of(incident_id))
-    return not undone and any(node.reason_time >= i.planned_at - _SECOND for i in begun)
+        and node.reason_time >= i.planned_at - _SECOND
+        for i in begun
+    )

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
-from holdfast.model.book import CheckpointRecord, World
+from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder, SetDown, Undrain, Verb
+from holdfast.model.book import CheckpointRecord, NodeMark, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.elastic import declares_elastic
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.report import AgentView
@@ -32,6 +32,8 @@ STRAGGLER = "job.straggler"
 """Check of the incident of a part of a job that is slower than the others."""
 OUR_RESERVATIONS = "holdfast-"
 """How the names of the reservations that Holdfast makes begin."""
+VIEW_LAG = timedelta(seconds=3)
+"""A view read later than this after a step shows the step."""
 CLOCK_STEP_S = 5.0
 """A view that seems to be newer than now by more than this is of unknown age: the clock was put back."""
 
@@ -106,35 +108,69 @@ class DrainedBy(StrEnum):
     """Who took a node out of service. The values are part of the record (``by`` of ``node.out_of_service``)."""
 
     OURS = "ours"
-    """Its reason names a Holdfast incident."""
+    """The drain, or DOWN, that the store has the mark of, or that is being set now."""
     FOREIGN = "foreign"
-    """A person or another tool."""
+    """A person or another tool, also where the reason reads like one of Holdfast's."""
     SLURM = "slurm"
     """slurmctld set it DOWN."""
 
 
-def drained_by(node: Node) -> DrainedBy | None:
+def drained_by(world: World, node: Node) -> DrainedBy | None:
     """Who took the node out of service; None: it is in service."""
     if not node.out_of_service:
         return None
     if node.down_by_slurm:
         return DrainedBy.SLURM
-    return DrainedBy.OURS if incident_of_reason(node.reason) is not None else DrainedBy.FOREIGN
+    if incident_of_reason(node.reason) is None:
+        return DrainedBy.FOREIGN
+    recorded = is_marked(world.book.marks.get(node.name), node)
+    return DrainedBy.OURS if recorded or _being_set(world, node) else DrainedBy.FOREIGN
 
 
-def drained_by_others(node: Node) -> bool:
+def is_marked(mark: NodeMark | None, node: Node) -> bool:
+    """The node is out of service by the drain of this mark. A reboot by Slurm adds to its reason and sets its time."""
+    if mark is None:
+        return False
+    return mark.is_on(node) or (is_reboot_of(node.reason, mark.reason) and node.reason_user == mark.user)
+
+
+def _being_set(world: World, node: Node) -> bool:
+    """A step of an open incident is setting this drain, in these words, and its mark is not stored yet; or the view is older than a step
+    that has set or cleared the mark since."""
+    incidents = world.book.open_on(node.name)
+    intents = [(i.id, intent) for i in incidents for intent in world.book.intents_of(i.id)]
+    outdated = any(isinstance(i.action, Drain | SetDown | Undrain) and _not_in_view(world, i) for _, i in intents)
+    counts = {IntentState.PLANNED, IntentState.STARTED} | ({IntentState.DONE} if outdated else set())
+    return any(i.state in counts and is_reason(node.reason, *_reasons(i.action, number)) for number, i in intents)
+
+
+def _not_in_view(world: World, intent: Intent) -> bool:
+    """The step was done so shortly before the view was read that it may not show it."""
+    if world.view is None or intent.state is not IntentState.DONE or intent.finished_at is None:
+        return False
+    return world.view.read_at - intent.finished_at <= VIEW_LAG
+
+
+def _reasons(action: Action, incident_id: str) -> tuple[str, ...]:
+    """What a node's reason reads, word for word, by a step that sets or clears it."""
+    if isinstance(action, Drain | SetDown):
+        return (action.reason, held_reason(incident_id))
+    return (action.mark,) if isinstance(action, Undrain) else ()
+
+
+def drained_by_others(world: World, node: Node) -> bool:
     """A person or another tool took it out of service: theirs to put back."""
-    return drained_by(node) is DrainedBy.FOREIGN
+    return drained_by(world, node) is DrainedBy.FOREIGN
 
 
-def drained_by_us(node: Node) -> bool:
-    return drained_by(node) is DrainedBy.OURS
+def drained_by_us(world: World, node: Node) -> bool:
+    return drained_by(world, node) is DrainedBy.OURS
 
 
-def died_while_drained(view: ClusterView, incident: Incident) -> bool:
+def died_while_drained(world: World, view: ClusterView, incident: Incident) -> bool:
     """Its node was ours to drain when it died, and is not DOWN yet."""
     node = view.nodes[incident.node]
-    return incident.dead and drained_by_us(node) and not node.down
+    return incident.dead and drained_by_us(world, node) and not node.down
 
 
 def free_of_jobs(view: ClusterView, node: str) -> bool:

@@ -93,10 +93,12 @@ def found(
     *,
     spare_reservation: str,
     ours: bool,
+    drained_by_others: bool,
 ) -> HandsOff | None:
     """In whose hands Slurm shows a node to be; None: in its own.
 
-    ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others."""
+    ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others.
+    ``drained_by_others``: the drain that Slurm shows, if any, is not Holdfast's."""
     mine = [r for r in reservations if node.name in _names(r.nodes) and _running(r, now)]
     theirs = [r for r in mine if _of_others(r, spare_reservation)]
     for reservation in theirs:
@@ -111,7 +113,7 @@ def found(
         return HandsOff(Hands.REBOOT)
     if node.asleep and not ours:
         return HandsOff(Hands.POWER_SAVING)
-    if facts.drained_by_others(node):
+    if drained_by_others:
         return HandsOff(Hands.DRAINED, node.reason_user or "another user")
     return None
 
@@ -155,6 +157,7 @@ def on(world: World, name: str) -> HandsOff | None:
         world.policy.maintenance,
         spare_reservation=world.policy.spare_reservation,
         ours=(node.rebooting or node.asleep) and _ours(world, name),
+        drained_by_others=facts.drained_by_others(world, node),
     )
 
 

@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     """The rung for a contained incident."""
     node = view.nodes[incident.node]
-    if facts.drained_by_others(node):
+    if facts.drained_by_others(world, node):
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
     if not incident.dead and not facts.free_of_jobs(view, incident.node):

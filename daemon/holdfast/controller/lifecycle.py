@@ -99,7 +99,7 @@ def _watching(world: World, incident: Incident) -> Moved:
 
 def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     node = view.nodes[incident.node]
-    by = facts.drained_by(node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
+    by = facts.drained_by(world, node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
     foreign = by is DrainedBy.FOREIGN and slurm_drains.recognised(world, node) is None
     contained = foreign or (by is DrainedBy.OURS and (node.down or not incident.dead))
     if contained:
@@ -143,7 +143,7 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
     node = view.nodes[incident.node]
     if not node.out_of_service:
         return _put_back(world, incident)
-    if facts.died_while_drained(view, incident):
+    if facts.died_while_drained(world, view, incident):
         if not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
             return _heard_again(world, incident)
         return replace(incident, note="it died while it was drained: waits until it is set DOWN"), []
@@ -180,7 +180,7 @@ def _attempt_over(incident: Incident) -> Incident:
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     if not view.nodes[incident.node].out_of_service:
         return _put_back(world, incident)
-    if facts.drained_by_others(view.nodes[incident.node]):
+    if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     failed = validation.failure(world, incident)
     if failed is not None:
@@ -217,7 +217,7 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
         return _after([event], close(incident, world.now, "repaired, validated, back in service"))
     if undrain is None and not view.nodes[incident.node].out_of_service:
         return _put_back(world, incident)
-    if facts.drained_by_others(view.nodes[incident.node]):
+    if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:

@@ -14,7 +14,7 @@ from holdfast.controller.machine_proof import (
     prove_serving,
     prove_successor,
 )
-from holdfast.controller.outside import NotProven, Outside, done, prove_free
+from holdfast.controller.outside import NotProven, Outside, done, prove_free, prove_not_taken
 from holdfast.model.action import Assign, CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance
@@ -34,6 +34,8 @@ def terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
     look = _look(action, outside)
     machine = _proven(prove_expendable(look, fence=action.fence))
     ours = not machine.serves and machine.incident == incident  # launched on trial, never served
+    if action.fence:
+        prove_not_taken(action.node, outside)
     if not action.fence and not ours and (machine.serves or look.serving is None):
         prove_free(action.node, outside)
     outside.provider.terminate(machine.instance_id)

@@ -14,7 +14,7 @@ from holdfast.model.action import IntentState
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, Node
 from holdfast.model.errors import HoldfastError, NotFound, Unavailable
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import incident_of_reason, is_reason
 from holdfast.model.policy import MaintenancePolicy
 from holdfast.ports import Clock, Notifier, Outcome, Provider, Scheduler
 
@@ -54,8 +54,12 @@ def done(text: str, **result: object) -> Outcome:
     return Outcome(IntentState.DONE, text, result=result)
 
 
-def foreign(node: Node) -> bool:
-    return facts.drained_by_others(node)
+def foreign(node: Node, outside: Outside, *setting: str) -> bool:
+    """Out of service, and neither by slurmctld nor by the drain that the store has the mark of. ``setting``: reasons of the step itself,
+    which may have been done before a crash."""
+    if not node.out_of_service or node.down_by_slurm or is_reason(node.reason, *setting):
+        return False
+    return incident_of_reason(node.reason) is None or not facts.is_marked(outside.marks().get(node.name), node)
 
 
 def prove_free(name: str, outside: Outside) -> None:
@@ -63,10 +67,19 @@ def prove_free(name: str, outside: Outside) -> None:
     node = outside.scheduler.node(name)
     if not node.out_of_service:
         raise Refused(f"{name} is in service in Slurm")
-    if foreign(node):
-        raise Refused(f"{node.reason_user or 'somebody'} has taken the node over: {node.reason!r}")
+    _not_taken(node, outside)
     if node.completing or outside.scheduler.jobs_on(name):
         raise Unavailable(f"{name} still holds a job")
+
+
+def prove_not_taken(name: str, outside: Outside) -> None:
+    """Right before the machine of a dead node is fenced: no operator has drained the node. Raises Refused, Unavailable."""
+    _not_taken(outside.scheduler.node(name), outside)
+
+
+def _not_taken(node: Node, outside: Outside) -> None:
+    if foreign(node, outside):
+        raise Refused(f"{node.reason_user or 'another user'} has taken the node over: {node.reason!r}")
 
 
 def prove_hands_on(name: str, outside: Outside) -> None:
@@ -76,13 +89,15 @@ def prove_hands_on(name: str, outside: Outside) -> None:
         node = outside.scheduler.node(name)
     except NotFound:
         return
+    others = foreign(node, outside)
     hands = hands_off.found(
         node,
         outside.scheduler.all_reservations().values(),
         outside.clock.now(),
         outside.maintenance,
         spare_reservation=outside.spare_reservation,
-        ours=incident_of_reason(node.reason) is not None,
+        ours=node.out_of_service and not others,
+        drained_by_others=others,
     )
     if hands is not None and hands.holds_incidents:
         raise Unavailable(hands.text)

@@ -197,7 +197,7 @@ def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> M
         return close(_not_going(incident), world.now, "the provider took it back before anything was done")
     if incident.state is not _S.CONTAINED or view is None or incident.node not in view.nodes:
         return incident, []
-    if facts.drained_by_us(view.nodes[incident.node]) and facts.free_of_jobs(view, incident.node):
+    if facts.drained_by_us(world, view.nodes[incident.node]) and facts.free_of_jobs(view, incident.node):
         return move(_not_going(incident), _S.VALIDATING, world.now, "the provider took it back")
     return incident, []
 

@@ -110,14 +110,14 @@ def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple
                 and i.state in _FAULTY
                 and not i.dead
                 and facts.acting(i)
-                and _ours_to_lose(view, i.node)
+                and _ours_to_lose(world, view, i.node)
             )
         )
     )
 
 
-def _ours_to_lose(view: ClusterView, node: str) -> bool:
-    return _at_stake(view, node) and not facts.drained_by_others(view.nodes[node])
+def _ours_to_lose(world: World, view: ClusterView, node: str) -> bool:
+    return _at_stake(view, node) and not facts.drained_by_others(world, view.nodes[node])
 
 
 def _at_stake(view: ClusterView, node: str) -> bool:

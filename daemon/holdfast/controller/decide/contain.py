@@ -48,7 +48,7 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
         return _down(world, view, incident)
     node = view.nodes[incident.node]
     slurms = slurm_drains.recognised(world, node) is not None
-    if incident.state is not IncidentState.OPEN or (facts.drained_by(node) in _NOT_AGAIN and not slurms):
+    if incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms):
         return []
     if slurms and not slurm_drains.due(world, incident):
         return []
@@ -72,7 +72,7 @@ def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]
     """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
     node = view.nodes[incident.node]
     step = steps.set_down(incident.node)
-    by = facts.drained_by(node)
+    by = facts.drained_by(world, node)
     if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down):
         return []
     if not world.may_try(incident.id, step):

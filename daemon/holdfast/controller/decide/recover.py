@@ -187,7 +187,7 @@ class _Plan:
         if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         node = self.view.nodes[incident.node]
-        if facts.drained_by_others(node) and not node.down:
+        if facts.drained_by_others(self.world, node) and not node.down:
             return (
                 f"waits until {incident.node} is DOWN: {node.reason_user or 'somebody'} took it out ({node.reason!r})"
             )

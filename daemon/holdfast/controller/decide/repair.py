@@ -54,7 +54,7 @@ def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     match incident.state:
         case IncidentState.OPEN if incident.dead:
             return _power_off(world, view, incident)
-        case IncidentState.CONTAINED if facts.died_while_drained(view, incident):
+        case IncidentState.CONTAINED if facts.died_while_drained(world, view, incident):
             return _power_off(world, view, incident)
         case IncidentState.CONTAINED:
             return _first_step(world, view, incident)

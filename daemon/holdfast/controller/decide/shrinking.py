@@ -67,7 +67,7 @@ def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | N
     if not world.policy.elastic.leave_drained_nodes:
         return None
     spared = len(job.running) - job.sizes.least
-    found = [(g, why) for g in job.running if (why := _taken_out(view, g))]
+    found = [(g, why) for g in job.running if (why := _taken_out(world, view, g))]
     leaving = tuple(g for g, _ in found[: max(0, spared)])
     if not leaving:
         return None
@@ -77,10 +77,10 @@ def off_drained(world: World, view: ClusterView, job: ElasticJob) -> Leaving | N
     )
 
 
-def _taken_out(view: ClusterView, group: Group) -> tuple[str, LeaveReason] | None:
+def _taken_out(world: World, view: ClusterView, group: Group) -> tuple[str, LeaveReason] | None:
     for name in group.nodes:
         node = view.nodes.get(name)
-        if node is not None and node.draining and facts.drained_by_others(node):
+        if node is not None and node.draining and facts.drained_by_others(world, node):
             return name, LeaveReason.DRAIN
         if node is not None and "MAINTENANCE" in node.flags and not group.job.reservation:
             return name, LeaveReason.MAINTENANCE

@@ -72,7 +72,7 @@ def _order_step(recovery: Recovery, incident: Incident) -> Step:
 def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
     """The order, if the serving machine's agent is heard and the drain is ours."""
     agent = _agent(world, incident)
-    if agent is None or not facts.drained_by_us(view.nodes[incident.node]):
+    if agent is None or not facts.drained_by_us(world, view.nodes[incident.node]):
         return None
     args = {
         "job_id": recovery.job.job_id,
