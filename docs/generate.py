@@ -25,6 +25,7 @@ from holdfast.config.docs import docstrings
 from holdfast.config.example import Row, rows, toml
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.controller.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, Proof
@@ -247,6 +248,7 @@ def _no_deps() -> ApiDeps:
         "world": lambda: None,
         "leader": lambda: True,
         "loop_turned_at": clock.monotonic_s,
+        "untaken": UntakenWatch(),
     }
     return cast(ApiDeps, SimpleNamespace(**parts))
 

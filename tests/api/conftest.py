@@ -21,6 +21,7 @@ from holdfast.api.auth import Authenticator, hash_token
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.hub import OrderHub
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.errors import Unavailable
@@ -139,7 +140,7 @@ class Served:
         self.store = store
         deps = self.deps
         deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
-        deps.rooms, deps.look = None, lambda: None
+        deps.rooms, deps.look, deps.untaken = None, lambda: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
 

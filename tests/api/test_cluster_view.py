@@ -46,3 +46,9 @@ def test_a_standby_says_who_leads() -> None:
     older = ClusterShape.read(shown.model_dump(mode="json", exclude={"led_by"}))
     assert "this controller is a standby: another one leads" in cluster_lines(older)
     assert not any("standby" in line for line in cluster_lines(cluster_shape(_world(), {}, NOW, leader=True)))
+
+
+def test_steps_that_no_actor_takes_are_the_operators_business() -> None:
+    text = "no actor takes steps (Drain n1 is not begun): restart holdfast-actor with this release"
+    assert text in cluster_lines(cluster_shape(_world(), {}, NOW, leader=True, untaken=text))
+    assert not any("no actor" in line for line in cluster_lines(cluster_shape(_world(), {}, NOW, leader=True)))

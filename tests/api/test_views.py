@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.controller.agents import Hello
+from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Drain, Intent, IntentState
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
@@ -343,6 +344,18 @@ class TestHealth:
         answer = served.call("GET", "/readyz", None)
         assert answer.status_code == 503
         assert word in answer.json()["error"]["message"]
+
+    def test_steps_that_no_actor_takes(self, served: Any) -> None:
+        watch = UntakenWatch()
+        served.deps.untaken = watch
+        text = "no actor takes steps (Drain n1)"
+        watch.problem = lambda: text  # type: ignore[method-assign]
+        watch.waits_s = 42.0
+        answer = served.call("GET", "/readyz", None)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, text)
+        assert served.call("GET", "/livez", None).status_code == 200
+        assert served.call("GET", "/v1/nodes").json()["untaken"] == text
+        assert "holdfast_steps_untaken_seconds 42.0" in served.call("GET", "/metrics").text
 
 
 BAD = [

@@ -303,6 +303,7 @@ TABLE = [
     ("plugins.prolog_half", Level.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
     ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
     ("site.observe", Level.HINT, OBSERVING, "observes"),
+    ("site.steps_untaken", Level.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),
     ("site.consent", Level.HINT, policy(job=JobPolicy()), "no partition"),
 ]
 

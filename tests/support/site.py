@@ -188,6 +188,12 @@ class Drill:
         self.practice.processes.kill(name)
         {"controller": self.site.start_controller, "actor": self.site.start_actor}[name]()
 
+    def as_the_release_before(self) -> None:
+        """Replace the controller by one that leads as the release before did."""
+        self.practice.processes.kill("controller")
+        argv = [sys.executable, "-m", "support.bare_leader", str(self.site.controller_toml)]
+        self.practice.start_daemon("controller", argv, {"PYTHONPATH": self._path_with_tests()})
+
     def crashing(self, role: str, *only: str) -> Path:
         """Replace the controller or the actor by one that kills itself at each boundary that it crosses for the first time.
 
@@ -195,9 +201,12 @@ class Drill:
         crossed = self.practice.folder / f"crossed.{role}"
         self.practice.processes.kill(role)
         argv = [sys.executable, "-m", "support.crashing", role, str(self.site.controller_toml), str(crossed), *only]
-        env = {**self._aws_env(), "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+        env = {**self._aws_env(), "PYTHONPATH": self._path_with_tests()}
         self.practice.start_daemon(role, argv, env)
         return crossed
+
+    def _path_with_tests(self) -> str:
+        return os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
 
     def _aws_env(self) -> dict[str, str]:
         from holdfast.practice import aws  # noqa: PLC0415 - imports boto3

@@ -16,6 +16,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
@@ -90,6 +91,8 @@ class ApiDeps:
     """The quorum service; None: this site has none."""
     quorum: QuorumSection = field(default_factory=QuorumSection)
     """How the rooms of elastic jobs decide."""
+    untaken: UntakenWatch = field(default_factory=UntakenWatch)
+    """Planned steps that no actor takes."""
     look: Callable[[], None] = lambda: None
     """Has Slurm read soon: somebody knows more than the newest view shows."""
 

@@ -51,6 +51,8 @@ class Gauges(Collector):
         yield _plain("holdfast_leader", "1 on the controller that leads.", shown.leader)
         yield _plain("holdfast_slurm_answers", "1 while Slurm answers.", shown.slurm_read_at is not None)
         yield _plain("holdfast_order_polls", "Agents that wait for orders.", deps.orders.waiting())
+        untaken = "How long the oldest planned step has waited for an actor; above 30 no actor takes steps."
+        yield _plain("holdfast_steps_untaken_seconds", untaken, deps.untaken.waits_s)
         turned_s = deps.loop_turned_at()
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s

@@ -72,6 +72,7 @@ class ClusterShape(Shape):
     slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
     paused: str | None
     frozen: str | None
+    untaken: str | None = Field(description="Which planned step no actor takes, and what to do; null: steps are taken.")
     brakes: list[BrakeShape]
     unreadable: dict[str, int] = Field(
         default={},

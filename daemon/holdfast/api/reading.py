@@ -54,8 +54,9 @@ def reading_router(api: Api) -> APIRouter:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
         world, led_by = deps.world(), deps.led_by()
         shown = cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
+        aside = {"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
         return shown.model_copy(
-            update={"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
+            update={**aside, "untaken": deps.untaken.problem()},
         )
 
     @router.get("/v1/incidents")

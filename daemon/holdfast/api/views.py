@@ -57,7 +57,13 @@ def timings_shape(timings: IncidentTimings) -> TimingsShape:
 
 
 def cluster_shape(
-    world: World | None, agents: Agents, now: datetime, *, leader: bool, led_by: str | None = None
+    world: World | None,
+    agents: Agents,
+    now: datetime,
+    *,
+    leader: bool,
+    led_by: str | None = None,
+    untaken: str | None = None,
 ) -> ClusterShape:
     """All nodes that Slurm, an agent or an open incident knows."""
     book, view = (world.book, world.view) if world else (Book(), None)
@@ -71,6 +77,7 @@ def cluster_shape(
         slurm_read_at=view.read_at if world and view and _fresh(world, view, now) else None,
         paused=book.paused,
         frozen=freeze_reason(world) if world else "the control loop has not turned yet",
+        untaken=untaken,
         brakes=[BrakeShape.model_validate(b) for b in brakes],
         nodes=[_node(name, world, agents.get(name, ()), now) for name in sorted(named)],
     )

@@ -158,7 +158,8 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     provider = provider_of(settings) if settings.provider != "none" else None
     shown = _cluster()
     rows = Aside(sum(shown.unreadable.values()), shown.unreadable_since) if shown is not None else Aside()
-    return run(scheduler_of(settings), site_of(settings, provider), _agents(shown), rows=rows)
+    untaken = shown.untaken if shown is not None else None
+    return run(scheduler_of(settings), site_of(settings, provider), _agents(shown), rows=rows, untaken=untaken)
 
 
 def _cluster() -> ClusterShape | None:

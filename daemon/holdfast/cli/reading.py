@@ -59,6 +59,8 @@ def cluster_lines(got: ClusterShape) -> list[str]:
         lines.append("Slurm does not answer: decisions that depend on it wait")
     if got.paused:
         lines.append(f"paused by {got.paused}; `holdfast resume` ends it")
+    if got.untaken:
+        lines.append(got.untaken)
     if got.frozen:
         lines.append(f"frozen: {got.frozen}")
     return lines + [f"brake {b.kind} holds: {b.reason}; `holdfast release {b.kind}` lets it go" for b in got.brakes]

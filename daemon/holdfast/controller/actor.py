@@ -16,6 +16,8 @@ from typing import cast
 
 from holdfast.controller.act import AT_NODES, carry_out
 from holdfast.controller.hands_off import in_window
+from holdfast.controller.idle_actor import IdleWatch, idle
+from holdfast.controller.lanes import WORKERS, lane
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
 from holdfast.model.action import (
@@ -33,7 +35,6 @@ from holdfast.model.action import (
     PromoteSpare,
     Reboot,
     Replace,
-    ReportFault,
     Requeue,
     SetDown,
     StopStart,
@@ -51,7 +52,6 @@ STALE_S = 600.0
 """A planned step that was not begun for so long is decided anew instead of done late."""
 LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
-_PROVIDER = (Launch, Terminate, Assign, Replace, Reboot, StopStart, ReportFault, CheckInstance)
 _BRAKED = (Drain, Requeue, HoldJob)
 _NOT_AFTER_THE_END = (
     *_BRAKED,
@@ -66,13 +66,6 @@ _NOT_AFTER_THE_END = (
     Reboot,
     StopStart,
 )
-
-
-def lane(action: Action) -> str:
-    """Which queue of its incident a step waits in."""
-    if isinstance(action, _PROVIDER):
-        return "provider"
-    return "people" if isinstance(action, Notify) else "slurm"
 
 
 class Look(Enum):
@@ -147,7 +140,7 @@ class Actor:
     store: Store
     outside: Outside
     holder: Callable[[], str | None]
-    """Id of that controller's process, read at each look at the lease; None: none is known, so there is nobody to act for."""
+    """Holder in the lease that means that controller, read at each look at the lease; None: none is known, so there is none to act for."""
     wait: Callable[[float], object]
     """Waits for a nudge, at most so many seconds."""
     ring: Callable[[], None]
@@ -156,8 +149,9 @@ class Actor:
     """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
     turned: Callable[[], None] = lambda: None
     """Called after each complete look: what tells systemd that this process is alive."""
-    workers: int = 8
+    workers: int = WORKERS
     _acts_for: str | None = None
+    _idle: IdleWatch = field(default_factory=IdleWatch)
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
 
     def run(self, stop: Stop) -> None:
@@ -174,7 +168,7 @@ class Actor:
     def _hand_out(self, pool: ThreadPoolExecutor) -> None:
         self._reap()
         self._note_controller()
-        lease = self._lease()
+        lease = self._serving()
         if lease is None:
             return
         intents = self.store.due_intents()
@@ -216,9 +210,14 @@ class Actor:
     def _lease(self) -> Lease | None:
         """The lease, if our controller holds it now."""
         lease = self.store.lease()
-        if lease is None or lease.holder != self.holder() or lease.expires_at <= self.outside.clock.now():
-            return None
-        return lease
+        return lease if idle(lease, self.holder(), self.outside.clock.now()) is None else None
+
+    def _serving(self) -> Lease | None:
+        """As :meth:`_lease`; that there is none to act for is said in the log."""
+        lease, controller, clock = self.store.lease(), self.holder(), self.outside.clock
+        why = idle(lease, controller, clock.now())
+        self._idle.look(why, lease, controller, clock.monotonic_s())
+        return lease if why is None else None
 
     def _outside_while_leading(self, fence: int) -> Outside:
         def still_leading() -> None:

@@ -49,6 +49,23 @@ def current(path: Path) -> str | None:
     return ids[0] if ids and _ID.fullmatch(ids[0]) else None
 
 
+def beside(path: Path, name: str) -> str | None:
+    """The holder that the lease names while the controller of this machine leads; None: none has locked the file.
+
+    A controller of the release before leaves the file empty and leads under its bare ``name``."""
+    try:
+        if path.stat().st_size == 0:
+            return name
+    except OSError:
+        return None
+    return current(path)
+
+
+def names_a_process(holder: str) -> bool:
+    """False for the bare name under which a controller of the release before leads."""
+    return _ID.fullmatch(holder) is not None
+
+
 def _boot_id(path: Path) -> str:
     """Empty: not known."""
     try:

@@ -14,6 +14,7 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.cycle import apply, turn
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
@@ -67,6 +68,8 @@ class ControlLoop:
     """Called after each complete cycle: what tells systemd that this process is alive."""
     prune: Callable[[datetime], object] | None = None
     """Removes what is older than the given time; None: nothing is removed."""
+    untaken: UntakenWatch = field(default_factory=UntakenWatch)
+    """Steps that no actor takes."""
     rooms: QuorumWatch | None = None
     """Speaks to the quorum service; None: this site has none."""
 
@@ -105,6 +108,7 @@ class ControlLoop:
         world = await asyncio.to_thread(self._look)
         change = turn(world, self.new_id, lease.fence)
         self.world = world
+        self.untaken.look(world, self.observer.clock.monotonic_s())
         if not change.empty:
             await asyncio.to_thread(self.store.commit, change, lease.fence)
             self._announce(change)
@@ -150,6 +154,8 @@ class ControlLoop:
             log.info("event=leader holder=%s fence=%d", lease.holder, lease.fence)
         if lease is None and self.lease is not None:
             log.warning("event=leader_lost holder=%s leader=%s", self.holder, self.led_by)
+        if lease is None:
+            self.untaken.forget()
         self.lease = lease
         return lease is not None
 

@@ -95,5 +95,6 @@ def build_controller(settings: Settings) -> Controller:
         rooms=rooms,
         quorum=settings.quorum,
         look=loop.look.set,
+        untaken=loop.untaken,
     )
     return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)

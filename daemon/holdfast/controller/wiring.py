@@ -91,7 +91,8 @@ def build_actor(settings: Settings) -> ActorParts:
         own.ring()
 
     lock = controller_lock(settings)
-    actor = Actor(store, outside, lambda: lease_holder.current(lock), bell.wait, ring)
+    name = controller_name(settings)
+    actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring)
     return ActorParts(
         actor, ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring), bell, alone
     )

@@ -68,11 +68,12 @@ def run(
     agents: Mapping[str, tuple[AgentView, ...]] | None = None,
     now: datetime | None = None,
     rows: Aside | None = None,
+    untaken: str | None = None,
 ) -> list[Advice]:
     """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer; ``rows``: of the
-    store, that it could not read."""
+    store, that it could not read; ``untaken``: which planned step no actor takes, as the controller says it."""
     facts = gather(scheduler, site, agents, now or datetime.now(UTC))
-    return diagnose(replace(facts, unreadable_rows=rows or Aside()))
+    return diagnose(replace(facts, unreadable_rows=rows or Aside(), untaken=untaken))
 
 
 def gather(

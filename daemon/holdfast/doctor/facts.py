@@ -137,6 +137,8 @@ class DoctorFacts:
     slurm_problem: str = ""
     agents: Mapping[str, tuple[AgentView, ...]] | None = None
     """Node → agents that the controller has heard; None: the controller was not asked or did not answer."""
+    untaken: str | None = None
+    """Which planned step no actor takes, as the controller says it; None: it says nothing of the kind."""
     store_path: str = ""
     """File of an SQLite store; empty: another database, or not known."""
     store_filesystem: str = ""

@@ -65,4 +65,15 @@ def consent(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (slurm_answers, store_place, mode, consent)
+def untaken(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.untaken is not None:
+        yield Advice(
+            "site.steps_untaken",
+            Level.ERROR,
+            facts.untaken,
+            "Faults are recorded, and no node is drained and no job is recovered. The actor is dead, hangs, or is of another release.",
+            "systemctl restart holdfast-actor   # on the head node, of this release; journalctl -u holdfast-actor",
+        )
+
+
+RULES = (slurm_answers, untaken, store_place, mode, consent)

@@ -1,0 +1,98 @@
+"""Planned steps that no actor takes: it is dead, hangs, is of another release, or acts for another controller."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from holdfast.controller.lanes import WORKERS, lane
+from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.book import Book, World
+from holdfast.model.policy import Mode
+
+log = logging.getLogger(__name__)
+
+UNTAKEN_S = 30.0
+"""An actor looks twice a second; a step that it could take and did not take for this long has none."""
+STARTED_S = 600.0
+"""The same for a step in Slurm that was begun and has not ended: its actor died in the middle, or hangs."""
+SAY_EVERY_S = 60.0
+GAP_S = 15.0
+"""Between two looks: this controller did not lead, or the store was away, and no actor could take anything either."""
+
+
+def heads(book: Book) -> tuple[Intent, ...]:
+    """The first step of each queue, which an actor takes as soon as it looks."""
+    due = sorted(
+        (i for i in book.intents.values() if not i.settled and not isinstance(i.action, SendOrder | UnknownAction)),
+        key=lambda i: (i.planned_at, i.order, i.key),
+    )
+    first: dict[tuple[str, str], Intent] = {}
+    for intent in due:
+        first.setdefault((intent.incident_id, lane(intent.action)), intent)
+    return tuple(first.values())
+
+
+def takeable(world: World) -> tuple[Intent, ...]:
+    """Steps that wait for nothing but an actor; those begun in Slurm, too, which end within seconds unless a brake holds."""
+    book = world.book
+    if book.paused is not None or world.policy.mode is Mode.OBSERVE:
+        return ()
+    first = heads(book)
+    begun = [i for i in first if i.state is not IntentState.PLANNED]
+    braked = any(brake.released_at is None for brake in book.brakes.values())
+    left = [] if braked else [i for i in begun if lane(i.action) == "slurm"]
+    planned = [i for i in first if i.state is IntentState.PLANNED]
+    return (*left, *(planned if len(begun) < WORKERS else ()))
+
+
+class UntakenWatch:
+    """Since when the steps of now have been waiting for an actor. Read by the API's threads, written by the loop."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[tuple[str, IntentState], float] = {}
+        self._looked_s: float | None = None
+        self._say_at_s = 0.0
+        self._problem: str | None = None
+        self.waits_s = 0.0
+        """How long the planned step that has waited longest has not been taken; 0: none waits."""
+
+    def problem(self) -> str | None:
+        """One line: which step is not taken, and what to do. None: steps are taken, or none is to be."""
+        return self._problem
+
+    def forget(self) -> None:
+        """This controller does not lead: another one's steps are not its business."""
+        self._since_s, self._looked_s, self._problem, self.waits_s = {}, None, None, 0.0
+
+    def look(self, world: World, now_s: float) -> None:
+        """Once per cycle. ``now_s``: of a monotonic clock."""
+        if self._looked_s is not None and now_s - self._looked_s > GAP_S:
+            self._since_s = {}
+        self._looked_s = now_s
+        waiting = takeable(world)
+        self._since_s = {(i.key, i.state): self._since_s.get((i.key, i.state), now_s) for i in waiting}
+        self.waits_s = max((now_s - self._since(i) for i in waiting if i.state is IntentState.PLANNED), default=0.0)
+        before, self._problem = self._problem, self._judge(waiting, now_s)
+        if before is not None and self._problem is None:
+            log.info("event=steps_taken_again")
+        if self._problem is None:
+            self._say_at_s = now_s
+        elif now_s >= self._say_at_s:
+            self._say_at_s = now_s + SAY_EVERY_S
+            log.error("event=steps_untaken problem=%r", self._problem)
+
+    def _since(self, intent: Intent) -> float:
+        return self._since_s[intent.key, intent.state]
+
+    def _judge(self, waiting: Iterable[Intent], now_s: float) -> str | None:
+        late = [
+            i for i in waiting if now_s - self._since(i) > (UNTAKEN_S if i.state is IntentState.PLANNED else STARTED_S)
+        ]
+        if not late:
+            return None
+        oldest = min(late, key=self._since)
+        how = "is not begun" if oldest.state is IntentState.PLANNED else "was begun and has not ended"
+        what = f"{oldest.kind} {oldest.action.target.node or ''}".strip()
+        waits = f"{what} of incident {oldest.incident_id} {how} for {now_s - self._since(oldest):.0f} s"
+        return f"no actor takes steps ({waits}): restart holdfast-actor with this release"
