@@ -13,7 +13,7 @@ from holdfast.model.policy import Policy
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Machine, Site
 from support.simulated.provider import FULL
-from support.simulated.site import POLICY
+from support.simulated.site import NO_BUDGET, POLICY
 
 pytestmark = pytest.mark.slow
 _S = IncidentState
@@ -96,7 +96,7 @@ def test_without_deep_checks_none_is_asked_for() -> None:
 
 
 def test_two_nodes_at_once_are_probed_and_the_bad_one_does_not_return() -> None:
-    site = Site(5, can=IN_PLACE)
+    site = Site(5, can=IN_PLACE, policy=NO_BUDGET)
     site.machine("n1").path_broken = True
     for name in ("n1", "n2"):
         site.fault(name, **REBOOT)
@@ -119,7 +119,7 @@ def test_one_node_alone_is_not_probed() -> None:
 
 
 def test_machines_launched_beside_the_old_ones_connect_to_nodes_in_service() -> None:
-    site = Site(5)
+    site = Site(5, policy=NO_BUDGET)
     for name in ("n1", "n2"):
         site.fault(name)
     site.run(400, step_s=2)
@@ -133,7 +133,7 @@ def test_machines_launched_beside_the_old_ones_connect_to_nodes_in_service() -> 
 
 
 def test_two_nodes_without_anybody_else_still_come_back() -> None:
-    site = Site(2, can=IN_PLACE)
+    site = Site(2, can=IN_PLACE, policy=NO_BUDGET)
     for name in ("n1", "n2"):
         site.fault(name, **REBOOT)
     site.run(400, step_s=2)

@@ -36,6 +36,8 @@ from support.simulated.store import MemoryStore
 
 POLICY = replace(Policy(), mode=Mode.ACT)
 """The shipped defaults, in ``act`` mode."""
+NO_BUDGET = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0))
+"""For several nodes of a few that are repaired at once."""
 ROUNDS = 60
 """Most rounds of turn and actor in one second; more means that the two chase each other."""
 
