@@ -113,7 +113,7 @@ def test_an_adopted_drain_says_nothing_of_a_faults_time() -> None:
 def test_a_watched_incident_that_is_raised_is_detected_then() -> None:
     seen = Detection(at=later(2), fault_at=later(-5), text="said")
     found, (fault, moved) = raise_to(_in(_S.WATCHING), _S.OPEN, later(4), seen)
-    assert (found.state, found.state_since) == (_S.OPEN, later(4))
+    assert (found.state, found.state_since, found.fault_at) == (_S.OPEN, later(4), later(-5))
     assert (fault.kind, fault.at, fault.text) == (EventKind.FAULT_OCCURRED, later(-5), "said")
     assert (moved.kind, moved.at, moved.text) == (EventKind.INCIDENT_STATE, later(2), "watching → open (said)")
     assert fault.detail == moved.detail

@@ -140,9 +140,19 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
         remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
         headline=finding.headline if leads else incident.headline,
-        fault_at=min(incident.fault_at, finding.fault_at),
+        fault_at=_fault_at(incident, finding, world),
         gpu_minors=_widened(incident, finding, raises=raises),
     )
+
+
+def _fault_at(incident: Incident, finding: Finding, world: World) -> datetime:
+    """A milder finding does not tell when the fault occurred. A graver one is a fault of its own, unless both show within the join window."""
+    more = _SEVERITY_RANK[finding.severity] - _SEVERITY_RANK[incident.severity]
+    if more < 0:
+        return incident.fault_at
+    if more > 0 and finding.fault_at - incident.fault_at > timedelta(seconds=world.policy.join_window_s):
+        return finding.fault_at
+    return min(incident.fault_at, finding.fault_at)
 
 
 def _would(finding: Finding) -> int:
@@ -172,6 +182,7 @@ def as_found(world: World, incident: Incident) -> Incident | None:
         remedy=first.remedy,
         check=first.check,
         headline=first.headline,
+        fault_at=first.fault_at,
         gpu_minors=_minors(first),
         dead=False,
     )

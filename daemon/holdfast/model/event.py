@@ -18,11 +18,14 @@ class EventKind(StrEnum):
     FAULT_OCCURRED = "fault.occurred"
     """At the fault's own time (receipt − age)."""
     INCIDENT_OPENED = "incident.opened"
-    """Evidence was received and durable: detection. ``to`` in the detail: the state in which it is opened."""
+    """Evidence was received and durable: detection. ``to`` in the detail: the state in which it is opened; absent where a suspicion
+    (a silent node, a job that failed without a cause) is raised, of which ``incident.state`` names the step, and in records of 0.1.0a1. A suspicion
+    that is dropped has none."""
     FINDING_JOINED = "finding.joined"
     """One more finding of the same fault."""
     INCIDENT_STATE = "incident.state"
-    """The incident moved on in its lifecycle, ``from`` and ``to`` in the detail; without them: something new about it."""
+    """The incident moved on in its lifecycle, ``from`` and ``to`` in the detail; ``to`` alone: it begins, as a suspicion; without them:
+    something new about it."""
     INCIDENT_CLOSED = "incident.closed"
     """The incident is over; the text says how. ``from`` in the detail: the state in which it was."""
     ACTION_PLANNED = "action.planned"

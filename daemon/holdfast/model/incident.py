@@ -150,8 +150,10 @@ class Incident:
     headline: str
     """``gpu.xid 79 GPU-…: fell off the bus``: what the Slurm reason says."""
     fault_at: datetime
-    """Earliest fault time of its findings."""
+    """When the fault occurred that the headline names, by the earliest of the findings that show it. A milder finding of long before
+    does not count, nor does the warning that it grew out of."""
     opened_at: datetime
+    """When it was put on record; of a silent node or a suspected job that is before ``incident.opened``, the detection."""
     kind: IncidentKind = IncidentKind.FAULT
     gpu_minors: frozenset[int] | None = None
     """GPUs at fault; None: the node as a whole (or a GPU that cannot be placed, which means the same)."""

@@ -2,7 +2,8 @@
 
 Each function checks the step against the table (:data:`holdfast.model.incident.TRANSITIONS`), sets the times that belong to the state and
 returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the whole way of an incident: the
-first has no ``from``, each later one begins where the last one ended."""
+first has no ``from``, each later one begins where the last one ended. A suspicion that is raised is opened by an event without either: the
+step is that of ``incident.state`` next to it."""
 
 from __future__ import annotations
 
@@ -111,11 +112,13 @@ def open_incident(new: NewIncident, state: IncidentState, at: datetime, detectio
 def raise_to(incident: Incident, state: IncidentState, at: datetime, detection: Detection = _PLAIN) -> Moved:
     """Raise an incident that has become graver to the state that this calls for; in the same state there is nothing to record.
 
-    ``incident`` has the new severity, remedy, check and headline already. Times of the fault count from here on.
+    ``incident`` has the new severity, remedy, check and headline already. Times of the fault count from here on, so its ``fault_at``
+    becomes the detection's.
     Raises IllegalTransition."""
     if state is incident.state:
         return incident, []
-    after = _in_state(incident, state, at, MovedBy.HOLDFAST)
+    raised = replace(incident, fault_at=detection.fault_at or incident.fault_at)
+    after = _in_state(raised, state, at, MovedBy.HOLDFAST)
     detail = _detail(after, detection, **_step(incident, after))
     text = f"{incident.state.value} → {state.value} ({detection.text or incident.headline})"
     events = [
