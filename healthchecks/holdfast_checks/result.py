@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -255,3 +256,46 @@ class Result:
             "consequence": self.consequence,
             "sticky": self.sticky,
         }
+
+
+def _accept_calls_of_0_1_0a1() -> None:
+    """Calls of release 0.1.0a1 make the same result, with a DeprecationWarning: they name a verdict, and severity and remedy beside it.
+
+    Checks in a site's packages are written against one release and run on the next: their faults must not be lost. A bad verdict without
+    a severity is refused as ever."""
+    make, names = Result.__init__, ("check", "outcome", "component", "code")
+
+    def init(self: Result, *fields: Any, **named: Any) -> None:
+        graded: dict[str, Any] = {name: named.pop(name) for name in ("severity", "remedy") if name in named}
+        if len(fields) > len(names) and (fields[4] is None or isinstance(fields[4], Severity)):
+            graded |= zip(("severity", "remedy"), fields[4:6], strict=False)
+            after = (
+                "summary",
+                "evidence",
+                "gpu_uuid",
+                "gpu_minor",
+                "pci",
+                "fault_monotonic_s",
+                "consequence",
+                "sticky",
+            )
+            rest = zip(after, fields[6:], strict=False)
+            fields, named = fields[:4], {**dict(rest), **named}
+        if "verdict" in named:
+            graded.setdefault("severity", None)
+            named["outcome"] = named.pop("verdict")
+        if graded:
+            named = {**dict(zip(names, fields, strict=False)), **named}
+            fields = ()
+            if named.get("outcome") in _NOT_BAD and graded.get("severity"):
+                raise TypeError(f"{named.get('check')}: {named['outcome']} is no finding and has no severity")
+            if named.get("outcome") in _BAD and graded.get("severity"):
+                named["outcome"] = Grade.read(named["outcome"], graded["severity"], graded.get("remedy"))
+            text = "Result(check, verdict, severity=…) is of release 0.1.0a1: use Result.ok, unknown, skipped or Result.finding"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+        make(self, *fields, **named)
+
+    type.__setattr__(Result, "__init__", init)
+
+
+_accept_calls_of_0_1_0a1()

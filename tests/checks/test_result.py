@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from holdfast_checks.result import Grade, Remedy, Result, Severity, Verdict
+
+ID = "custom.widget"
 
 
 @pytest.mark.parametrize(
@@ -108,3 +112,39 @@ def test_what_it_says_as_json_is_read_back() -> None:
 @pytest.mark.parametrize("said", [{}, {"check": ""}, {"check": 3, "verdict": "failed"}])
 def test_what_names_no_check_is_no_result(said: dict[str, Any]) -> None:
     assert Result.read(said) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "now"),
+    [
+        (
+            lambda old: old(ID, Verdict.FAILED, severity=Severity.FATAL, remedy=Remedy.REPLACE, summary="s"),
+            Result.finding(ID, Severity.FATAL, Remedy.REPLACE, summary="s"),
+        ),
+        (
+            lambda old: old(ID, Verdict.FAILED, "/scratch", "full", Severity.WARNING, Remedy.NONE, "s", {"n": 1}),
+            Result.finding(
+                ID, Severity.WARNING, component="/scratch", code="full", summary="s", evidence={"n": 1}, failed=True
+            ),
+        ),
+        (
+            lambda old: old(check=ID, verdict=Verdict.DEGRADED, severity=Severity.FATAL),
+            Result.finding(ID, Severity.FATAL, failed=False),
+        ),
+        (lambda old: old(ID, Verdict.OK, severity=None, remedy=Remedy.NONE), Result.ok(ID)),
+        (lambda old: old(ID, Verdict.OK, "node", "", None, Remedy.NONE, "s"), Result.ok(ID, summary="s")),
+    ],
+)
+def test_the_call_of_the_release_before_makes_the_same_result(call: Callable[[Any], Result], now: Result) -> None:
+    """A package's check that was written for it goes on finding faults."""
+    with pytest.warns(DeprecationWarning, match=r"Result\.finding"):
+        assert call(Result) == now
+
+
+def test_the_own_fields_are_no_old_call(recwarn: pytest.WarningsRecorder) -> None:
+    made = Result.finding(ID, Severity.FATAL, summary="s")
+    assert replace(made, summary="t").summary == "t"
+    assert pickle.loads(pickle.dumps(made)) == made  # noqa: S301
+    assert not recwarn.list
+    with pytest.raises(TypeError, match="unexpected"):
+        cast(Any, Result)(ID, Verdict.OK, nonsense=1)

@@ -119,11 +119,15 @@ def test_a_warning_that_grew_into_a_fault_has_the_faults_time() -> None:
     raised = _only(_correlated(fatal, known=(_only(_correlated(warned)),), at_s=7200.3))
     assert (raised.state, raised.fault_at) == (_S.OPEN, later(7200.0))
     late = replace(warned, id=9, code="95", fault_at=later(10.0), received_at=later(7201.0))
-    assert _only_or(_correlated(late, known=(raised,), at_s=7201), raised).fault_at == later(7200.0), "an old warning came late"
+    assert _only_or(_correlated(late, known=(raised,), at_s=7201), raised).fault_at == later(7200.0), (
+        "an old warning came late"
+    )
 
 
 @pytest.mark.parametrize(("after_s", "fault_at_s"), [(7200.0, 7200.0), (2.0, 0.0)])
-def test_a_degraded_nodes_fatal_fault_counts_from_itself_unless_it_is_the_same_one(after_s: float, fault_at_s: float) -> None:
+def test_a_degraded_nodes_fatal_fault_counts_from_itself_unless_it_is_the_same_one(
+    after_s: float, fault_at_s: float
+) -> None:
     degraded = finding(severity=Severity.DEGRADED, fault_at=NOW, received_at=later(0.5))
     fatal = finding(code="79", fault_at=later(after_s), received_at=later(after_s + 0.25))
     raised = _only(_correlated(fatal, known=(_only(_correlated(degraded)),), at_s=after_s + 0.3))
