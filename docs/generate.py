@@ -199,10 +199,10 @@ def lifecycle() -> str:
     lines = ["# Lifecycle of an incident, and of a job's recovery", "", NOTE]
     lines += [
         "Only the steps drawn here are possible: each is checked against this table before it is stored. Each one is an event that names",
-        "both states (`from` and `to` in its detail; the first has no `from`), so that the events of an incident tell all of its way. It is",
-        "`incident.opened` for one that is opened, `incident.state` for one that begins as `suspected`: if the suspicion holds, a step to `open`",
-        "follows, and `incident.opened` without states marks the detection; if it does not, `incident.closed`. Events of release 0.1.0a1 name no",
-        "states when they open an incident.",
+        "both states (`from` and `to` in its detail; the first has no `from`), so that the events of an incident tell all of its way.",
+        "An incident begins with `incident.opened`, or as `suspected` with `incident.state`: if the suspicion holds, a step to `open`",
+        "follows, and `incident.opened` without states marks the detection; if it does not, `incident.closed`. Events of release",
+        "0.1.0a1 name no states when they open an incident.",
         "",
     ]
     lines += ["```mermaid", "stateDiagram-v2", *(_drawn(t) for t in TRANSITIONS), "  closed --> [*]", "```", ""]

@@ -146,7 +146,8 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
 
 
 def _fault_at(incident: Incident, finding: Finding, world: World) -> datetime:
-    """A milder finding does not tell when the fault occurred. A graver one is a fault of its own, unless both show within the join window."""
+    """A milder finding does not tell when the fault occurred. A graver one is a fault of its own, unless both show within the join
+    window."""
     more = _SEVERITY_RANK[finding.severity] - _SEVERITY_RANK[incident.severity]
     if more < 0:
         return incident.fault_at

@@ -19,8 +19,8 @@ class EventKind(StrEnum):
     """At the fault's own time (receipt − age)."""
     INCIDENT_OPENED = "incident.opened"
     """Evidence was received and durable: detection. ``to`` in the detail: the state in which it is opened; absent where a suspicion
-    (a silent node, a job that failed without a cause) is raised, of which ``incident.state`` names the step, and in records of 0.1.0a1. A suspicion
-    that is dropped has none."""
+    (a silent node, a job that failed without a cause) is raised, of which ``incident.state`` names the step, and in records of 0.1.0a1.
+    A suspicion that is dropped has no such event."""
     FINDING_JOINED = "finding.joined"
     """One more finding of the same fault."""
     INCIDENT_STATE = "incident.state"
