@@ -8,10 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from holdfast import unexpected
 from holdfast.api.hub import OrderHub
 from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
+from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.controller.cycle import apply, turn
+from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.steps_untaken import UntakenWatch
@@ -34,6 +37,12 @@ JOB_LOOKS = 5
 """Looks at a job on its way between two readings of all of Slurm; one costs about 15 ms of two commands."""
 MOST_MOVING_JOBS = 4
 LEASE_TTL_S = 15.0
+TURN = "turn"
+"""Part of this process that decides (:mod:`holdfast.unexpected`)."""
+LONGEST_PAUSE_S = 10.0
+"""Between two turns that fail; shorter than the lease, which goes on being renewed."""
+MOST_FAILED_TURNS = 60
+"""In a row: about ten minutes. Then the process ends, and systemd starts a fresh one."""
 PRUNE_EVERY_S = 6 * 3600.0
 ORDER_SLACK_S = 10.0
 """An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
@@ -72,6 +81,12 @@ class ControlLoop:
     """Steps that no actor takes."""
     rooms: QuorumWatch | None = None
     """Speaks to the quorum service; None: this site has none."""
+    aside: tuple[SetAside, ...] = ()
+    """Inputs that no decision can be made about; kept in the store as they are."""
+    failed_turns: int = 0
+    """Turns that have failed in a row, for another reason than the outside."""
+    _told: set[Input] = field(default_factory=set)
+    """What was logged as set aside."""
 
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
@@ -89,24 +104,43 @@ class ControlLoop:
                     log.warning("event=fenced_off error=%r", str(error))
                 except OutsideError as error:
                     log.warning("event=cycle_failed error=%r", str(error))
+                except Exception as error:  # whatever it is, a process that ends would meet it again after its restart
+                    unexpected.failed(TURN, error.__cause__ or error)
+                    self.failed_turns += 1
+                    if self.failed_turns >= MOST_FAILED_TURNS:
+                        raise
+                else:
+                    unexpected.passed(TURN)
+                    self.failed_turns = 0
                 self.turned_at_s = self.observer.clock.monotonic_s()
                 if watcher.done():
                     watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
                 if keeper.done():
                     keeper.result()  # groups would wait for who does not come: the same
                 self.beat()
-                await _wait_for(self.wake, TICK_S)
+                await self._pause()
         finally:
             watcher.cancel()
             pruner.cancel()
             reader.cancel()
             keeper.cancel()
 
+    async def _pause(self) -> None:
+        """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
+        if not self.failed_turns:
+            await _wait_for(self.wake, TICK_S)
+            return
+        clock_s = asyncio.get_running_loop().time
+        until_s = clock_s() + min(TICK_S * 2.0 ** (self.failed_turns - 1), LONGEST_PAUSE_S)
+        while not self.stopping and (left_s := until_s - clock_s()) > 0:
+            self.wake.clear()
+            await _wait_for(self.wake, left_s)
+
     async def _cycle(self) -> None:
         lease = self.lease
         assert lease is not None  # noqa: S101 - _lead() said so
         world = await asyncio.to_thread(self._look)
-        change = turn(world, self.new_id, lease.fence)
+        change = (await self._decide(world, lease.fence)).change
         self.world = world
         self.untaken.look(world, self.observer.clock.monotonic_s())
         if not change.empty:
@@ -117,6 +151,32 @@ class ControlLoop:
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
         if change.incidents or change.recoveries:
             self.wake.set()  # what moved may allow the next step at once
+
+    async def _decide(self, world: World, fence: int) -> Turned:
+        def decide(world: World) -> Change:
+            return turn(world, self.new_id, fence)
+
+        try:
+            turned = turn_without(world, decide, self.aside)
+        except Exception:  # noqa: BLE001 - looked into in a thread: that takes many turns
+            turned = await asyncio.to_thread(careful_turn, world, decide, self.new_id, self.aside)
+        self.set_aside(turned)
+        return turned
+
+    def set_aside(self, turned: Turned) -> None:
+        """Remember what this turn has set aside, and log each of it once."""
+        self.aside = turned.aside
+        for each in turned.new:
+            if each.what not in self._told:
+                self._told.add(each.what)
+                log.error(
+                    "event=input_set_aside part=%s key=%s node=%s what=%r error=%r",
+                    each.what.part.value,
+                    each.what.key,
+                    each.what.node or "-",
+                    each.what.what,
+                    each.error,
+                )
 
     def _look(self) -> World:
         """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.api.hub import OrderHub
 from holdfast.controller.actor import Actor
 from holdfast.controller.background import READ_EVERY_S
+from holdfast.controller.careful import careful_turn
 from holdfast.controller.cycle import turn
 from holdfast.controller.disputes import claimants
 from holdfast.controller.loop import ControlLoop
@@ -100,6 +101,8 @@ class Site:
         """(kind of action, boundary) at which the actor dies once."""
         self.killed = 0
         self.at_boundary: Callable[[Intent, str], None] = lambda _intent, _moment: None
+        self.may_set_aside = False
+        """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
         self._entropy = 0
         self._looks_at_s = 0.0
         self._slurmd_of: dict[str, str] = {}
@@ -206,7 +209,11 @@ class Site:
                 return None
             assert loop.lease is not None
             world = loop._look()
-            change = turn(world, self._new_id, loop.lease.fence)
+            fence = loop.lease.fence
+            turned = careful_turn(world, lambda w: turn(w, self._new_id, fence), self._new_id, loop.aside)
+            assert self.may_set_aside or not turned.new, turned.new
+            loop.set_aside(turned)
+            change = turned.change
             loop.world = world
             if not change.empty:
                 self.store.commit(change, loop.lease.fence)
