@@ -250,6 +250,7 @@ def _no_deps() -> ApiDeps:
         "settings": ApiSettings(),
         "world": lambda: None,
         "leader": lambda: True,
+        "aside": lambda: (),
         "loop_turned_at": clock.monotonic_s,
         "untaken": UntakenWatch(),
     }

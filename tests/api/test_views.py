@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import unexpected
 from holdfast.controller.agents import Hello
+from holdfast.controller.inputs import Input, Part
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Drain, Intent, IntentState
 from holdfast.model.background import Background, Lemon, Outage
@@ -356,6 +358,21 @@ class TestHealth:
         assert served.call("GET", "/livez", None).status_code == 200
         assert served.call("GET", "/v1/nodes").json()["untaken"] == text
         assert "holdfast_steps_untaken_seconds 42.0" in served.call("GET", "/metrics").text
+
+    def test_not_ready_while_turns_fail(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        odd = Input(Part.JOB, "7", what="ann")
+        monkeypatch.setattr(served.deps, "trouble", lambda: "the last 3 turns failed, nothing is decided: KeyError")
+        monkeypatch.setattr(served.deps, "aside", lambda: (odd,))
+        monkeypatch.setattr(unexpected, "standing", lambda: {"turn": "KeyError: 'n1'"})
+        assert "3 turns failed" in served.call("GET", "/readyz", None).json()["error"]["message"]
+        assert served.call("GET", "/livez", None).status_code == 200
+        shown = served.call("GET", "/v1/nodes").json()
+        assert shown["frozen"] == "the last 3 turns failed, nothing is decided: KeyError"
+        assert (shown["failing"], shown["set_aside"]) == (["turn: KeyError: 'n1'"], ["job 7 (ann)"])
+        metrics = served.call("GET", "/metrics").text
+        assert 'holdfast_failing{part="turn"} 1.0' in metrics
+        assert 'holdfast_inputs_set_aside{part="job"} 1.0' in metrics
+        assert 'holdfast_inputs_set_aside{part="finding"} 0.0' in metrics
 
 
 BAD = [

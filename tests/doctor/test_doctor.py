@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
-from holdfast.doctor.facts import PluginFacts, Script, SpankLine
+from holdfast.doctor.facts import ControllerFacts, PluginFacts, Script, SpankLine
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
@@ -254,6 +254,14 @@ TABLE = [
     ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
     ("agents.clock_skew", Level.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
     ("agents.versions", Level.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
+    (
+        "controller.failing",
+        Level.ERROR,
+        site(controller=ControllerFacts(failing=("turn: KeyError: 'n1'",))),
+        "turn: KeyError",
+    ),
+    ("controller.set_aside", Level.ERROR, site(controller=ControllerFacts(set_aside=("job 7 (ann)",))), "job 7 (ann)"),
+    ("controller.held_nodes", Level.ERROR, site(controller=ControllerFacts(held=("n1",))), "n1"),
     ("site.store_on_network", Level.ERROR, site(store_filesystem="nfs4", store_on_network=True), "nfs4"),
     ("site.store_in_memory", Level.WARNING, site(store_filesystem="tmpfs"), "tmpfs"),
     ("site.provider_unreachable", Level.ERROR, site(provider_problem="no credentials"), "no credentials"),
@@ -416,7 +424,7 @@ def test_every_advice_is_tried_here_and_documented() -> None:
         found
         for file in sources
         for found in re.findall(
-            r'^ +"((?:slurm|pool|agents|site|provider|plugins|elastic|quorum|tls)\.\w+)",$',
+            r'^ +"((?:slurm|pool|agents|controller|site|provider|plugins|elastic|quorum|tls)\.\w+)",$',
             file.read_text(),
             re.MULTILINE,
         )

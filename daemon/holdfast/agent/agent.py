@@ -10,6 +10,7 @@ import threading
 import time
 from functools import partial
 
+from holdfast import unexpected
 from holdfast.agent import probing, verbs, wire
 from holdfast.agent.authorities import Authorities
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
@@ -236,8 +237,8 @@ class Agent:
             {
                 "interval_s": self.config.heartbeat_s,
                 "wall_time": utc_ms(),
-                "all_ok": self.standing.all_ok,
-                "failing": self.standing.failing,
+                "all_ok": self.standing.all_ok and not unexpected.standing(),
+                "failing": (*self.standing.failing, *(f"agent.{part}" for part in sorted(unexpected.standing()))),
                 "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
                 "authorities": self.authorities.known(),
                 "set_aside": aside.count,

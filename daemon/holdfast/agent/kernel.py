@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast import unexpected
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.kernel.devices import Devices
 from holdfast_checks.kernel.repeats import Repeats
@@ -20,6 +21,8 @@ from holdfast_checks.result import Result
 log = logging.getLogger(__name__)
 
 CURSOR_KEY = "kmsg_cursor"
+UNJUDGED = "kernel"
+"""Part of the agent that judges what the kernel logs (:mod:`holdfast.unexpected`)."""
 _HELD = 2000
 """Records kept while the GPUs of the node are not known yet, newest first to stay."""
 _HISTORY = 200
@@ -76,7 +79,7 @@ class KernelLog:
         if gpus is None:
             return []
         devices = Devices(gpus, self._sysfs)
-        judged = (self._judge(record, devices, _placed(record, caught_up_s, now_s)) for record in self._held)
+        judged = (self._judged(record, devices, _placed(record, caught_up_s, now_s)) for record in self._held)
         seen = [each for each in judged if each is not None]
         self._held.clear()
         history = [each for each in seen if each.history]
@@ -84,6 +87,14 @@ class KernelLog:
 
     def close(self) -> None:
         self._follower.close()
+
+    def _judged(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
+        """A record that cannot be judged is logged and passed over: the agent would meet it again after each restart."""
+        try:
+            return self._judge(record, devices, monotonic_s)
+        except Exception as error:  # noqa: BLE001 - what the kernel prints is nobody's promise
+            unexpected.failed(UNJUDGED, error, repr(record.message[:200]))
+            return None
 
     def _judge(self, record: Record, devices: Devices, monotonic_s: float) -> Seen | None:
         result = judge_record(record.message, devices, monotonic_s)

@@ -11,9 +11,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from holdfast import unexpected
 from holdfast.agent.schedule import Schedule
 
 log = logging.getLogger(__name__)
+
+WATCHED, CALLED = "descriptor", "call"
+"""Names of what has none, where it fails (:mod:`holdfast.unexpected`)."""
+PAUSE_S = 0.05
+"""After an error: what stays readable would otherwise fail as fast as the processor can."""
+WELL_AGAIN_S = 60.0
+"""A task counts as failing until it has passed for this long."""
 
 Task = Callable[[], None]
 
@@ -34,6 +42,8 @@ class Loop:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._woken)
         self._closing = threading.RLock()
+        self._failed_at_s: dict[str, float] = {}
+        """Tasks that raised lately, with the time of the last error."""
         self._calls: deque[Task] = deque()
         self._stopping = threading.Event()
 
@@ -45,11 +55,24 @@ class Loop:
     def turn(self, timeout_s: float) -> None:
         """Wait for something, then do everything that there is to do once."""
         for ready, _events in self._selector.select(max(0.0, min(timeout_s, 60.0))):
-            ready.data()
+            self._do(WATCHED, ready.data)
         while self._calls:
-            self._calls.popleft()()
+            self._do(CALLED, self._calls.popleft())
         for name in self.schedule.due(time.monotonic()):
-            self._tasks[name]()
+            self._do(name, self._tasks[name])
+
+    def _do(self, name: str, task: Task) -> None:
+        """One that raises ends nothing: the agent would meet the same after its restart, and say nothing more at all."""
+        try:
+            task()
+        except Exception as error:  # noqa: BLE001 - the other tasks go on
+            unexpected.failed(name, error)
+            self._failed_at_s[name] = time.monotonic()
+            time.sleep(PAUSE_S)
+        else:
+            if name in self._failed_at_s and time.monotonic() - self._failed_at_s[name] > WELL_AGAIN_S:
+                del self._failed_at_s[name]
+                unexpected.passed(name)
 
     def watch(self, source: HasFileno | int, task: Task) -> None:
         """Call ``task`` in each turn in which the descriptor is readable."""

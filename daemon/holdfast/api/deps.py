@@ -16,6 +16,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.inputs import Input
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
 from holdfast.model.report import Report, SeenFinding
@@ -93,6 +94,10 @@ class ApiDeps:
     """How the rooms of elastic jobs decide."""
     untaken: UntakenWatch = field(default_factory=UntakenWatch)
     """Planned steps that no actor takes."""
+    trouble: Callable[[], str | None] = lambda: None
+    """Why the control loop decides nothing at present; None: it does."""
+    aside: Callable[[], Sequence[Input]] = lambda: ()
+    """Inputs that no decision can be made about."""
     look: Callable[[], None] = lambda: None
     """Has Slurm read soon: somebody knows more than the newest view shows."""
 

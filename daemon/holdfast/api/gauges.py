@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from holdfast import unknown
+from holdfast import unexpected, unknown
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.views import cluster_shape
+from holdfast.controller.inputs import Part
 from holdfast.controller.suspects import CHECKS
 from holdfast.model.book import BrakeKind
 from holdfast.model.incident import ABOUT_JOBS, IncidentState
@@ -35,14 +36,20 @@ class Gauges(Collector):
         by_state = {s.value: states[s.value] for s in IncidentState if s is not IncidentState.CLOSED}
         yield _labelled("holdfast_open_incidents", "Open incidents by state.", "state", by_state)
         checks = Counter(i.check for n in shown.nodes for i in n.incidents if i.kind in ABOUT_JOBS)
-        about = {check: checks[check] for check in sorted(CHECKS.values())}
-        yield _labelled("holdfast_open_job_incidents", "Open incidents about jobs that accuse no node.", "check", about)
+        jobs = {check: checks[check] for check in sorted(CHECKS.values())}
+        yield _labelled("holdfast_open_job_incidents", "Open incidents about jobs that accuse no node.", "check", jobs)
         tripped = {b.kind for b in shown.brakes}
         brakes = {kind.value: int(kind.value in tripped) for kind in BrakeKind}
         yield _labelled("holdfast_brake_tripped", "1 while a brake holds.", "kind", brakes)
         yield from _of_other_releases()
         aside = sum(a.set_aside for n in shown.nodes for a in n.agents)
         yield _plain("holdfast_agents_set_aside", "Files and items that agents cannot read and have set aside.", aside)
+        inputs = Counter(each.part.value for each in deps.aside())
+        about = {part.value: inputs[part.value] for part in Part}
+        yield _labelled(
+            "holdfast_inputs_set_aside", "Inputs that no decision can be made about, by part.", "part", about
+        )
+        yield from _unexpected()
         yield from _spares(deps)
         yield _plain(
             "holdfast_lemons", "Nodes whose history makes them the last choice.", sum(n.lemon for n in shown.nodes)
@@ -57,6 +64,13 @@ class Gauges(Collector):
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
             yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _unexpected() -> Iterator[Metric]:
+    text = "Times that a part of the controller failed unexpectedly, since its start."
+    yield _labelled("holdfast_unexpected_errors", text, "part", dict(unexpected.counts()))
+    text = "1 while a part of the controller fails: what it does is left undone until it passes again."
+    yield _labelled("holdfast_failing", text, "part", {"turn": 0} | dict.fromkeys(unexpected.standing(), 1))
 
 
 def _of_other_releases() -> Iterator[Metric]:

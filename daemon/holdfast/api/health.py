@@ -31,11 +31,12 @@ def health_router(api: Api) -> APIRouter:
 
     @router.get("/readyz", responses=answers(503))
     async def readyz() -> dict[str, str]:
-        """It leads, its loop turns, its database answers and an actor takes its steps; 503 with the reason otherwise."""
+        """It leads, its loop decides, its database answers and an actor takes its steps; 503 with the reason otherwise."""
         problem = loop_late(api) or await store_health.problem()
         if problem is None and not api.deps.leader():
             problem = "standby: another controller leads"
         problem = problem or api.deps.untaken.problem()
+        problem = problem or api.deps.trouble()
         if problem:
             raise ApiError(503, "not_ready", problem)
         return {"status": "ok"}

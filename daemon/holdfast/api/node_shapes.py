@@ -73,6 +73,10 @@ class ClusterShape(Shape):
     paused: str | None
     frozen: str | None
     untaken: str | None = Field(description="Which planned step no actor takes, and what to do; null: steps are taken.")
+    failing: list[str] = Field(
+        default=[], description="Parts of the controller that fail unexpectedly at present, each with its error."
+    )
+    set_aside: list[str] = Field(default=[], description="Inputs that no decision can be made about.")
     brakes: list[BrakeShape]
     unreadable: dict[str, int] = Field(
         default={},

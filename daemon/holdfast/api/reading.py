@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast import unknown
+from holdfast import unexpected, unknown
 from holdfast.api.auth import Role
 from holdfast.api.deps import Api
 from holdfast.api.elastic import elastic_shapes
@@ -54,6 +54,9 @@ def reading_router(api: Api) -> APIRouter:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
         world, led_by = deps.world(), deps.led_by()
         shown = cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
+        shown.frozen = deps.trouble() or shown.frozen
+        shown.failing = [f"{part}: {error}" for part, error in sorted(unexpected.standing().items())]
+        shown.set_aside = [each.text for each in deps.aside()]
         aside = {"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
         return shown.model_copy(
             update={**aside, "untaken": deps.untaken.problem()},

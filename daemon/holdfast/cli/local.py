@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.api.node_shapes import AgentShape, ClusterShape
     from holdfast.config.controller import Settings
     from holdfast.doctor import Advice
+    from holdfast.doctor.facts import ControllerFacts
     from holdfast.model.report import AgentView
     from holdfast.store import SqlStore
 
@@ -159,7 +160,9 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     shown = _cluster()
     rows = Aside(sum(shown.unreadable.values()), shown.unreadable_since) if shown is not None else Aside()
     untaken = shown.untaken if shown is not None else None
-    return run(scheduler_of(settings), site_of(settings, provider), _agents(shown), rows=rows, untaken=untaken)
+    controller = _controller(shown) if shown is not None else None
+    site, agents = site_of(settings, provider), _agents(shown)
+    return run(scheduler_of(settings), site, agents, rows=rows, untaken=untaken, controller=controller)
 
 
 def _cluster() -> ClusterShape | None:
@@ -180,6 +183,14 @@ def _agents(shown: ClusterShape | None) -> dict[str, tuple[AgentView, ...]] | No
         return None
     nodes = shown.nodes
     return {n.name: tuple(_view(n.name, a, a.last_heard) for a in n.agents if a.last_heard is not None) for n in nodes}
+
+
+def _controller(shown: ClusterShape) -> ControllerFacts:
+    from holdfast.doctor.facts import ControllerFacts  # noqa: PLC0415
+    from holdfast.model.incident import IncidentKind  # noqa: PLC0415
+
+    held = (n.name for n in shown.nodes if any(i.kind == IncidentKind.UNREADABLE for i in n.incidents))
+    return ControllerFacts(tuple(shown.failing), tuple(shown.set_aside), tuple(held))
 
 
 def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:

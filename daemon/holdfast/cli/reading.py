@@ -63,6 +63,8 @@ def cluster_lines(got: ClusterShape) -> list[str]:
         lines.append(got.untaken)
     if got.frozen:
         lines.append(f"frozen: {got.frozen}")
+    lines += [f"failing: {each}; see docs/runbooks/turn-fails.md" for each in got.failing]
+    lines += [f"set aside: {each}; no decision is made about it" for each in got.set_aside]
     return lines + [f"brake {b.kind} holds: {b.reason}; `holdfast release {b.kind}` lets it go" for b in got.brakes]
 
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from holdfast import unexpected
 from holdfast.controller import facts, machines
 from holdfast.controller.outside import NotProven, Outside, Refused, done, foreign, jobs_on, prove_hands_on
 from holdfast.controller.whole import stragglers, whole
@@ -42,7 +43,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
-from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
+from holdfast.model.errors import FencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.ids import held_reason, incident_of_reason, is_reason
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
@@ -64,6 +65,8 @@ AT_NODES = (
     StopStart,
 )
 """Steps at a node or its machine: none of them is done while an operator has the node."""
+STEP = "step"
+"""Part of this process that carries steps out (:mod:`holdfast.unexpected`)."""
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
 
@@ -82,6 +85,11 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
         return Outcome(IntentState.FAILED, str(error), retryable=True)
     except OutsideError as error:
         return Outcome(IntentState.FAILED, str(error))
+    except FencedOff:
+        raise
+    except Exception as error:  # noqa: BLE001 - a step that is never settled would be begun again and again
+        unexpected.failed(STEP, error, intent.key)
+        return Outcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
 
 
 def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step

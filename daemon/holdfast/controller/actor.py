@@ -14,6 +14,7 @@ from enum import Enum
 from threading import Event as Stop
 from typing import cast
 
+from holdfast import unexpected
 from holdfast.controller.act import AT_NODES, carry_out
 from holdfast.controller.hands_off import in_window
 from holdfast.controller.idle_actor import IdleWatch, idle
@@ -48,6 +49,8 @@ from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
+HAND_OUT, TAKE = "hand_out", "take_intent"
+"""Parts of this process: reading what is due, and the second look at one step (:mod:`holdfast.unexpected`)."""
 STALE_S = 600.0
 """A planned step that was not begun for so long is decided anew instead of done late."""
 LOOK_S = 0.5
@@ -162,6 +165,10 @@ class Actor:
                     self._hand_out(pool)
                 except OutsideError as error:
                     log.warning("event=store_unavailable error=%r", str(error))
+                except Exception as error:  # noqa: BLE001 - nothing is begun; the next look shows whether it lasts
+                    unexpected.failed(HAND_OUT, error)
+                else:
+                    unexpected.passed(HAND_OUT)
                 self.turned()
                 self.wait(LOOK_S)
 
@@ -180,19 +187,28 @@ class Actor:
             queue = (intent.incident_id, lane(intent.action))
             if queue in taken:
                 continue
-            ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
-            if ended is not None:
-                self._settle(intent, lease.fence, ended)
-                continue
-            look = look_again(book, intent)
+            try:
+                look = self._looked_again(book, intent, lease.fence)
+            except OutsideError:
+                raise
+            except Exception as error:  # noqa: BLE001 - this one waits, with what comes after it; the others do not
+                unexpected.failed(TAKE, error, intent.key)
+                look = Look.WAIT
             if look is Look.ANEW:
-                self._settle(intent, lease.fence, BRAKED)
                 continue
             taken.add(queue)
             if look is Look.GO:
                 future = pool.submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
+
+    def _looked_again(self, book: Book, intent: Intent, fence: int) -> Look:
+        """The second look at a step; ANEW: it was settled without being begun."""
+        ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
+        look = Look.ANEW if ended is not None else look_again(book, intent)
+        if look is Look.ANEW:
+            self._settle(intent, fence, ended or BRAKED)
+        return look
 
     def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:
         try:

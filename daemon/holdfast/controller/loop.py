@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from holdfast import unexpected
 from holdfast.api.hub import OrderHub
@@ -39,6 +40,8 @@ MOST_MOVING_JOBS = 4
 LEASE_TTL_S = 15.0
 TURN = "turn"
 """Part of this process that decides (:mod:`holdfast.unexpected`)."""
+BACKGROUND, PRUNE = "background", "prune"
+"""Parts that work beside the turn: histories and topology are read, what is old is removed."""
 LONGEST_PAUSE_S = 10.0
 """Between two turns that fail; shorter than the lease, which goes on being renewed."""
 MOST_FAILED_TURNS = 60
@@ -220,6 +223,13 @@ class ControlLoop:
         return lease is not None
 
     @property
+    def trouble(self) -> str | None:
+        """Why nothing is decided at present; None: turns pass."""
+        if not self.failed_turns:
+            return None
+        return f"the last {self.failed_turns} turns failed, nothing is decided: {unexpected.standing().get(TURN, '')}"
+
+    @property
     def leads(self) -> bool:
         return self.lease is not None
 
@@ -273,7 +283,7 @@ class ControlLoop:
         while True:
             world = self.world
             if world is not None and self.leads:
-                await asyncio.to_thread(self.observer.background.refresh, world)
+                await self._in_background(BACKGROUND, partial(self.observer.background.refresh, world))
             await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
 
     async def _keep_rooms(self) -> None:
@@ -285,10 +295,19 @@ class ControlLoop:
         while self.prune is not None:
             await asyncio.sleep(PRUNE_EVERY_S)
             if self.leads:
-                try:
-                    await asyncio.to_thread(self.prune, self.observer.clock.now() - self.keep)
-                except OutsideError as error:
-                    log.warning("event=prune_failed error=%r", str(error))
+                before = self.observer.clock.now() - self.keep
+                await self._in_background(PRUNE, partial(self.prune, before))
+
+    async def _in_background(self, part: str, work: Callable[[], object]) -> None:
+        """In a thread; what it raises ends nothing, and leaves what was there before."""
+        try:
+            await asyncio.to_thread(work)
+        except OutsideError as error:
+            log.warning("event=%s_failed error=%r", part, str(error))
+        except Exception as error:  # noqa: BLE001 - decisions do without it
+            unexpected.failed(part, error)
+        else:
+            unexpected.passed(part)
 
     def _busy(self) -> bool:
         if self.world is None:

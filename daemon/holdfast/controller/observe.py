@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from holdfast import unexpected
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
 from holdfast.controller.whole import whole_jobs
@@ -18,6 +19,8 @@ from holdfast.ports import Clock, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
+SLURM = "slurm"
+"""Part of this process that reads Slurm (:mod:`holdfast.unexpected`)."""
 COLD_START_S = 30.0
 """After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
 CLOCK_JUMP_S = 5.0
@@ -41,6 +44,11 @@ class SlurmWatch:
                 log.warning("event=slurm_unavailable error=%r", str(error))
             self.error = str(error)
             return
+        except Exception as error:  # noqa: BLE001 - an answer that no code expects: as good as none
+            unexpected.failed(SLURM, error)
+            self.error = f"{type(error).__name__}: {error}"
+            return
+        unexpected.passed(SLURM)
         if self.error is not None:
             log.info("event=slurm_back")
         self.error = None
@@ -56,6 +64,9 @@ class SlurmWatch:
             except NotFound:
                 continue  # the next full reading shows it gone
             except OutsideError:
+                return
+            except Exception as error:  # noqa: BLE001 - the next full reading shows whether it lasts
+                unexpected.failed(SLURM, error, f"job {job_id}")
                 return
         self.view = remember_gpus(self.view, replace(self.view, jobs={**self.view.jobs, **fresh}))
 

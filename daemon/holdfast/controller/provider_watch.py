@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Event as Stop
 
+from holdfast import unexpected
 from holdfast.model.errors import OutsideError
 from holdfast.model.machine import ProviderView
 from holdfast.ports import Clock, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
+PROVIDER = "provider"
+"""Part of this process that asks the provider (:mod:`holdfast.unexpected`)."""
 LOOK_EVERY_S = 20.0
 """EC2 refreshes its status checks every minute and HyperPod's view lags for longer; NodeRecovery is read again before each action."""
 
@@ -33,7 +36,12 @@ class ProviderWatch:
     def run(self, stop: Stop) -> None:
         """Until stopped."""
         while not stop.is_set():
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - what was seen before counts until the next look
+                unexpected.failed(PROVIDER, error)
+            else:
+                unexpected.passed(PROVIDER)
             stop.wait(LOOK_EVERY_S)
 
     def look(self) -> None:

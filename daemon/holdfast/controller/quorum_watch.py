@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
+from holdfast import unexpected
 from holdfast.controller.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
 from holdfast.controller.elastic.ledger import fold
 from holdfast.controller.quorum_names import remember
@@ -57,15 +59,17 @@ class QuorumWatch:
         while True:
             await self._evict.wait()
             self._evict.clear()
-            if self._world is not None and await asyncio.to_thread(self.tend, self._world):
+            world = self._world
+            if world is not None and await _survived("quorum_evictions", partial(self.tend, world)):
                 self._read.set()
 
     async def _keep_reading(self) -> None:
         while True:
             await self._read.wait()
             self._read.clear()
-            if self._world is not None:
-                await asyncio.to_thread(self.read_on, self._world, self._fence)
+            world, fence = self._world, self._fence
+            if world is not None:
+                await _survived("quorum_record", partial(self.read_on, world, fence))
 
     def tend(self, world: World) -> bool:
         """Evict who is due and close what nobody needs. True: something was done. Raises nothing that the service may answer."""
@@ -129,3 +133,14 @@ class QuorumWatch:
             return  # another controller reads it now
         except OutsideError as error:
             log.debug("event=quorum_record_unread error=%r", str(error))
+
+
+async def _survived(part: str, work: Callable[[], object]) -> bool:
+    """What it gives, in a thread. One that raises has done nothing; the next cycle tries again."""
+    try:
+        found = await asyncio.to_thread(work)
+    except Exception as error:  # noqa: BLE001 - evictions and the record do not hold each other up, nor end the controller
+        unexpected.failed(part, error)
+        return False
+    unexpected.passed(part)
+    return bool(found)

@@ -96,5 +96,7 @@ def build_controller(settings: Settings) -> Controller:
         quorum=settings.quorum,
         look=loop.look.set,
         untaken=loop.untaken,
+        trouble=lambda: loop.trouble,
+        aside=lambda: tuple(each.what for each in loop.aside),
     )
     return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)

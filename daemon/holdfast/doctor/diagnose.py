@@ -6,6 +6,7 @@ from holdfast.doctor import (
     agents,
     aside,
     certificates,
+    controller,
     elastic,
     gpus,
     plugins,
@@ -20,7 +21,7 @@ from holdfast.doctor import (
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
-SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES, *aside.RULES)
+SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES, *aside.RULES, *controller.RULES)
 SLURM_RULES = (
     *rights.RULES,
     *service.RULES,

@@ -14,7 +14,7 @@ from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
-from holdfast.doctor.facts import Aside, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
+from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
 from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
 from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
@@ -69,11 +69,14 @@ def run(
     now: datetime | None = None,
     rows: Aside | None = None,
     untaken: str | None = None,
+    controller: ControllerFacts | None = None,
 ) -> list[Advice]:
     """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer; ``rows``: of the
-    store, that it could not read; ``untaken``: which planned step no actor takes, as the controller says it."""
+    store, that it could not read; ``untaken``: which planned step no actor takes, as the controller says it; ``controller``: what else it
+    reports of itself."""
     facts = gather(scheduler, site, agents, now or datetime.now(UTC))
-    return diagnose(replace(facts, unreadable_rows=rows or Aside(), untaken=untaken))
+    controller = controller or ControllerFacts()
+    return diagnose(replace(facts, unreadable_rows=rows or Aside(), untaken=untaken, controller=controller))
 
 
 def gather(

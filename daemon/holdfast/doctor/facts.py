@@ -125,6 +125,18 @@ class Aside:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerFacts:
+    """What the running controller reports of itself."""
+
+    failing: tuple[str, ...] = ()
+    """Parts that fail unexpectedly, each with its error."""
+    set_aside: tuple[str, ...] = ()
+    """Inputs that no decision can be made about."""
+    held: tuple[str, ...] = ()
+    """Nodes with an incident that no decision is made about."""
+
+
+@dataclass(frozen=True, slots=True)
 class DoctorFacts:
     """Everything the rules may look at."""
 
@@ -139,6 +151,8 @@ class DoctorFacts:
     """Node → agents that the controller has heard; None: the controller was not asked or did not answer."""
     untaken: str | None = None
     """Which planned step no actor takes, as the controller says it; None: it says nothing of the kind."""
+    controller: ControllerFacts = field(default_factory=ControllerFacts)
+    """Empty too where the controller did not answer."""
     store_path: str = ""
     """File of an SQLite store; empty: another database, or not known."""
     store_filesystem: str = ""

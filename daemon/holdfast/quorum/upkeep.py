@@ -6,6 +6,7 @@ import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 
+from holdfast import unexpected
 from holdfast.model.errors import OutsideError
 from holdfast.quorum.state import State
 
@@ -23,4 +24,8 @@ async def keep_pruning(state: State, keep_days: int) -> None:
                 log.info("event=quorum_pruned records=%d", gone)
         except OutsideError as error:
             log.warning("event=quorum_prune_failed error=%r", str(error))
+        except Exception as error:  # noqa: BLE001 - the record grows until the next attempt
+            unexpected.failed("prune", error)
+        else:
+            unexpected.passed("prune")
         await asyncio.sleep(PRUNE_EVERY_S)
