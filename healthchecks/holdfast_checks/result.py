@@ -94,13 +94,13 @@ class Grade:
         """The grade that the words of a message or a file say. None: they say that nothing is wrong, or that nothing is known.
 
         A missing severity is a warning, a missing remedy none. A word that this release does not know is read as the safe one: the severity
-        DEGRADED, the remedy HUMAN; a verdict that it does not know is a finding where there is a severity."""
+        DEGRADED, the remedy HUMAN; a verdict that it does not know is DEGRADED where there is a severity, as in a report."""
         if verdict in _NOT_BAD or (verdict not in _BAD and not severity):
             return None
         return cls.of(
             _read(Severity, severity) or Severity.WARNING,
             _read(Remedy, remedy) or Remedy.NONE,
-            failed=verdict == Verdict.FAILED if verdict in _BAD else None,
+            failed=verdict == Verdict.FAILED,
         )
 
     @property
@@ -118,7 +118,7 @@ def _read(words: type[_Word], said: object) -> _Word | None:
 
 
 class About(TypedDict, total=False):
-    """What a result may say besides its verdict, by the names of the fields of :class:`Result`."""
+    """What a result may say in addition to its verdict, by the names of the fields of :class:`Result`."""
 
     code: str
     summary: str

@@ -86,7 +86,7 @@ def test_as_json_it_says_both_words() -> None:
         (("degraded", "fatal", "none"), "degraded", "fatal", "none"),
         (("failed", None, None), "failed", "warning", "none"),
         (("degraded", "apocalyptic", "melt"), "degraded", "degraded", "human"),
-        (("doomed", "fatal", "replace"), "failed", "fatal", "replace"),
+        (("doomed", "fatal", "replace"), "degraded", "fatal", "replace"),  # as from a report
         (("doomed", "degraded", "reboot"), "degraded", "degraded", "reboot"),
         (("ok", "fatal", "replace"), "ok", None, "none"),
         (("skipped", None, None), "skipped", None, "none"),

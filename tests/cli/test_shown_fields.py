@@ -35,6 +35,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "notice": "key by which the next look knows the provider's notice again; its words are the headline",
         "pair_probed": "how far the decision is; the timeline has each probe and its outcome",
         "odd": "what the decision keeps of the stacks; the timeline has the stacks with the odd ranks",
+        "before_death": "what it is shown as again once a node thought dead reports; the timeline has the finding",
         "operated": "a count by which the store refuses a change made from an older incident",
     },
     Recovery: {

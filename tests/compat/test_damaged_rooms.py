@@ -20,7 +20,7 @@ from holdfast.model.book import World
 from holdfast.model.event import EventKind
 from holdfast.model.policy import Policy
 from holdfast.model.rooms import RoomRecord
-from holdfast.quorum.nouns import RoomEvent, Why
+from holdfast.quorum.nouns import Departure, RoomEvent
 from holdfast.quorum.state import State
 from holdfast.store import SqlStore, open_store
 from recording import quorum
@@ -107,7 +107,7 @@ def test_what_a_newer_release_added_to_a_room_is_passed_over(database: Path) -> 
         (kept,) = state.load(NOW)
         assert state.set_aside().count == 0
     assert kept.snapshot.last is not None
-    assert kept.snapshot.gone["9~9.0"].why is Why.EVICTED
+    assert kept.snapshot.gone["9~9.0"].why is Departure.EVICTED
 
 
 @pytest.mark.parametrize("how", DAMAGES)

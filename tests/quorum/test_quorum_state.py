@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
+from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
 from holdfast.quorum.state import Kept, State, decode, encode
 from holdfast.store import open_store
 from support.postgres import PostgresServer, postgres_server
@@ -36,7 +36,7 @@ def state(url: str) -> Iterator[State]:
 
 def kept(name: str, quorum_id: int = 7) -> Kept:
     member = Member(Identity("0", "a", "ü"), "0~a~p~0:ü", "http://n1:1", "n1:2", 2**40, 8, True, 2, '{"a": 1}')
-    gone = {"1~a": Gone(Why.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Why.LEFT, "")}
+    gone = {"1~a": Gone(Departure.EVICTED, "node n1: gpu.xid 79"), "2~a:u": Gone(Departure.LEFT, "")}
     snapshot = Snapshot(
         Rules(min_groups=2), Quorum(quorum_id, (member,)), quorum_id + 1, gone, frozenset({"9"}), done=quorum_id == 9
     )

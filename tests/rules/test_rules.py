@@ -45,7 +45,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("would-be-words", DECIDE, 'if finding.evidence.get("observe") is True: pass'),
     ("would-be-words", "healthchecks/holdfast_checks/checks/x.py", 'evidence = {"would_severity": severity.value}'),
     ("trusted-word", "daemon/holdfast/store/x.py", "found = Severity(row.severity)"),
-    ("trusted-word", "daemon/holdfast/quorum/x.py", "gone = nouns.Why(why)"),
+    ("trusted-word", "daemon/holdfast/quorum/x.py", "gone = nouns.Departure(why)"),
     ("trusted-word", "healthchecks/holdfast_checks/x.py", "severity = result.Severity(said['severity'])"),
     ("trusted-word", "daemon/holdfast/api/x.py", "state = IncidentState[name]"),
     ("trusted-word", "daemon/holdfast/api/x.py", "states = tuple(map(IncidentState, names))"),

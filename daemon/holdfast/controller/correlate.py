@@ -5,13 +5,13 @@ incident in the same cycle in which it arrives; findings that join later never d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
+from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
 from holdfast.model.report import Finding
 from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
@@ -171,26 +171,40 @@ def _leads_what_is_watched(incident: Incident, finding: Finding, world: World) -
 
 
 def as_found(world: World, incident: Incident) -> Incident | None:
-    """The incident as its own findings make it: of a node thought dead that is heard again. None: it has none, silence was all."""
+    """The incident as it was before its node was pronounced dead, with what its agent has found since: of a node that is heard again.
+
+    None: silence was all."""
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
     mine = [f for f in sorted(mine, key=lambda f: f.id) if f.instance_id in ("", incident.instance_id)]
-    if not mine:
+    before = incident.before_death or _fault_of(incident, mine)
+    if before is None:
         return None
-    first = mine[0]
     found = replace(
         incident,
-        severity=first.severity,
-        remedy=first.remedy,
-        check=first.check,
-        headline=first.headline,
-        fault_at=first.fault_at,
-        gpu_minors=_minors(first),
+        severity=before.severity,
+        remedy=before.remedy,
+        check=before.check,
+        headline=before.headline,
+        gpu_minors=before.gpu_minors,
+        fault_at=before.fault_at,
         dead=False,
+        before_death=None,
     )
-    for finding in mine[1:]:
+    for finding in mine:
         if _changes(found, finding):
             found = _risen(found, finding, world)
     return found
+
+
+def _fault_of(incident: Incident, findings: Sequence[Finding]) -> Fault | None:
+    """Of one that was pronounced dead by an earlier release, or while it was only suspected. Its first finding; where a probe or an
+    ordered check had found the fault it is not known any more what it was, and an operator decides."""
+    if findings:
+        first = findings[0]
+        return Fault(first.severity, first.remedy, first.check, first.headline, first.fault_at, _minors(first))
+    if incident.kind is IncidentKind.SILENCE:
+        return None
+    return replace(incident.fault, severity=Severity.DEGRADED, remedy=Remedy.HUMAN)
 
 
 def _widened(incident: Incident, finding: Finding, *, raises: bool) -> frozenset[int] | None:

@@ -231,8 +231,10 @@ def _judge(world: World, incident: Incident) -> Moved:
 
 def _dead(world: World, incident: Incident, headline: str) -> Moved:
     """A suspicion opens; a fault that the node has already is as grave as that from now on."""
+    suspicion = incident.state is IncidentState.SUSPECTED
     dead = replace(
         incident,
+        before_death=None if suspicion else incident.fault,
         severity=Severity.FATAL,
         remedy=max(Remedy.REPLACE, incident.remedy, key=tuple(Remedy).index),
         check=DEAD_CHECK,
@@ -241,7 +243,7 @@ def _dead(world: World, incident: Incident, headline: str) -> Moved:
         gpu_minors=None,
         note="",
     )
-    state = IncidentState.OPEN if incident.state is IncidentState.SUSPECTED else incident.state
+    state = IncidentState.OPEN if suspicion else incident.state
     after, events = raise_to(dead, state, world.now, Detection(fault_text="last sign of life"))
     detail = {"check": after.check, "severity": after.severity.value, "remedy": after.remedy.value}
     return after, [*events, Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=headline, detail=detail)]

@@ -133,6 +133,18 @@ ABOUT_JOBS = frozenset({IncidentKind.UNEXPLAINED, IncidentKind.HANG, IncidentKin
 
 
 @dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a node, as far as its death does not hide it; the fields are those of :class:`Incident`."""
+
+    severity: Severity
+    remedy: Remedy
+    check: str
+    headline: str
+    fault_at: datetime
+    gpu_minors: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """One fault on one node from first evidence to closure."""
 
@@ -163,6 +175,8 @@ class Incident:
     """An operator took it over: recorded, never acted upon."""
     dead: bool = False
     """Two independent witnesses agreed that the node is dead."""
+    before_death: Fault | None = None
+    """The fault that the node had when it was pronounced dead, to return to where it is heard again; None: it had none."""
     rung: str = ""
     """Rung of the ladder that this attempt is on (:class:`holdfast.controller.ladder.Rung`); empty: none was begun."""
     machine: str = ""
@@ -206,6 +220,11 @@ class Incident:
     def hangs(self) -> bool:
         """About a job that hangs, and whose run is not over."""
         return self.kind is IncidentKind.HANG and self.follows_run
+
+    @property
+    def fault(self) -> Fault:
+        """What is wrong with the node."""
+        return Fault(self.severity, self.remedy, self.check, self.headline, self.fault_at, self.gpu_minors)
 
     @property
     def serving_id(self) -> str:

@@ -32,8 +32,8 @@ class Rules:
     """Members known at a time; a limit on memory, not on the job."""
 
 
-@unknown_reads_as("evicted", "the start stays out of the room for good")
-class Why(StrEnum):
+@unknown_reads_as("evicted", "this start of the group stays out of the rendezvous for good")
+class Departure(StrEnum):
     """How a member went for good."""
 
     EVICTED = "evicted"
@@ -43,7 +43,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    why: Why
+    why: Departure
     reason: str
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot, Why
+from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot
 
 DONE = "the training is done"
 """What everybody is told then; a group that hears it ends with exit status 0."""
@@ -80,9 +80,9 @@ class Room:
         full name. Of a group, those who are known now; a start is fenced although nobody has met it yet."""
         found = self._who(selector)
         for who in found:
-            self._dismiss(who, selector if selector == who.alone else who.fence, Why.EVICTED, reason)
+            self._dismiss(who, selector if selector == who.alone else who.fence, Departure.EVICTED, reason)
         if not found and "~" in selector and ":" not in selector and selector not in self.gone:
-            self.gone[selector] = Gone(Why.EVICTED, reason)
+            self.gone[selector] = Gone(Departure.EVICTED, reason)
             self.changed = True
             self.events.append(RoomEvent("evicted", who=selector, reason=reason))
         return found
@@ -91,20 +91,20 @@ class Room:
         """Gracefully, after a finished step: the others need not wait for it. A new Manager of the same start may come back."""
         found = self._who(selector)
         for who in found:
-            self._dismiss(who, str(who), Why.LEFT, "")
+            self._dismiss(who, str(who), Departure.LEFT, "")
         return found
 
     def finish(self, who: Identity) -> tuple[Identity, ...]:
         """A member of the last quorum, which may have left it, says that all steps are done; with that it leaves. For good. From
         anybody else it means nothing: a start that was shut out, or never took part, knows nothing about the end."""
         last, gone = self.last or Quorum(0, ()), self._gone(who)
-        if who not in {m.identity for m in last.members} or (gone and gone.why is not Why.LEFT):
+        if who not in {m.identity for m in last.members} or (gone and gone.why is not Departure.LEFT):
             return ()
         if not self.done:
             self.done = self.changed = True
             self.events.append(RoomEvent("done", who=str(who), quorum_id=last.id, step=last.step))
         if gone is None:
-            self._dismiss(who, str(who), Why.LEFT, "")
+            self._dismiss(who, str(who), Departure.LEFT, "")
         return (who,)
 
     def hold(self, group: str, *, spare: bool) -> tuple[Identity, ...]:
@@ -253,9 +253,9 @@ class Room:
             if other.group == who.group and who.group and (who.start or other in self._silent):
                 inside = other.alone if other.fence == who.fence else other.fence
                 key = str(other) if other.start == who.start else inside
-                self._dismiss(other, key, Why.REPLACED, f"by {who}")
+                self._dismiss(other, key, Departure.REPLACED, f"by {who}")
 
-    def _dismiss(self, who: Identity, key: str, why: Why, reason: str) -> None:
+    def _dismiss(self, who: Identity, key: str, why: Departure, reason: str) -> None:
         """``key``: what never comes back, the whole start or this Manager alone."""
         self.gone[key] = Gone(why, reason)
         self._heard_s.pop(who, None)

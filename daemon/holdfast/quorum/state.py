@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, select
 
 from holdfast.quorum.identity import Identity
-from holdfast.quorum.nouns import Gone, Member, Quorum, RoomEvent, Rules, Snapshot, Why
+from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
 from holdfast.store.columns import BigId, SafeText, UtcDateTime
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.failures import translated
@@ -212,7 +212,7 @@ def decode(name: str, document: Any) -> Kept:
         None if last is None else Quorum(_count(last["id"]), tuple(_member(m) for m in last["members"])),
         _count(document["next_id"]),
         {
-            who: Gone(read_word(Why, why, "Gone.why") or Why.EVICTED, _text(reason))
+            who: Gone(read_word(Departure, why, "Gone.why") or Departure.EVICTED, _text(reason))
             for who, (why, reason) in document["gone"].items()
         },
         frozenset(_text(group) for group in document["spares"]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, Recovery, RecoveryPhase
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery
     nodes = {incident.node}
     for past in earlier:
         cause = world.book.incidents.get(past.incident_id)
-        if cause is not None and cause.check == incident.check and not cause.dead and past.created_at >= since:
+        if cause is not None and _same_class(cause, incident) and not cause.dead and past.created_at >= since:
             nodes.add(cause.node)
     if incident.dead or len(nodes) < world.policy.job.suspect_nodes:
         return None
@@ -75,6 +75,13 @@ def _suspect(world: World, incident: Incident, earlier: list[Recovery], recovery
         f"the job is the suspect and is held; when it is mended: {_let_go(recovery)}"
     )
     return Refusal(text, suspect=True)
+
+
+def _same_class(one: Incident, other: Incident) -> bool:
+    """Faults of nodes by their check; what is about the job itself by its kind, as its check changes while it is looked into."""
+    if one.kind is not other.kind:
+        return False
+    return one.kind in (*ABOUT_JOBS, IncidentKind.PAIR) or one.check == other.check
 
 
 def _let_go(recovery: Recovery) -> str:
