@@ -327,7 +327,7 @@ class Store(Protocol):
 
     def take_lease(self, holder: str, now: datetime, ttl_s: float, ended: Collection[str] = ()) -> Lease | None:
         """Take or renew the leader's lease. None: another process holds it. A lease of one's own that ran out and was taken
-        by nobody is renewed with the same fence; every new holder gets a new one.
+        by no one is renewed with the same fence; every new holder gets a new one.
 
         ``holder``: an id that no other process has. ``ended``: ids of processes that have ended for certain: their lease is
         taken over before it runs out."""

@@ -92,7 +92,7 @@ class KernelLog:
         """A record that cannot be judged is logged and passed over: the agent would meet it again after each restart."""
         try:
             return self._judge(record, devices, monotonic_s)
-        except Exception as error:  # noqa: BLE001 - what the kernel prints is nobody's promise
+        except Exception as error:  # noqa: BLE001 - the kernel promises no form of its lines
             unexpected.failed(UNJUDGED, error, repr(record.message[:200]))
             return None
 

@@ -12,7 +12,7 @@ _BUSY_FLAGS = frozenset({"COMPLETING"})
 
 
 def held_by(slurm: SlurmNode) -> str | None:
-    """Who or what holds the node, in a few words; None: nobody.
+    """Who or what holds the node, in a few words; None: it is free.
 
     Both witnesses are asked: a job of several nodes has no process here before its first step, and slurmctld may be a moment behind.
     Raises Unavailable when one of them cannot say: then nobody may take the node for free."""

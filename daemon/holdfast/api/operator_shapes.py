@@ -17,7 +17,7 @@ class Word(BaseModel):
     """An operator's word."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"reason": "swapping the cable"}})
-    reason: str = Field(default="", max_length=500, description="Why, for the record and for whoever looks next.")
+    reason: str = Field(default="", max_length=500, description="Why, for the record and for the next reader.")
 
 
 class NewSuppression(BaseModel):
@@ -31,7 +31,7 @@ class NewSuppression(BaseModel):
     check: Pattern = Field(default="*", description="Check, or a shell pattern of checks.")
     component: Pattern = Field(default="*", description="Component (GPU UUID, device, mount), or a pattern.")
     hours: float = Field(gt=0, le=2160, description="For how long; 90 days at most.")
-    reason: str = Field(min_length=1, max_length=500, description="Why, for the record and for whoever looks next.")
+    reason: str = Field(min_length=1, max_length=500, description="Why, for the record and for the next reader.")
 
 
 class SuppressionShape(Shape):

@@ -158,7 +158,7 @@ def show(
 
 
 def about_lines(i: IncidentShape) -> list[str]:
-    """What is known of an incident besides its state, its headline and its note."""
+    """What is known of an incident in addition to its state, its headline and its note."""
     closed = f", closed {moment(i.closed_at)}" if i.closed_at else ""
     since = f", {i.state} since {moment(i.state_since)}" if i.state_since and not i.closed_at else ""
     kind = f" ({i.kind})" if i.kind else ""

@@ -97,8 +97,8 @@ def look_again(book: Book, intent: Intent) -> Look:
 
 HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)
 """Retryable: it may die after all."""
-BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided anew", retryable=True)
-STALE = Outcome(IntentState.FAILED, "planned too long ago; to be decided anew", retryable=True)
+BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided again", retryable=True)
+STALE = Outcome(IntentState.FAILED, "planned too long ago; to be decided again", retryable=True)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:

@@ -164,7 +164,7 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
 def _put_back(world: World, incident: Incident) -> Moved:
     """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
     one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
-    return close(incident, world.now, "somebody put the node back into service: theirs now")
+    return close(incident, world.now, "an operator or another tool put the node back into service: theirs now")
 
 
 def _taken_over(world: World, incident: Incident, node: Node) -> Moved:

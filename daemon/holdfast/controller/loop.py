@@ -72,7 +72,7 @@ class ControlLoop:
     ended: frozenset[str] = frozenset()
     """Ids of earlier processes on this machine that have ended: their lease is taken over at once."""
     led_by: str | None = None
-    """Who holds the lease, as seen at the last turn; None: nobody is known."""
+    """Who holds the lease, as seen at the last turn; None: no one is known."""
     stopping: bool = False
     keep: timedelta = timedelta(days=400)
     """Events and closed incidents older than this are removed."""
@@ -337,7 +337,7 @@ UNKNOWN = Outcome(
 
 
 def _ended(now: datetime, intent: Intent) -> Outcome | None:
-    """How an intent ends that nobody carries out any more; None: it goes on, or has ended."""
+    """How an intent ends that is not carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:
         return None

@@ -86,7 +86,7 @@ def overlap(facts: DoctorFacts) -> Iterator[Advice]:
         "tls.overlap",
         Level.HINT,
         f"a new authority replaces the old one; {what}",
-        "The old one is trusted until it is retired, whoever may have its key.",
+        "The old one is trusted until it is retired, no matter who has its key.",
         fix,
     )
 

@@ -151,7 +151,7 @@ class Job:
 
     @property
     def held(self) -> bool:
-        """A pending job that starts only once somebody releases it."""
+        """A pending job that starts only once it is released."""
         return self.reason in _HELD  # rule prose: Slurm's own words
 
     @property

@@ -27,7 +27,7 @@ class GroupRole(StrEnum):
     """One of the least number: in the array that nothing preempts."""
     FLEXIBLE = "flexible"
     SPARE = "spare"
-    """Beyond the largest size: started, and outside until somebody is gone."""
+    """Beyond the largest size: started, and outside until a group is gone."""
 
 
 class LeaveReason(StrEnum):

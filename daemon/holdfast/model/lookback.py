@@ -78,7 +78,7 @@ def _zero(_policy: Policy) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One look back: ``times`` the value and ``plus_s`` besides, over each of ``over``."""
+    """One look back: ``times`` the value plus ``plus_s``, over each of ``over``."""
 
     name: str
     """The setting as ``controller.toml`` names it; of a fixed time what it is for."""

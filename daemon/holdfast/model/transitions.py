@@ -53,7 +53,7 @@ class NewIncident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detection:
-    """What the events of an opened or raised incident say besides the incident's own fields."""
+    """What the events of an opened or raised incident say in addition to the incident's own fields."""
 
     at: datetime | None = None
     """When the evidence was durable; None: now."""
@@ -142,7 +142,7 @@ def move(
 ) -> Moved:
     """Move an incident to another state, or begin the same one again. Raises IllegalTransition.
 
-    ``text``: of the event; empty: both states and the note. ``detail``: of the event, besides both states."""
+    ``text``: of the event; empty: both states and the note. ``detail``: of the event, in addition to both states."""
     after = replace(_in_state(incident, state, at, by), note=note)
     kind = EventKind.INCIDENT_STATE if after.open else EventKind.INCIDENT_CLOSED
     text = text or f"{incident.state.value} → {state.value}" + (f" ({note})" if note else "")

@@ -131,7 +131,7 @@ def brake_of(document: Any, kind: str, since: datetime) -> Brake:
 
 
 def mark_of(document: Any, node: str) -> NodeMark | None:
-    """None: it cannot be read; the drain counts as somebody else's then, which Holdfast does not take back."""
+    """None: it cannot be read; the drain counts as another's then, which Holdfast does not take back."""
     return readable(lambda: decode(NodeMark, document), lambda: None, "marks", node)
 
 

@@ -1,7 +1,7 @@
 """What is read in place of a row whose document cannot be read (damaged, or of another release): made of the row's own columns.
 
 The rule is that nothing is lost and nothing is done twice: the noun is there, says that it cannot be read, and calls for an operator.
-The document stays in the row as it is until something writes the noun anew (an operator who closes the incident)."""
+The document stays in the row as it is until something writes the noun again (an operator who closes the incident)."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class Survey:
     refused: tuple[str, ...] = ()
     """Why strict verification (Python 3.13's default) refuses it; empty: it does not."""
     problem: str = ""
-    """Why it could not be read, or why nobody who trusts the authorities above can trust it."""
+    """Why it could not be read, or why no one who trusts the authorities above can trust it."""
 
 
 def survey(certificate: Path, trust: Path) -> Survey:

@@ -100,7 +100,7 @@ def _of_node(facts: Facts, at_work: int, absentees: list[Absentee]) -> Result:
     if not lost and short <= 0:
         return Result.ok(CHECK_ID, summary=f"{at_work} GPUs at work", sticky=True)
     if not lost and short <= refused:
-        return Result.unknown(CHECK_ID, summary=f"NVML refuses {refused} GPUs that nobody can name", sticky=True)
+        return Result.unknown(CHECK_ID, summary=f"NVML refuses {refused} GPUs that no source names", sticky=True)
     return Result.finding(
         CHECK_ID,
         Severity.FATAL,
