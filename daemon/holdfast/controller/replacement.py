@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from holdfast.controller import facts
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Terminate
+from holdfast.model.action import Intent, IntentState, Launch, Terminate
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 
@@ -28,13 +28,17 @@ def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ..
     ``ended``: the incident is over, so its last attempt is, too. A machine that serves the node is none."""
     record = world.book.nodes.get(incident.node)
     serving = record.instance_id if record is not None else ""
-    found = []
-    for attempt in range(incident.repair_attempt + (1 if ended else 0)):
-        launch = facts.done(world.book.attempts(incident.id, steps.launch(incident.node, attempt)))
-        instance = str(launch.result["instance_id"]) if launch is not None else ""
-        if instance and instance != serving and not _terminated(world, instance):
-            found.append(instance)
-    return tuple(found)
+    going_on = None if ended else steps.launch(incident.node, incident.repair_attempt)
+    launches = [
+        i
+        for i in world.book.intents.values()
+        if i.incident_id == incident.id
+        and isinstance(i.action, Launch)
+        and i.state is IntentState.DONE
+        and i.step != going_on
+    ]
+    made = [str(i.result.get("instance_id", "")) for i in sorted(launches, key=lambda i: i.planned_at)]
+    return tuple(m for m in made if m and m != serving and not _terminated(world, m))
 
 
 def _terminated(world: World, instance: str) -> bool:

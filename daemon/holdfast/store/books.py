@@ -23,6 +23,7 @@ from holdfast.model.suppression import Suppression
 from holdfast.store import rows
 from holdfast.store import tables as t
 from holdfast.store.codec import decode, encode, parsed
+from holdfast.store.columns import UNREADABLE_TIME
 from holdfast.store.standins import readable
 
 T = TypeVar("T")
@@ -69,10 +70,12 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
             for row in _recoveries(connection, now - back.recoveries)
             if (r := rows.recovery_of(row)) is not None
         },
-        intents={i.key: i for i in map(rows.intent_of, _intents(connection, now, back, provider))},
+        intents={
+            i.key: i for row in _intents(connection, now, back, provider) if (i := rows.intent_of(row)) is not None
+        },
         marks=_marks(connection),
         nodes=_nodes(connection, cache),
-        checkpoints=_checkpoints(connection, cache, now - back.checkpoints),
+        checkpoints=_checkpoints(connection, cache, now, now - back.checkpoints),
         brakes=_brakes(connection, now),
         suppressions=_suppressions(connection, now),
         rooms=read_rooms(_note(connection, ROOMS)),
@@ -146,9 +149,9 @@ def read_rooms(note: str | None) -> dict[int, KnownRoom]:
 
 def _incidents(connection: Connection, now: datetime, back: Lookback) -> dict[str, Incident]:
     i = t.incidents.c
-    wanted = (i.is_open, i.closed_at >= now - back.incidents)
-    found = connection.execute(select(t.incidents).where(or_(*wanted))).mappings()
-    loaded = {row["id"]: rows.incident_of(row) for row in found}
+    # One that is open was never closed: that holds where one of the two columns is damaged.
+    wanted = (i.is_open, i.closed_at.is_(None), i.closed_at >= now - back.incidents)
+    loaded = _read_incidents(connection, select(t.incidents).where(or_(*wanted)))
     return loaded | _announced(connection, loaded.values(), now - back.announced)
 
 
@@ -159,8 +162,13 @@ def _announced(connection: Connection, loaded: Iterable[Incident], oldest: datet
     found: dict[str, Incident] = {}
     for start in range(0, len(nodes), _AT_A_TIME):
         of_nodes = select(t.incidents).where(i.node.in_(nodes[start : start + _AT_A_TIME]), i.closed_at >= oldest)
-        found |= {row["id"]: rows.incident_of(row) for row in connection.execute(of_nodes).mappings()}
+        found |= _read_incidents(connection, of_nodes)
     return found
+
+
+def _read_incidents(connection: Connection, query: Any) -> dict[str, Incident]:
+    found = map(rows.incident_of, connection.execute(query).mappings())
+    return {incident.id: incident for incident in found if incident is not None}
 
 
 def _findings(connection: Connection, oldest: datetime) -> list[RowMapping]:
@@ -237,15 +245,16 @@ def _nodes(connection: Connection, cache: BookCache) -> Mapping[str, NodeRecord]
 
 
 def _checkpoints(
-    connection: Connection, cache: BookCache, oldest: datetime
+    connection: Connection, cache: BookCache, now: datetime, oldest: datetime
 ) -> Mapping[int, Mapping[str, CheckpointRecord]]:
     c = t.checkpoints.c
     new = select(c.job_id, c.node, c.stated_at, c.stamp, c.document).where(c.stamp > cache.checkpoints_stamp)
     found = connection.execute(new.where(c.stated_at >= oldest)).all()
     for row in found:
-        record = rows.checkpoint_of(row.document, row.job_id)
+        record = rows.checkpoint_of(row.document, row.job_id, row.node)
         if record is not None:
-            cache.checkpoints[row.job_id, row.node] = (row.stated_at, record)
+            stated_at = now if row.stated_at == UNREADABLE_TIME else row.stated_at
+            cache.checkpoints[row.job_id, row.node] = (stated_at, record)
         cache.checkpoints_stamp = max(cache.checkpoints_stamp, row.stamp)
     forgotten = [claim for claim, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]
     for claim in forgotten:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime
@@ -63,9 +64,22 @@ def plain(value: Any) -> Any:
 def parsed(text: str | bytes) -> Any:
     """The JSON of a column or note; text that is none comes back as it is, which no noun can be read from."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return text if isinstance(text, str) else text.decode(errors="replace")
+
+
+def _no_constant(name: str) -> float:
+    """NaN and infinity are no JSON; :func:`plain` writes them as text."""
+    raise ValueError(f"{name} is no JSON")
+
+
+_UNFIT = re.compile("[\0\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text that both databases, Slurm and the wire take: a NUL or half a surrogate pair becomes U+FFFD."""
+    return text if text.isascii() and "\0" not in text else _UNFIT.sub("\ufffd", text)
 
 
 class Unreadable(ValueError):
@@ -148,7 +162,7 @@ def _decoder(hint: Any, where: str) -> Decoder:
 
 def _union(members: tuple[Any, ...], where: str) -> Decoder:
     if len(members) > 1:
-        return _same  # Scalar: str | int | float | bool, all of them plain JSON
+        return _scalar
     inner = _word(members[0], where) if _is_enum(members[0]) else _decoder(members[0], where)
     return lambda value: None if value is None else inner(value)
 
@@ -191,7 +205,7 @@ def _given(read_optional: Decoder) -> Decoder:
     return read
 
 
-def _of_type(value: Any, kind: type, named: str) -> Any:
+def _of_type(value: Any, kind: type | UnionType, named: str) -> Any:
     if not isinstance(value, kind):
         raise Unreadable(f"expected {named}, found {_shown(value)}")
     return value
@@ -203,14 +217,45 @@ def _text(value: Any) -> str:
     raise Unreadable(f"expected text, found {_shown(value)}")
 
 
-def _whole(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Unreadable(f"expected a number, found {_shown(value)}")
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise Unreadable(f"expected a whole number, found {_shown(value)}")
     return value
 
 
 def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) else _whole(value)  # NaN and infinity are text
+    if isinstance(value, str) and not math.isfinite(number := float(value)):
+        return number  # NaN and infinity are text
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Unreadable(f"expected a number, found {_shown(value)}")
+    return value
+
+
+def finite(value: Any) -> Any:
+    """JSON as it can be written again and shown: infinity, which 1e999 is read as, becomes text; so does what is nested too deeply."""
+    try:
+        return _finite(value)
+    except RecursionError:
+        return "nested too deeply"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {clean(k): _finite(v) for k, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, list) else value
+
+
+def _scalar(value: Any) -> Any:
+    """``str | int | float | bool``. Infinity, which JSON's text 1e999 is read as, could not be shown."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return _of_type(value, int | float, "text or a number")
 
 
 def _moment(value: Any) -> datetime:

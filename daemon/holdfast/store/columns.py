@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Integer, Text
+from sqlalchemy import BigInteger, Boolean, DateTime, Integer, MetaData, Text
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Dialect
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from holdfast.store.codec import clean
+from holdfast.unknown import set_aside
 
 BigId = BigInteger().with_variant(Integer, "sqlite")
 """64 bits on both; SQLite numbers rows by itself only in a column of type INTEGER."""
 
 
-class UtcDateTime(TypeDecorator[datetime]):
-    """An aware moment, in UTC, with microseconds. SQLite keeps it without a zone: it always comes back aware."""
+OLDEST_YEAR, YEARS_END = 1970, 3000
+"""A time outside of these years was not written by Holdfast, and calculating with it may overflow."""
+UNREADABLE_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+"""Read in place of a time that is none: SQLite keeps whatever a column was given."""
+
+
+class _Named:
+    """A column's type that knows its column, so that a value of another type is reported with its place."""
+
+    column = ""
+    """``table.column``, set by :func:`name_columns`."""
+
+    def unreadable(self, value: Any) -> None:
+        table, _, name = self.column.partition(".")
+        set_aside(table, f"{name}={value!r:.80}", "the column holds a value of another type")
+
+
+class UtcDateTime(_Named, TypeDecorator[datetime]):
+    """An aware moment, in UTC, with microseconds. SQLite keeps it without a zone: it always comes back aware.
+
+    What is no time comes back as :data:`UNREADABLE_TIME`."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        kind: TypeEngine[Any] = _SqliteTime() if dialect.name == "sqlite" else DateTime(timezone=True)  # type: ignore[no-untyped-call]
+        return dialect.type_descriptor(kind)
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
@@ -30,8 +58,25 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
-        moment: datetime = value
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        if not isinstance(value, datetime):
+            self.unreadable(value)
+            return UNREADABLE_TIME
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class _SqliteTime(sqlite.DATETIME):
+    """As SQLAlchemy writes it. Text that is no time is read as it is."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _moment
+
+
+def _moment(value: Any) -> Any:
+    try:
+        moment = datetime.fromisoformat(value)
+        return moment if OLDEST_YEAR <= moment.year < YEARS_END else value
+    except (ValueError, TypeError):
+        return value
 
 
 class SafeText(TypeDecorator[str]):
@@ -41,11 +86,62 @@ class SafeText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        if value is None:
-            return None
-        text: str = value
-        return text if text.isascii() and "\0" not in text else _clean(text)
+        return None if value is None else clean(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> str | None:
+        if value is None or isinstance(value, str):
+            return value
+        return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _clean(text: str) -> str:
-    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+class Whole(_Named, TypeDecorator[int]):
+    """A whole number of 64 bits; what is none comes back as 0."""
+
+    impl: Any = BigInteger
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> int | None:
+        if value is None or type(value) is int:
+            return value
+        self.unreadable(value)
+        return 0
+
+
+class SmallWhole(Whole):
+    """As :class:`Whole`, of 32 bits where the database tells them apart."""
+
+    impl: Any = Integer
+    cache_ok = True
+
+
+class Flag(_Named, TypeDecorator[bool]):
+    """Yes or no; what is neither comes back as yes: an open incident, a settled step, a revoked token."""
+
+    impl = Boolean
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(_SqliteFlag() if dialect.name == "sqlite" else Boolean())
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> bool | None:
+        if value is None or isinstance(value, bool):
+            return value
+        if type(value) is not int or value not in (0, 1):
+            self.unreadable(value)
+            return True
+        return bool(value)
+
+
+class _SqliteFlag(Boolean):
+    """Read as it is."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> None:
+        return None
+
+
+def name_columns(metadata: MetaData) -> None:
+    """Tell the types of all columns where they are."""
+    for table in metadata.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, _Named):
+                column.type.column = f"{table.name}.{column.name}"

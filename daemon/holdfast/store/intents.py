@@ -86,8 +86,8 @@ def orders_for(connection: Connection, node: str, instance_id: str, boot_id: str
         .where(~t.intents.c.settled, t.intents.c.kind == SendOrder.__name__, t.intents.c.node == node)
         .order_by(t.intents.c.planned_at, t.intents.c.position, t.intents.c.key)
     ).mappings()
-    intents = [rows.intent_of(row) for row in found]
-    return [i for i in intents if _meant_for(i, instance_id, boot_id, now)]
+    intents = map(rows.intent_of, found)
+    return [i for i in intents if i is not None and _meant_for(i, instance_id, boot_id, now)]
 
 
 def deliver(connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:

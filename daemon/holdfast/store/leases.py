@@ -21,6 +21,8 @@ def take(connection: Connection, holder: str, now: datetime, ttl_s: float, ended
     if held is not None and not same and held.holder not in ended and held.expires_at > now:
         return None
     fence = (held.fence if held else 0) + (0 if same else 1)
+    if held is not None and held.fence < 1:  # it could not be read: greater than any that was counted
+        fence = int(now.timestamp())
     taken = Lease(holder, fence, now + timedelta(seconds=ttl_s))
     row = {"id": 1, "holder": taken.holder, "fence": taken.fence, "expires_at": taken.expires_at}
     rows.upsert(connection, t.lease, [row])

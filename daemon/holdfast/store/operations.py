@@ -138,6 +138,8 @@ def _open_incident(connection: Connection, operation: Operation) -> Incident:
     if found is None:
         raise NotFound(f"there is no incident {operation.target!r}")
     incident = rows.incident_of(found)
+    if incident is None:
+        raise Rejected(f"the store's row of incident {operation.target!r} cannot be read")
     if not incident.open:
         raise Rejected(f"incident {incident.id} is closed already")
     return incident

@@ -25,7 +25,8 @@ def incidents(
         query = query.where(i.node == node)
     if since is not None:
         query = query.where(i.opened_at >= since)
-    return tuple(rows.incident_of(row) for row in connection.execute(query).mappings())
+    found = map(rows.incident_of, connection.execute(query).mappings())
+    return tuple(incident for incident in found if incident is not None)
 
 
 def incident(connection: Connection, incident_id: str) -> Incident | None:
@@ -76,15 +77,17 @@ def intents(connection: Connection, incident_id: str | None, limit: int) -> tupl
     query = select(t.intents).order_by(i.planned_at.desc(), i.position.desc(), i.key.desc()).limit(limit)
     if incident_id is not None:
         query = query.where(i.incident_id == incident_id)
-    newest_first = [rows.intent_of(row) for row in connection.execute(query).mappings()]
-    return tuple(reversed(newest_first))
+    newest_first = map(rows.intent_of, connection.execute(query).mappings())
+    return tuple(reversed([intent for intent in newest_first if intent is not None]))
 
 
 def due_intents(connection: Connection) -> tuple[Intent, ...]:
     i = t.intents.c
     query = select(t.intents).where(~i.settled, i.kind != SendOrder.__name__).order_by(i.planned_at, i.position, i.key)
     found = map(rows.intent_of, connection.execute(query).mappings())
-    return tuple(i for i in found if not i.settled and not isinstance(i.action, UnknownAction))
+    return tuple(
+        i for i in found if i is not None and not i.settled and not isinstance(i.action, UnknownAction | SendOrder)
+    )
 
 
 def findings(connection: Connection, incident_id: str | None, node: str | None, limit: int) -> tuple[SeenFinding, ...]:

@@ -19,6 +19,7 @@ from holdfast.store import intents, nodes, rows
 from holdfast.store import tables as t
 from holdfast.store.checkpoints import Kept, state
 from holdfast.store.codec import encode
+from holdfast.store.columns import UNREADABLE_TIME
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +148,11 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     row = connection.execute(
         select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id, c.node == report.node)
     ).first()
-    record = rows.checkpoint_of(row.document, said.job_id) if row else None
-    kept = Kept(record, row.stated_at, row.saved_restarts) if row and record is not None else None
+    record = rows.checkpoint_of(row.document, said.job_id, report.node) if row else None
+    kept = None
+    if row is not None and record is not None:
+        stated_at = said.at if row.stated_at == UNREADABLE_TIME else row.stated_at
+        kept = Kept(record, stated_at, row.saved_restarts)
     after = state(kept, said, report.node)
     if isinstance(after, str):
         log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, Table, select
 from sqlalchemy.dialects import postgresql, sqlite
@@ -19,9 +19,11 @@ from holdfast.model.report import Finding, Inventory
 from holdfast.model.suppression import Suppression
 from holdfast.store import standins
 from holdfast.store import tables as t
-from holdfast.store.codec import decode, decode_with, encode, plain, read_action
+from holdfast.store.codec import Unreadable, clean, decode, decode_with, encode, finite, plain, read_action
 from holdfast.store.standins import readable
-from holdfast.unknown import read_word
+from holdfast.unknown import read_word, set_aside
+
+T = TypeVar("T")
 
 
 @cache
@@ -41,7 +43,10 @@ def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> 
 
 def next_stamp(connection: Connection, name: str) -> int:
     """Counts up. Only inside a write transaction, which makes it unique and growing in the order of commits."""
-    value = connection.execute(select(t.stamps.c.value).where(t.stamps.c.name == name)).scalar() or 0
+    value = connection.execute(select(t.stamps.c.value).where(t.stamps.c.name == name)).scalar()
+    if not value:  # the first, or one that cannot be read
+        stamped = t.metadata.tables[name].c.stamp
+        value = max(connection.execute(select(stamped)).scalars(), default=0)
     upsert(connection, t.stamps, [{"name": name, "value": value + 1}])
     return value + 1
 
@@ -58,16 +63,35 @@ def incident_row(incident: Incident) -> dict[str, Any]:
     }
 
 
-def incident_of(row: RowMapping) -> Incident:
-    """The row needs all columns, as those of the other nouns: where its document cannot be read they stand in (:mod:`.standins`)."""
-    return readable(lambda: decode(Incident, row["document"]), lambda: standins.incident(row), "incidents", row["id"])
+def incident_of(row: RowMapping) -> Incident | None:
+    """The row needs all columns, as those of the other nouns: where its document cannot be read they stand in (:mod:`.standins`).
+
+    None: neither the document nor the row's name can be read."""
+    return readable(lambda: _incident(row), lambda: standins.incident(row), "incidents", row["id"])
+
+
+def _incident(row: RowMapping) -> Incident:
+    incident = decode_with(Incident, row["document"], operated=row["operated"])
+    _same(row, id=incident.id, node=incident.node)
+    return incident
+
+
+def _same(row: RowMapping, **said: object) -> None:
+    """Whether the document is this row's. Raises Unreadable."""
+    for column, value in said.items():
+        if row[column] != (clean(value) if isinstance(value, str) else value):
+            raise Unreadable(f"the row's {column} is {row[column]!r:.80}, its document's {value!r:.80}")
 
 
 def finding_of(row: RowMapping) -> Finding:
-    columns = {name: row[name] for name in ("id", "incident_id", "cleared_at")}
-    return readable(
-        lambda: decode_with(Finding, row["document"], **columns), lambda: standins.finding(row), "findings", row["id"]
-    )
+    return readable(lambda: _finding(row), lambda: standins.finding(row), "findings", row["id"])
+
+
+def _finding(row: RowMapping) -> Finding:
+    columns = {"id": row["id"], "incident_id": row["incident_id"], "cleared_at": standins.cleared_at(row)}
+    finding = decode_with(Finding, row["document"], **columns)
+    _same(row, node=finding.node, instance_id=finding.instance_id, check_id=finding.check, component=finding.component)
+    return finding
 
 
 def recovery_row(recovery: Recovery, at: datetime | None) -> dict[str, Any]:
@@ -84,7 +108,13 @@ def recovery_row(recovery: Recovery, at: datetime | None) -> dict[str, Any]:
 
 def recovery_of(row: RowMapping) -> Recovery | None:
     """None: neither the document nor the row's name can be read."""
-    return readable(lambda: decode(Recovery, row["document"]), lambda: standins.recovery(row), "recoveries", row["id"])
+    return readable(lambda: _recovery(row), lambda: standins.recovery(row), "recoveries", row["id"])
+
+
+def _recovery(row: RowMapping) -> Recovery:
+    recovery = decode(Recovery, row["document"])
+    _same(row, id=recovery.id, job_id=recovery.job.job_id, incident_id=recovery.incident_id)
+    return recovery
 
 
 def intent_row(intent: Intent) -> dict[str, Any]:
@@ -101,8 +131,9 @@ def intent_row(intent: Intent) -> dict[str, Any]:
     }
 
 
-def intent_of(row: RowMapping) -> Intent:
-    return readable(lambda: _intent(row["document"]), lambda: standins.intent(row), "intents", row["key"])
+def intent_of(row: RowMapping) -> Intent | None:
+    """None: neither the document nor the row's key can be read."""
+    return readable(lambda: _intent_of(row), lambda: standins.intent(row), "intents", row["key"])
 
 
 def _intent(document: Any) -> Intent:
@@ -110,34 +141,68 @@ def _intent(document: Any) -> Intent:
     return decode_with(Intent, document, action=read_action(action))
 
 
+def _intent_of(row: RowMapping) -> Intent:
+    intent = _intent(row["document"])
+    _same(row, key=intent.key, incident_id=intent.incident_id, kind=intent.kind, node=intent.action.target.node)
+    return intent
+
+
 def inventory_of(document: Any, node: str) -> Inventory | None:
     """None: it cannot be read; the agent sends another one when it starts."""
     return readable(lambda: decode(Inventory, document), lambda: None, "inventories", node)
 
 
-def checkpoint_of(document: Any, job_id: int) -> CheckpointRecord | None:
+def checkpoint_of(document: Any, job_id: int, node: str) -> CheckpointRecord | None:
     """None: it cannot be read; nothing is known of the job's checkpoints then."""
-    return readable(lambda: decode(CheckpointRecord, document), lambda: None, "checkpoints", job_id)
+    return readable(lambda: _checkpoint(document, job_id, node), lambda: None, "checkpoints", f"{job_id} {node}")
+
+
+def _checkpoint(document: Any, job_id: int, node: str) -> CheckpointRecord:
+    record = decode(CheckpointRecord, document)
+    if record.job_id != job_id or record.node not in ("", node):
+        raise Unreadable(f"the record is of job {record.job_id} on {record.node!r:.80}")
+    return record
 
 
 def node_of(document: Any, name: str, instance_id: str) -> NodeRecord:
-    """One that cannot be read keeps the machine that serves the node."""
-    return readable(lambda: decode(NodeRecord, document), lambda: NodeRecord(name, instance_id), "nodes", name)
+    """One that cannot be read keeps the machine that serves the node, unless the document names another: then none is known."""
+    try:
+        record = decode(NodeRecord, document)
+        if record.name != name:
+            raise Unreadable(f"the record is of node {record.name!r:.80}")
+        if record.instance_id != instance_id:
+            set_aside(
+                "nodes", name, f"the row names machine {instance_id!r:.80}, its document {record.instance_id!r:.80}"
+            )
+            return NodeRecord(name)
+    except Unreadable as error:
+        set_aside("nodes", name, str(error))
+        return NodeRecord(name, instance_id)
+    return record
 
 
 def brake_of(document: Any, kind: str, since: datetime) -> Brake:
     """One that cannot be read holds since ``since``, until an operator releases it."""
-    return readable(lambda: decode(Brake, document), lambda: standins.brake(kind, since), "brakes", kind)
+    return readable(
+        lambda: _named(decode(Brake, document), "kind", kind), lambda: standins.brake(kind, since), "brakes", kind
+    )
+
+
+def _named(noun: T, field: str, name: str) -> T:
+    """The noun, which its row names so. Raises Unreadable."""
+    if str(getattr(noun, field)) != name:
+        raise Unreadable(f"its document is of {getattr(noun, field)!r:.80}")
+    return noun
 
 
 def mark_of(document: Any, node: str) -> NodeMark | None:
     """None: it cannot be read; the drain counts as another's then, which Holdfast does not take back."""
-    return readable(lambda: decode(NodeMark, document), lambda: None, "marks", node)
+    return readable(lambda: _named(decode(NodeMark, document), "node", node), lambda: None, "marks", node)
 
 
 def suppression_of(document: Any, name: str) -> Suppression | None:
     """None: it cannot be read; the findings lead to incidents then."""
-    return readable(lambda: decode(Suppression, document), lambda: None, "suppressions", name)
+    return readable(lambda: _named(decode(Suppression, document), "id", name), lambda: None, "suppressions", name)
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -157,7 +222,7 @@ def event_of(row: RowMapping) -> Event:
     kind = read_word(EventKind, row["kind"], "events.kind") or EventKind.UNKNOWN
     text = row["text"] if kind.value == row["kind"] else f"{row['kind']}: {row['text']}"
     detail = row["detail"] if isinstance(row["detail"], Mapping) else {}
-    return Event(**{**row, "kind": kind, "text": text, "detail": detail})
+    return Event(**{**row, "kind": kind, "text": text, "detail": finite(detail)})
 
 
 def append(connection: Connection, events: list[Event]) -> None:

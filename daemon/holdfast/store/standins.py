@@ -5,10 +5,11 @@ The document stays in the row as it is until something writes the noun again (an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import RowMapping
 
@@ -17,13 +18,16 @@ from holdfast.model.book import Brake, BrakeKind
 from holdfast.model.cluster import JobKey, JobRun
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.report import Finding
+from holdfast.model.steps import Key
 from holdfast.model.transitions import NewIncident, close, open_incident
-from holdfast.store.codec import Unreadable
+from holdfast.store.codec import Unreadable, decode
+from holdfast.store.columns import UNREADABLE_TIME
 from holdfast.unknown import set_aside
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import known
 
 T = TypeVar("T")
+_ID = re.compile(r"[0-9A-Za-z_.-]{1,64}")
 _CANNOT_BE_READ = "its record in the store cannot be read"
 
 
@@ -36,8 +40,10 @@ def readable(read: Callable[[], T], instead: Callable[[], T], table: str, key: o
         return instead()
 
 
-def incident(row: RowMapping) -> Incident:
-    """Held until an operator closes it; one that was closed stays closed."""
+def incident(row: RowMapping) -> Incident | None:
+    """Held until an operator closes it; one that was closed stays closed. None: the row's id is none, nothing can refer to it."""
+    if not _ID.fullmatch(row["id"]):
+        return None
     new = NewIncident(
         id=row["id"],
         kind=IncidentKind.UNREADABLE,
@@ -53,6 +59,12 @@ def incident(row: RowMapping) -> Incident:
     if not row["is_open"]:
         made, _ = close(made, row["closed_at"] or row["opened_at"], _CANNOT_BE_READ)
     return replace(made, operated=row["operated"])
+
+
+def cleared_at(row: RowMapping) -> datetime | None:
+    """When the finding was cleared; a time that cannot be read clears nothing."""
+    at: datetime | None = row["cleared_at"]
+    return None if at == UNREADABLE_TIME else at
 
 
 def finding(row: RowMapping) -> Finding:
@@ -73,15 +85,15 @@ def finding(row: RowMapping) -> Finding:
         received_at=row["last_seen_at"],
         sticky=row["sticky"],
         incident_id=row["incident_id"],
-        cleared_at=row["cleared_at"],
+        cleared_at=cleared_at(row),
     )
 
 
 def recovery(row: RowMapping) -> Recovery | None:
-    """Left to the job's owner. None: the row's own name tells of no run."""
+    """Left to the job's owner. None: neither the row's own name nor its document's tells of a run."""
     run = JobRun.parse(row["id"])
     if run is None:
-        return None
+        return _left_alone(row["document"])
     return Recovery(
         job=JobKey(run.cluster, run.job_id, datetime.fromtimestamp(run.submitted_s, UTC)),
         restarts_before=run.restarts,
@@ -98,11 +110,30 @@ def recovery(row: RowMapping) -> Recovery | None:
     )
 
 
-def intent(row: RowMapping) -> Intent:
-    """Failed, not to be repeated: what came of it is not known."""
+def _left_alone(document: Any) -> Recovery | None:
+    try:
+        return replace(decode(Recovery, document), phase=RecoveryPhase.LEFT_ALONE, note=_CANNOT_BE_READ)
+    except Unreadable:
+        return None
+
+
+def key_of(text: object) -> str | None:
+    """The key of a step; None: it is none."""
+    try:
+        return Key.parse(str(text)).text
+    except ValueError:
+        return None
+
+
+def intent(row: RowMapping) -> Intent | None:
+    """Failed, not to be repeated: what came of it is not known. None: neither the row's key nor its document's is one."""
+    document = row["document"]
+    key = key_of(row["key"]) or key_of(document.get("key") if isinstance(document, dict) else None)
+    if key is None:
+        return None
     return Intent(
-        key=row["key"],
-        incident_id=row["incident_id"],
+        key=key,
+        incident_id=Key.parse(key).incident_id,
         action=UnknownAction(row["kind"], {"type": row["kind"], "node": row["node"]}),
         reason=_CANNOT_BE_READ,
         fence=0,

@@ -4,9 +4,9 @@ A change here needs a migration beside it: a test compares the two."""
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, LargeBinary, MetaData, Table, text
+from sqlalchemy import JSON, Column, Index, Integer, LargeBinary, MetaData, Table, text
 
-from holdfast.store.columns import BigId, SafeText, UtcDateTime
+from holdfast.store.columns import BigId, Flag, SafeText, SmallWhole, UtcDateTime, Whole, name_columns
 
 metadata = MetaData()
 
@@ -15,7 +15,7 @@ lease = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("holder", SafeText, nullable=False),
-    Column("fence", BigInteger, nullable=False),
+    Column("fence", Whole, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False),
 )
 
@@ -31,7 +31,7 @@ stamps = Table(
     "stamps",
     metadata,
     Column("name", SafeText, primary_key=True),
-    Column("value", BigInteger, nullable=False),
+    Column("value", Whole, nullable=False),
 )
 
 reports = Table(
@@ -41,7 +41,7 @@ reports = Table(
     Column("node", SafeText, primary_key=True),
     Column("boot_id", SafeText, primary_key=True),
     Column("outbox_id", SafeText, primary_key=True),
-    Column("sequence", BigInteger, primary_key=True, autoincrement=False),
+    Column("sequence", Whole, primary_key=True, autoincrement=False),
     Column("received_at", UtcDateTime, nullable=False),
     Index("reports_received_at", "received_at"),
 )
@@ -51,10 +51,10 @@ incidents = Table(
     metadata,
     Column("id", SafeText, primary_key=True),
     Column("node", SafeText, nullable=False),
-    Column("is_open", Boolean, nullable=False),
+    Column("is_open", Flag, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
-    Column("operated", Integer, nullable=False),  # how often an operator changed it
+    Column("operated", SmallWhole, nullable=False),  # how often an operator changed it
     Column("document", JSON, nullable=False),
     Index("incidents_open", "id", sqlite_where=text("is_open = 1"), postgresql_where=text("is_open")),
     Index("incidents_node", "node", "opened_at"),
@@ -71,11 +71,11 @@ findings = Table(
     Column("check_id", SafeText, nullable=False),
     Column("component", SafeText, nullable=False),
     Column("identity", SafeText, nullable=False),  # digest of what makes a repetition: see reports.identity
-    Column("sticky", Boolean, nullable=False),
-    Column("live", Boolean, nullable=False),  # a repetition of it only counts: neither cleared nor of a closed incident
+    Column("sticky", Flag, nullable=False),
+    Column("live", Flag, nullable=False),  # a repetition of it only counts: neither cleared nor of a closed incident
     Column("incident_id", SafeText),
     Column("cleared_at", UtcDateTime),
-    Column("repeats", BigInteger, nullable=False),
+    Column("repeats", Whole, nullable=False),
     Column("last_fault_at", UtcDateTime, nullable=False),
     Column("last_seen_at", UtcDateTime, nullable=False),
     Column("document", JSON, nullable=False),
@@ -95,7 +95,7 @@ recoveries = Table(
     "recoveries",
     metadata,
     Column("id", SafeText, primary_key=True),
-    Column("job_id", BigInteger, nullable=False),
+    Column("job_id", Whole, nullable=False),
     Column("incident_id", SafeText, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("final_at", UtcDateTime),
@@ -117,9 +117,9 @@ intents = Table(
     Column("kind", SafeText, nullable=False),
     Column("node", SafeText),  # whom an order is for, or the node that is acted upon
     Column("state", SafeText, nullable=False),
-    Column("settled", Boolean, nullable=False),
+    Column("settled", Flag, nullable=False),
     Column("planned_at", UtcDateTime, nullable=False),
-    Column("position", Integer, nullable=False),
+    Column("position", SmallWhole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("intents_unsettled", "node", "kind", sqlite_where=text("settled = 0"), postgresql_where=text("NOT settled")),
     Index("intents_incident", "incident_id"),
@@ -139,7 +139,7 @@ nodes = Table(
     metadata,
     Column("name", SafeText, primary_key=True),
     Column("instance_id", SafeText, nullable=False),
-    Column("stamp", BigInteger, nullable=False),
+    Column("stamp", Whole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("nodes_stamp", "stamp"),
 )
@@ -158,11 +158,11 @@ inventories = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    Column("job_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("job_id", Whole, primary_key=True, autoincrement=False),
     Column("node", SafeText, primary_key=True),  # whose agent said so: no node overwrites another's word
     Column("stated_at", UtcDateTime, nullable=False),  # its newest statement
-    Column("saved_restarts", Integer, nullable=False),  # run that said the newest saved step
-    Column("stamp", BigInteger, nullable=False),
+    Column("saved_restarts", SmallWhole, nullable=False),  # run that said the newest saved step
+    Column("stamp", Whole, nullable=False),
     Column("document", JSON, nullable=False),
     Index("checkpoints_stamp", "stamp"),
     Index("checkpoints_stated_at", "stated_at"),
@@ -219,5 +219,7 @@ tokens = Table(
     Column("subject", SafeText, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
-    Column("revoked", Boolean, nullable=False),
+    Column("revoked", Flag, nullable=False),
 )
+
+name_columns(metadata)
