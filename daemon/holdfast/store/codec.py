@@ -79,7 +79,7 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 
 def clean(text: str) -> str:
     """The text that both databases, Slurm and the wire take: a NUL or half a surrogate pair becomes U+FFFD."""
-    return text if text.isascii() and "\0" not in text else _UNFIT.sub("\ufffd", text)
+    return text if text.isascii() and text.isprintable() else _UNFIT.sub("\ufffd", text)
 
 
 class Unreadable(ValueError):

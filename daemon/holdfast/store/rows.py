@@ -143,7 +143,8 @@ def _intent(document: Any) -> Intent:
 
 def _intent_of(row: RowMapping) -> Intent:
     intent = _intent(row["document"])
-    _same(row, key=intent.key, incident_id=intent.incident_id, kind=intent.kind, node=intent.action.target.node)
+    _same(row, key=intent.key, incident_id=intent.incident_id, kind=intent.kind, position=intent.order)
+    _same(row, node=intent.action.target.node)
     return intent
 
 
