@@ -15,6 +15,7 @@ from threading import Event as Stop
 from typing import cast
 
 from holdfast import unexpected
+from holdfast.controller import facts
 from holdfast.controller.act import AT_NODES, carry_out
 from holdfast.controller.hands_off import in_window
 from holdfast.controller.idle_actor import IdleWatch, idle
@@ -27,6 +28,7 @@ from holdfast.model.action import (
     Assign,
     CheckInstance,
     Drain,
+    DropHold,
     HoldJob,
     HoldNodes,
     Intent,
@@ -39,6 +41,7 @@ from holdfast.model.action import (
     Requeue,
     SetDown,
     StopStart,
+    TellOwner,
     Terminate,
     Undrain,
 )
@@ -76,7 +79,8 @@ class Look(Enum):
 
     GO = "go"
     WAIT = "wait"
-    """A pause holds everything but telling; a step that was begun under a brake is ended once the brake is released."""
+    """A pause holds everything but telling, an incident that cannot be read all but a drain;
+    a step that was begun under a brake is ended once the brake is released."""
     ANEW = "anew"
     """A brake overtook it: back to the decision, so that a job that fails by itself meanwhile need not wait for the release."""
 
@@ -84,7 +88,7 @@ class Look(Enum):
 def look_again(book: Book, intent: Intent) -> Look:
     if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
         return Look.GO
-    if book.paused is not None:
+    if book.paused is not None or _unreadable(book, intent):
         return Look.WAIT
     tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
     # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
@@ -93,6 +97,11 @@ def look_again(book: Book, intent: Intent) -> Look:
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
         return Look.GO
     return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
+
+
+def _unreadable(book: Book, intent: Intent) -> bool:
+    exempt = isinstance(intent.action, DropHold | TellOwner)
+    return not exempt and facts.unreadable_incident(book, intent.incident_id, intent.action) is not None
 
 
 HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)

@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder, SetDown, Undrain, Verb
-from holdfast.model.book import CheckpointRecord, NodeMark, World
+from holdfast.model.book import Book, CheckpointRecord, NodeMark, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.elastic import declares_elastic
 from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of
-from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.report import AgentView
 from holdfast_checks.result import Severity
@@ -57,14 +57,28 @@ def acting(incident: Incident) -> bool:
 def suspect_nodes(world: World) -> frozenset[str]:
     """Nodes with an open fatal incident, drained or not: no recovered job may land there. Nor on one that pair probes have convicted after
     a job failed, nor for a while on one that stood out when a job hung, nor on one that is held by a reservation: Slurm lets a job in a
-    hold of ours use what other reservations keep (docs/slurm-notes.md)."""
+    hold of ours use what other reservations keep (docs/slurm-notes.md). Nor on one of which an incident cannot be read: it may be fatal."""
     incidents = world.book.open_incidents()
     return frozenset(
         i.node
         for i in incidents
         if i.state not in IDLE_INCIDENTS
-        and (i.severity is Severity.FATAL or i.run is not None or _held_by_reservation(world, i))
+        and (
+            i.severity is Severity.FATAL
+            or i.run is not None
+            or i.kind is IncidentKind.UNREADABLE
+            or _held_by_reservation(world, i)
+        )
     ) | frozenset(node for i in incidents if _stands_out(world, i) for node in i.odd or ())
+
+
+def unreadable_incident(book: Book, incident_id: str, action: Action) -> Incident | None:
+    """The open incident that cannot be read of the node that a step is at, or is done for; None: there is none, or the step is a drain,
+    which takes nothing from the node that an operator cannot give back."""
+    cause = book.incidents.get(incident_id)
+    nodes = {action.target.node, cause.node if cause is not None else None}
+    found = (i for i in book.open_incidents() if i.kind is IncidentKind.UNREADABLE and i.node in nodes)
+    return None if isinstance(action, Drain) else next(found, None)
 
 
 def _stands_out(world: World, incident: Incident) -> bool:

@@ -35,7 +35,6 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
-from holdfast.model.incident import IncidentKind
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
@@ -172,16 +171,15 @@ def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withhe
 
 
 def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
-    """Nothing is done about a node of which an incident cannot be read: what was done about it already is not known."""
-    cause = world.book.incidents.get(proposal.incident_id)
-    nodes = {proposal.action.target.node, cause.node if cause is not None else None}
-    for incident in world.book.open_incidents():
-        if incident.kind is IncidentKind.UNREADABLE and incident.node in nodes:
-            text = (
-                f"node {incident.node} is held: incident {incident.id} cannot be read; look at the node, then close it"
-            )
-            return Withheld(Ban.UNREADABLE, text)
-    return None
+    """Only a drain is done about a node of which an incident cannot be read: what was done about it already is not known."""
+    incident = facts.unreadable_incident(world.book, proposal.incident_id, proposal.action)
+    if incident is None:
+        return None
+    text = (
+        f"incident {incident.id} of node {incident.node} cannot be read: nothing but a drain is done about the node; "
+        f"check it, then holdfast incident close {incident.id}"
+    )
+    return Withheld(Ban.UNREADABLE, text)
 
 
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:

@@ -53,7 +53,7 @@ def incident(row: RowMapping) -> Incident | None:
         check="store.unreadable",
         headline=f"incident {row['id']}: {_CANNOT_BE_READ}",
         fault_at=row["opened_at"],
-        note="nothing is done about the node until an operator closes the incident",
+        note="nothing but a drain is done about the node until an operator closes the incident",
     )
     made, _ = open_incident(new, IncidentState.AWAITING_HUMAN, row["opened_at"])
     if not row["is_open"]:
