@@ -26,6 +26,7 @@ PURE_STDLIB = frozenset(
         "fnmatch",
         "functools",
         "heapq",
+        "ipaddress",
         "itertools",
     }
     | {"math", "operator", "re", "statistics", "types", "typing", "zlib", "zoneinfo"}
@@ -37,8 +38,10 @@ PURE_CONTROLLER = frozenset(
     {
         "adopt",
         "budgets",
+        "consent",
         "correlate",
         "cycle",
+        "death",
         "decide",
         "disputes",
         "elastic",
