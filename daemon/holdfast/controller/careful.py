@@ -30,7 +30,7 @@ SET_ASIDE = "holdfast.set_aside"
 AGAIN_S = 600.0
 """What was set aside is tried again after this long: the world around it may have changed."""
 _HOLDS = frozenset({Part.FINDING, Part.ORDER_OUTCOME, Part.AGENT, Part.NODE_RECORD, Part.MARK, Part.NODE})
-"""Parts that say something of a node's health or of who has it: while one is set aside nothing is done about the node."""
+"""Parts that say something of a node's health or of who has it: while one is set aside nothing but a drain is done about the node."""
 
 
 class TurnFailed(Exception):
@@ -193,7 +193,7 @@ def _open(world: World, each: SetAside, finding: Finding | None, new_id: NewId) 
         fault_at=finding.fault_at if finding is not None else world.now,
         instance_id=finding.instance_id if finding is not None else (record.instance_id if record else ""),
         boot_id=finding.boot_id if finding is not None else "",
-        note="set aside: nothing is done about the node until an operator has looked at it and closed the incident",
+        note="set aside: nothing but a drain is done about the node until an operator has checked it and closed the incident",
     )
     return open_incident(new, IncidentState.AWAITING_HUMAN, world.now)
 

@@ -36,7 +36,7 @@ def held(facts: DoctorFacts) -> Iterator[Advice]:
             "controller.held_nodes",
             Level.ERROR,
             f"nodes that are held, as no decision can be made about an incident of theirs: {names(facts.controller.held)}",
-            "Nothing is done about such a node, also for another fault, until an operator has closed the incident.",
+            "Nothing but a drain for another fault is done about such a node until an operator has closed the incident.",
             "holdfast nodes; holdfast incident show ID; holdfast incident close ID   # docs/runbooks/turn-fails.md",
         )
 
