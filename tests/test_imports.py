@@ -26,7 +26,6 @@ PURE_STDLIB = frozenset(
         "fnmatch",
         "functools",
         "heapq",
-        "ipaddress",
         "itertools",
     }
     | {"math", "operator", "re", "statistics", "types", "typing", "zlib", "zoneinfo"}
@@ -38,10 +37,8 @@ PURE_CONTROLLER = frozenset(
     {
         "adopt",
         "budgets",
-        "consent",
         "correlate",
         "cycle",
-        "death",
         "decide",
         "disputes",
         "elastic",

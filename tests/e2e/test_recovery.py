@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.consent import CONSENT_WORD
+from holdfast.controller.decide.hurt import CONSENT_WORD
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.xids import kernel_line

@@ -27,7 +27,6 @@ from holdfast.agent.launchers import ask_group_to_leave
 from holdfast.agent.loop import Loop, Task
 from holdfast.agent.machine_id import machine_id
 from holdfast.agent.memory import Memory, only_agent
-from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Handler, Orders
 from holdfast.agent.outbox import Item, Outbox
@@ -93,10 +92,7 @@ class Agent:
         self.controllers = Controllers(config.controllers)
         self.authorities = Authorities(config.ca_file)
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
-        self.neighbours = Neighbours()
-        self.sender = Sender(
-            self._client(), self.outbox, self.identity, config.state_dir, self.reporting, self.neighbours.told
-        )
+        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.kernel = KernelLog(
             config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
@@ -137,7 +133,7 @@ class Agent:
             ),
             Verb.END_STEP: verbs.end_leftover_step(self.slurm),
             Verb.END_JOB: end_stuck_job(self.slurm),
-            Verb.PROBE_PEER: verbs.probe_peer(self.neighbours),
+            Verb.PROBE_PEER: verbs.probe_peer,
             Verb.SAVE: verbs.ask_job_to_save(self.slurm),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
@@ -175,7 +171,6 @@ class Agent:
         self.jobs.start()
         self.reporting.begin()
         self.sender.start()
-        self.neighbours.start()
         self.orders.start()
         self.loop.watch(self.kernel, self.read_kernel)
         self.nvml.attach(self.loop)
@@ -204,7 +199,6 @@ class Agent:
         self.jobs.stop()
         self.host.close()
         self.nvml.close()
-        self.neighbours.stop()
         self.sender.stop()
         self.reporting.end()
         self.kernel.close()

@@ -55,16 +55,9 @@ class Sender:
     """Owns the connection. ``beat`` and ``wake`` are called from the loop and return at once."""
 
     def __init__(
-        self,
-        client: Client,
-        outbox: Outbox,
-        identity: Identity,
-        folder: Path,
-        reporting: Reporting | None = None,
-        neighbours: Callable[[object], None] = lambda _named: None,
+        self, client: Client, outbox: Outbox, identity: Identity, folder: Path, reporting: Reporting | None = None
     ) -> None:
-        """``reporting`` is told of each request's outcome, ``neighbours`` of those that a leader names; both from this class's thread."""
-        self._neighbours = neighbours
+        """``reporting`` is told of each request's outcome, from this class's thread."""
         self._client = client
         self._outbox = outbox
         self._identity = identity
@@ -122,8 +115,6 @@ class Sender:
             self._note(error.failure, str(error))
             return
         self._envelope_accepted = answer.status == 200
-        if self._envelope_accepted:
-            self._neighbours(answer.body.get("neighbours"))
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0

@@ -101,12 +101,7 @@ class _Ingest:
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()
         self._counters.heartbeats.inc()
-        if not self._deps.leader():
-            return Response(STANDBY, media_type="application/json")
-        neighbours = self._deps.neighbours(body.node)
-        if neighbours:
-            return JSONResponse({"leader": True, "neighbours": neighbours})
-        return Response(LEADER, media_type="application/json")
+        return Response(LEADER if self._deps.leader() else STANDBY, media_type="application/json")
 
     async def orders(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)

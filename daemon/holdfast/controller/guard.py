@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from holdfast.controller import facts, hands_off, notices, silence
+from holdfast.controller import facts, hands_off, notices
 from holdfast.controller.budgets import Purse, why_spent
-from holdfast.controller.death import brake, touching
-from holdfast.controller.death.verdict import Consequence
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
 from holdfast.model.action import (
@@ -26,17 +24,13 @@ from holdfast.model.action import (
     HoldJob,
     Intent,
     IntentState,
-    Launch,
     Notify,
     Proposal,
     Reboot,
-    Replace,
     Requeue,
     SendOrder,
     SetDown,
-    StopStart,
     TellOwner,
-    Terminate,
     Verb,
 )
 from holdfast.model.book import Brake, BrakeKind, World
@@ -62,8 +56,6 @@ class Ban(Enum):
     """A budget on machines is spent."""
     HANDS_OFF = "hands_off"
     """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
-    DEATHS = "deaths"
-    """The brake on deaths, or a sign of life: a silent node's verdict does not allow it."""
     UNREADABLE = "unreadable"
     """An incident of the node cannot be read."""
     DISPUTE = "dispute"
@@ -92,16 +84,12 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     """Allow or withhold each proposal; proposals of one group share their fate."""
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
-    purse, deaths = Purse(world), _Deaths(world)
+    purse = Purse(world)
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
-        why = (
-            _disputed(world, in_dispute, proposal)
-            or deaths.withhold(proposal)
-            or _withhold(world, holding, purse, proposal)
-        )
+        why = _disputed(world, in_dispute, proposal) or _withhold(world, holding, purse, proposal)
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -332,41 +320,3 @@ def _released(world: World, kind: BrakeKind) -> datetime:
     if brake is not None and brake.released_at is not None:
         return brake.released_at
     return world.now - timedelta(seconds=BRAKE_LONG_S)
-
-
-_CONSEQUENCES: Mapping[type[Action], Consequence] = {
-    Drain: Consequence.DRAIN,
-    SetDown: Consequence.SET_DOWN,
-    Reboot: Consequence.REBOOT,
-    StopStart: Consequence.END_MACHINE,
-    Replace: Consequence.END_MACHINE,
-    Launch: Consequence.END_MACHINE,
-    Terminate: Consequence.END_MACHINE,
-}
-
-
-class _Deaths:
-    """What the verdict about a silent node allows, looked at once more for each step."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._held: Mapping[str, brake.Group] | None = None
-
-    def withhold(self, proposal: Proposal) -> Withheld | None:
-        what = _CONSEQUENCES.get(type(proposal.action))
-        incident = self._world.book.incidents.get(proposal.incident_id)
-        view = self._world.view
-        if what is None or incident is None or view is None or incident.node not in view.nodes:
-            return None
-        if proposal.action.target.node != incident.node or not touching.about_silence(self._world, incident):
-            return None
-        if isinstance(proposal.action, Terminate) and proposal.action.instance_id != incident.serving_id:
-            return None  # launched in vain: it serves no one
-        if isinstance(proposal.action, SetDown) and view.nodes[incident.node].down:
-            return None  # Slurm's own DOWN, made ours so that we may take it back
-        if self._held is None:
-            silent = silence.silent_nodes(self._world)
-            self._held = brake.braked(brake.groups(self._world, silent))
-        held = brake.holds(self._world, incident, self._held)
-        why = touching.why_not(self._world, view, incident, what, held)
-        return Withheld(Ban.DEATHS, why) if why is not None else None

@@ -15,7 +15,6 @@ from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.controller.cycle import apply, turn
-from holdfast.controller.head_reach import EVERY_S
 from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
@@ -94,11 +93,10 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
-        # Without its look at Slurm it would decide on old news; groups would wait for who does not come: end, and be started again.
-        needed = [
-            asyncio.create_task(each()) for each in (self._watch_slurm, self._reach_silent_nodes, self._keep_rooms)
-        ]
-        useful = [asyncio.create_task(each()) for each in (self._prune, self._read_background)]
+        watcher = asyncio.create_task(self._watch_slurm())
+        pruner = asyncio.create_task(self._prune())
+        reader = asyncio.create_task(self._read_background())
+        keeper = asyncio.create_task(self._keep_rooms())
         try:
             while not self.stopping:
                 self.wake.clear()
@@ -118,13 +116,17 @@ class ControlLoop:
                     unexpected.passed(TURN)
                     self.failed_turns = 0
                 self.turned_at_s = self.observer.clock.monotonic_s()
-                for ended in filter(asyncio.Task.done, needed):
-                    ended.result()
+                if watcher.done():
+                    watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
+                if keeper.done():
+                    keeper.result()  # groups would wait for who does not come: the same
                 self.beat()
                 await self._pause()
         finally:
-            for each in (*needed, *useful):
-                each.cancel()
+            watcher.cancel()
+            pruner.cancel()
+            reader.cancel()
+            keeper.cancel()
 
     async def _pause(self) -> None:
         """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
@@ -283,17 +285,6 @@ class ControlLoop:
             if world is not None and self.leads:
                 await self._in_background(BACKGROUND, partial(self.observer.background.refresh, world))
             await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
-
-    async def _reach_silent_nodes(self) -> None:
-        """Try the silent nodes from here; beside the cycle, since each takes up to its timeout."""
-        while True:
-            if (
-                self.world is not None
-                and self.leads
-                and await asyncio.to_thread(self.observer.head.refresh, self.world)
-            ):
-                self.wake.set()
-            await asyncio.sleep(EVERY_S)
 
     async def _keep_rooms(self) -> None:
         if self.rooms is not None:

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from holdfast import unexpected
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
-from holdfast.controller.head_reach import HeadReach
 from holdfast.controller.whole import whole_jobs
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -24,8 +23,6 @@ SLURM = "slurm"
 """Part of this process that reads Slurm (:mod:`holdfast.unexpected`)."""
 COLD_START_S = 30.0
 """After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
-SLURM_GAP_S = 15.0
-"""slurmctld that did not answer for longer was away: what it shows of nodes right after its return is from before."""
 CLOCK_JUMP_S = 5.0
 """A clock that gains or loses more between two looks was set (or the machine slept): what was heard before seems too long ago."""
 
@@ -37,13 +34,11 @@ class SlurmWatch:
     scheduler: Scheduler
     view: ClusterView | None = None
     error: str | None = None
-    back_at: datetime | None = None
-    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer; None: it has not been away."""
 
     def refresh(self) -> None:
         """Read Slurm once. A failure keeps the old view, which ages until decisions freeze."""
         try:
-            view = remember_gpus(self.view, self.scheduler.view())
+            self.view = remember_gpus(self.view, self.scheduler.view())
         except OutsideError as error:
             if self.error is None:
                 log.warning("event=slurm_unavailable error=%r", str(error))
@@ -56,9 +51,7 @@ class SlurmWatch:
         unexpected.passed(SLURM)
         if self.error is not None:
             log.info("event=slurm_back")
-            if self.view is None or view.read_at - self.view.read_at > timedelta(seconds=SLURM_GAP_S):
-                self.back_at = view.read_at
-        self.view, self.error = view, None
+        self.error = None
 
     def refresh_jobs(self, job_ids: Iterable[int]) -> None:
         """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""
@@ -107,13 +100,11 @@ class Observer:
     cold_start_s: float = COLD_START_S
     listening_since: datetime | None = field(default=None)
     background: BackgroundWatch = field(init=False)
-    head: HeadReach = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
     """Wall clock minus monotonic clock, as of the last look."""
 
     def __post_init__(self) -> None:
         self.background = BackgroundWatch(self.store, self.slurm.scheduler)
-        self.head = HeadReach(self.clock, self.policy.death.probe_timeout_s)
 
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
@@ -132,8 +123,6 @@ class Observer:
             if cold
             else None,
             background=self.background.newest,
-            head=self.head.newest,
-            slurm_back_at=self.slurm.back_at,
         )
 
     def _jumped(self, now: datetime) -> bool:

@@ -18,7 +18,6 @@ from holdfast.config.controller import Settings
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.neighbours import Neighbours
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.quorum_link import QuorumLink
@@ -95,7 +94,6 @@ def build_controller(settings: Settings) -> Controller:
         led_by=lambda: loop.led_by,
         rooms=rooms,
         quorum=settings.quorum,
-        neighbours=Neighbours(lambda: loop.world, clock).of,
         look=loop.look.set,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,

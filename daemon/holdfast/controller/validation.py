@@ -49,8 +49,7 @@ def failure(world: World, incident: Incident) -> Failure | None:
         return Failure(FailedPart.RUNG, why) if why is not None else None
     checked = validation(world, incident)
     if checked is None:
-        proved = incident.validated_at is not None  # by the job that runs on it
-        return _new_findings(world, incident) if proved else _too_late(world, incident)
+        return _too_late(world, incident)
     if checked.state is not IntentState.DONE:
         return Failure(FailedPart.CHECKS, f"validation failed: {checked.outcome}")
     return _same_hardware(world, incident, checked) or _new_findings(world, incident) or _unproved(world, incident)

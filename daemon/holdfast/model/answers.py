@@ -75,17 +75,6 @@ def unreached_errno(detail: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
-def control_reached(detail: Mapping[str, Any]) -> bool:
-    """A peer that could not reach a node reached another one at that moment: its own network is in order."""
-    return detail.get("control") == "reached"
-
-
-def reached_before(detail: Mapping[str, Any]) -> bool:
-    """The peer had reached that node's port before, so that its failure means something."""
-    ago_s = detail.get("reached_before_s")
-    return isinstance(ago_s, int | float) and not isinstance(ago_s, bool)
-
-
 def gpu_uuids(detail: Mapping[str, Any]) -> frozenset[str]:
     """The GPUs that a validation named."""
     named = detail.get("gpu_uuids")

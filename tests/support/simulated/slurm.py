@@ -107,8 +107,6 @@ class SimSlurm:
         self.jobs: dict[int, SimJob] = {}
         self.reservations: dict[str, Reservation] = {}
         self.away = False
-        self.slurmd_timeout_s: float = SLURMD_TIMEOUT_S
-        """0: a silent node is never set DOWN."""
         self.switches: dict[str, tuple[str, ...]] = {}
         """Node → switches above it, the leaf first."""
         self.gres: dict[str, str] = {}
@@ -249,7 +247,7 @@ class SimSlurm:
             node.unheard_since_s = None
         elif node.unheard_since_s is None or node.reboot or node.power in _OFF:
             node.unheard_since_s = now_s
-        elif self.slurmd_timeout_s and now_s - node.unheard_since_s >= self.slurmd_timeout_s and not node.down:
+        elif now_s - node.unheard_since_s >= SLURMD_TIMEOUT_S and not node.down:
             node.down = True
             if not node.reason:
                 node.reason, node.user, node.time = "Not responding", "slurm", self._second()
@@ -388,9 +386,7 @@ class SimSlurm:
         return "22.05.8"
 
     def config(self) -> dict[str, str]:
-        timeout = f"{self.slurmd_timeout_s:.0f} sec"
-        shown = {"ClusterName": CLUSTER, "SlurmUser": "slurm(64030)", "SlurmdTimeout": timeout}
-        return {**shown, "RebootProgram": self.reboot_program}
+        return {"ClusterName": CLUSTER, "SlurmUser": "slurm(64030)", "RebootProgram": self.reboot_program}
 
     def partitions(self) -> tuple[Partition, ...]:
         self._answer()

@@ -1,7 +1,7 @@
 """Must the node go out of service? Pure.
 
-A fatal or degraded fault drains its node at once; a dead node is set DOWN under jobs that consent and whose old runs can do no harm. A node
-that somebody else drained is left as it is: its reason is not ours to overwrite."""
+A fatal or degraded fault drains its node at once; a dead node is set DOWN, once the jobs' old runs can do no harm. A node that
+somebody else drained is left as it is: its reason is not ours to overwrite."""
 
 from __future__ import annotations
 
@@ -45,16 +45,10 @@ def contain(world: World) -> Part:
 
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.dead:
-        down = _down(world, view, incident)
-        if down or facts.drained_by(world, view.nodes[incident.node]) is not None:
-            return down
+        return _down(world, view, incident)
     node = view.nodes[incident.node]
     slurms = slurm_drains.recognised(world, node) is not None
-    if not incident.dead and (
-        incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms)
-    ):
-        return []
-    if facts.drained_by(world, node) is DrainedBy.SLURM and not facts.slurm_settled(world):
+    if incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms):
         return []
     if slurms and not slurm_drains.due(world, incident):
         return []
@@ -75,25 +69,18 @@ def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
 
 
 def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """DOWN for a dead node under jobs that consent and are fenced (:mod:`fencing`), or one that Slurm itself has set DOWN, so that we may
-    take it back. The others wait for Slurm; without jobs a drain is enough."""
+    """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
     node = view.nodes[incident.node]
     step = steps.set_down(incident.node)
     by = facts.drained_by(world, node)
-    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down) or not world.may_try(incident.id, step):
+    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down):
         return []
-    jobs = view.jobs_on(incident.node)
-    by_slurm = by is DrainedBy.SLURM and node.down
-    if by_slurm and not facts.slurm_settled(world):
+    if not world.may_try(incident.id, step):
         return []
-    if not by_slurm and (not jobs or any(fencing.keeps_waiting(world, view, incident, job) for job in jobs)):
+    if fencing.unfenced_jobs(world, view, incident):
         return []
-    action = SetDown(
-        incident.node,
-        slurm_reason(incident.id, incident.headline),
-        tuple(j.key.job_id for j in jobs),
-        node_dead=True,
-    )
+    jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
+    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline), jobs, node_dead=True)
     return [
         Proposal(
             incident.id,

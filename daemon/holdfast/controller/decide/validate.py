@@ -17,8 +17,6 @@ def validate(world: World, incident: Incident) -> list[Proposal]:
     instance = validation.candidate(world, incident)
     step = steps.validate(incident.node, incident.repair_attempt)
     if not world.book.attempts(incident.id, step):
-        if incident.validated_at is not None:
-            return []  # its job never stopped: nothing is run beside it
         return _checks(world, incident, instance)
     checked = validation.validation(world, incident)
     if checked is None or validation.failure(world, incident) is not None:
