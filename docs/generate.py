@@ -161,7 +161,7 @@ def metrics() -> str:
         labels = getattr(getattr(counters, _attribute(metric.name), None), "_labelnames", ())
         lines.append(f"| `{metric.name}_total` | counter | {', '.join(labels)} | {metric.documentation} |")
     for metric in Gauges(_no_deps()).collect():
-        labels = sorted({label for sample in metric.samples for label in sample.labels})
+        labels = sorted(getattr(metric, "_labelnames", ()))  # also of one that has no sample in this process
         lines.append(f"| `{metric.name}` | gauge | {', '.join(labels)} | {metric.documentation} |")
     return "\n".join(lines) + "\n"
 

@@ -195,7 +195,7 @@ def test_what_was_said_is_kept_in_the_words_of_earlier_releases() -> None:
     [
         ("failed/None/none", "failed/warning/none", False),
         ("degraded/catastrophic/melt", "degraded/degraded/human", False),
-        ("broken/fatal/reboot", "failed/fatal/reboot", True),
+        ("broken/fatal/reboot", "degraded/fatal/reboot", True),
         ("", "degraded/warning/none", False),
     ],
 )

@@ -40,7 +40,7 @@ SHOWS = {
     "suppressions": "gpu.thermal",
     "suppress": "holds until",
 }
-MAPPINGS = frozenset({"detail", "evidence", "phases"})
+MAPPINGS = frozenset({"detail", "evidence", "phases", "unreadable"})
 """Fields that are mappings: what is in them are no fields."""
 Answers = dict[str, Any]
 Shown = tuple[int, str, str]

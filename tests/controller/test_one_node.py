@@ -11,13 +11,14 @@ import pytest
 from holdfast.controller.act import carry_out
 from holdfast.controller.outside import Outside
 from holdfast.model.action import Intent, IntentState, Reboot, Replace, Requeue, SetDown, StopStart, Terminate
+from holdfast.model.book import NodeMark
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
 from holdfast.ports import Outcome, Scheduler
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE
-from support.simulated.slurm import SimJob
+from support.simulated.slurm import SimJob, SimNode
 
 INCIDENT = "0a1b2c3d4e5f"
 STEPS: dict[str, Callable[[Site], Any]] = {
@@ -47,7 +48,16 @@ class OneNode:
 
 def _outside(site: Site) -> tuple[Outside, OneNode]:
     scheduler = OneNode(site.slurm)
-    return replace(site.actor.outside, scheduler=cast(Scheduler, scheduler)), scheduler
+    drained = {name: _mark(name, node) for name, node in site.slurm.nodes.items() if node.drain}
+    real = site.actor.outside.marks
+    return replace(
+        site.actor.outside, scheduler=cast(Scheduler, scheduler), marks=lambda: {**drained, **real()}
+    ), scheduler
+
+
+def _mark(name: str, node: SimNode) -> NodeMark:
+    """That the drain is ours as it stands."""
+    return NodeMark(name, INCIDENT, node.reason, node.user, node.time)
 
 
 def _done(site: Site, action: Any) -> tuple[Outcome, list[str]]:
