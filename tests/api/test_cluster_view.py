@@ -36,7 +36,8 @@ def test_slurm_answers_only_as_long_as_decisions_are_made_on_its_word() -> None:
 def test_many_silent_agents_are_said_to_freeze() -> None:
     long_ago = NOW - timedelta(hours=1)
     agents = {f"n{k}": (AgentView(f"n{k}", "i", "b", long_ago, long_ago),) for k in range(4)}
-    world = World(NOW, Policy(), Book(), _world().view, agents)
+    view = ClusterView("c", NOW, {name: Node(name, "IDLE", frozenset()) for name in agents}, {}, {})
+    world = World(NOW, Policy(), Book(), view, agents)
     assert "silent at once" in (cluster_shape(world, agents, NOW, leader=True).frozen or "")
 
 
