@@ -8,8 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentState
-from support.simulated import Site
+from holdfast.model.machine import ProviderCan
+from holdfast.model.report import OrderOutcome
+from support.simulated import Machine, Site
 from support.simulated.provider import FULL, IN_PLACE
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
@@ -237,3 +240,58 @@ def test_what_slurmctld_shows_right_after_its_return_is_not_taken_over() -> None
     assert [c for c in site.slurm.calls if c[1] == "n5"] == []
     site.run(200, step_s=5)
     assert ("drain", "n5") in site.slurm.calls
+
+
+@pytest.mark.parametrize("can", [replace(IN_PLACE, reboot=False), IN_PLACE], ids=["no reboot", "the reboot fails"])
+def test_a_silent_machine_that_its_provider_shows_running_is_left_to_an_operator_and_never_ended(
+    can: ProviderCan,
+) -> None:
+    """Two peers of its domain, 15 minutes: it is rebooted, where that can be done; whether it is ended is for a person to say."""
+    site = Site(16, can=can)
+    site.provider.boot_s = 1e9  # what is rebooted never reports
+    cut(site, ["n3"])
+    site.run(3 * 3600, step_s=10)
+    assert site.incident("n3").state is IncidentState.AWAITING_HUMAN, site.story()
+    assert set(hurt(site, [])) <= {"cycled"}
+    assert _says(site, "n3 needs a human")
+    machine = site.machine("n3")
+    heal(site)
+    machine.boots_at_s = 0.0
+    site.run(300, step_s=5)
+    assert site.incident("n3").state in (IncidentState.CLOSED, IncidentState.AWAITING_HUMAN)
+
+
+def test_a_node_that_is_set_down_is_not_drained_besides() -> None:
+    site = Site(16, can=BLIND)
+    train(site)
+    site.machine("n1").powered = False
+    site.run(60)
+    assert [verb for verb, name in site.slurm.calls if name == "n1"] == ["set_down"]
+    assert [i.key for i in site.store.intents() if i.kind == "Drain"] == []
+
+
+@pytest.mark.parametrize("order", [Verb.VALIDATE, Verb.CHECK])
+def test_what_is_left_of_a_job_on_a_node_that_reports_again_is_waited_for_and_no_fault(
+    order: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurmd ends the old run only once slurmctld tells it to, seconds after the node reports."""
+    site = Site(16, can=BLIND)
+    train(site)
+    cut(site, ["n1"])
+    site.run(60)
+    assert ("set_down", "n1") in site.slurm.calls
+    free_at_s = site.clock.elapsed_s + 40
+    plain = site.agents._carry_out
+
+    def held(machine: Machine, given: Intent) -> OrderOutcome:
+        assert isinstance(given.action, SendOrder)
+        if given.action.verb is not order or site.clock.elapsed_s >= free_at_s:
+            return plain(machine, given)
+        detail = {"jobs": [100]} if order is Verb.VALIDATE else {"outcome": "held", "held": "job 100"}
+        return OrderOutcome(given.key, False, "jobs are on the node: 100", site.clock.now(), detail)
+
+    monkeypatch.setattr(site.agents, "_carry_out", held)
+    heal(site)
+    site.run(200, step_s=2)
+    assert site.incident("n1").state is IncidentState.CLOSED, site.story()
+    assert site.provider.tokens == {}

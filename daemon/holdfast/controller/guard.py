@@ -369,4 +369,4 @@ class _Deaths:
             self._held = brake.braked(brake.groups(self._world, silent))
         held = brake.holds(self._world, incident, self._held)
         why = touching.why_not(self._world, view, incident, what, held)
-        return Withheld(Ban.DEATHS, why) if why is not None else None
+        return Withheld(Ban.DEATHS, why.text) if why is not None else None

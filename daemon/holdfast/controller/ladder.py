@@ -68,27 +68,25 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         and facts.agent_of(world, incident.node) is not None
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
-    if touching.about_silence(world, incident):
-        return _of_a_silent_node(world, view, incident)
-    return next_rung(world, incident)
+    return next_allowed(world, view, incident)
 
 
-def _of_a_silent_node(world: World, view: ClusterView, incident: Incident) -> Choice:
-    """Nothing but silence accuses it: the verdict's table says which rungs are allowed, and when."""
+def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
+    """:func:`next_rung`; where nothing but silence accuses the machine, as far as the verdict's table allows it now."""
     choice = next_rung(world, incident)
     what = CONSEQUENCES.get(choice.rung)
-    if what is None:
+    if what is None or not touching.about_silence(world, incident):
         return choice
     groups = brake.braked(brake.groups(world, silence.silent_nodes(world)))
     held = brake.holds(world, incident, groups)
-    why = touching.why_not(world, view, incident, what, held)
-    if why is None:
+    refusal = touching.why_not(world, view, incident, what, held)
+    if refusal is None:
         return choice
     provider = world.book.provider
     reboots = provider is not None and not incident.rung and _can_be_done(world, provider, incident, Rung.REBOOT)
     if reboots and touching.why_not(world, view, incident, Consequence.REBOOT, held) is None:
-        return Choice(Rung.REBOOT, f"reboot before {choice.rung.value}: {why}")
-    return Choice(Rung.WAIT, why)
+        return Choice(Rung.REBOOT, f"reboot before {choice.rung.value}: {refusal.text}")
+    return Choice(Rung.HUMAN if refusal.why is touching.Why.RUNNING else Rung.WAIT, refusal.text)
 
 
 CONSEQUENCES = {

@@ -19,7 +19,7 @@ from holdfast.controller import (
 )
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
-from holdfast.controller.ladder import Rung, choose, next_rung
+from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
@@ -307,7 +307,7 @@ def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
     why = failure.text
     machine = stillborn.successor(world, incident) or incident.machine
     failed = replace(incident, note=why, validated_at=None, machine=machine)
-    choice = next_rung(world, failed)
+    choice = next_rung(world, failed) if world.view is None else next_allowed(world, world.view, failed)
     if choice.rung is Rung.WAIT:
         return replace(incident, note=choice.reason), []
     human = choice.rung is Rung.HUMAN

@@ -22,10 +22,12 @@ def candidate(world: World, incident: Incident) -> str:
 
 
 def validation(world: World, incident: Incident) -> Intent | None:
-    """The validation of this attempt once it is settled, whatever its outcome."""
+    """The validation of this attempt once it is settled, whatever its outcome; one that found a job on the node is asked for again."""
     step = steps.validate(incident.node, incident.repair_attempt)
     latest = facts.last(world.book.attempts(incident.id, step))
-    return latest if latest is not None and latest.settled else None
+    if latest is None or not latest.settled or answers.held_by_job(latest.result):
+        return None
+    return latest
 
 
 def gpu_uuids(checked: Intent | None) -> frozenset[str]:

@@ -65,6 +65,12 @@ def pair_gigabytes_s(detail: Mapping[str, Any]) -> float | None:
     return float(speed) if isinstance(speed, int | float) and not isinstance(speed, bool) else None
 
 
+def held_by_job(detail: Mapping[str, Any]) -> bool:
+    """Nothing was validated, since a job, or what is left of one, is on the node: that says nothing of the machine."""
+    jobs = detail.get("jobs")
+    return isinstance(jobs, list) and bool(jobs)
+
+
 def check_word(detail: Mapping[str, Any]) -> CheckWord | None:
     return _word(CheckWord, detail, OUTCOME)
 

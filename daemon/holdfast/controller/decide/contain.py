@@ -11,7 +11,7 @@ from holdfast.controller import facts, fencing, hands_off, slurm_drains
 from holdfast.controller.decide.part import Part
 from holdfast.controller.facts import DrainedBy
 from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, Proposal, SetDown
+from holdfast.model.action import Drain, Intent, IntentState, Proposal, SetDown
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -46,7 +46,7 @@ def contain(world: World) -> Part:
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     if incident.dead:
         down = _down(world, view, incident)
-        if down or facts.drained_by(world, view.nodes[incident.node]) is not None:
+        if down or facts.drained_by(world, view.nodes[incident.node]) is not None or _under_way(world, incident):
             return down
     node = view.nodes[incident.node]
     slurms = slurm_drains.recognised(world, node) is not None
@@ -65,6 +65,12 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
     over = node.given_reason if slurms else None
     action = Drain(incident.node, slurm_reason(incident.id, incident.headline), over)
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _under_way(world: World, incident: Incident) -> bool:
+    """It is being set DOWN, or was, and Slurm does not show it yet: that drains it as well."""
+    latest = facts.last(world.book.attempts(incident.id, steps.set_down(incident.node)))
+    return latest is not None and (not latest.settled or latest.state is IntentState.DONE)
 
 
 def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
