@@ -14,7 +14,7 @@ from enum import Enum
 
 from holdfast.controller import facts, hands_off, notices, silence
 from holdfast.controller.budgets import Purse, why_spent
-from holdfast.controller.death import brake, touching
+from holdfast.controller.death import brake, evidence, touching
 from holdfast.controller.death.verdict import Consequence
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
@@ -41,6 +41,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
+from holdfast.model.incident import Incident
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
@@ -147,8 +148,10 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
 
 
 def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
-    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes."""
+    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes, or is off."""
     incident = world.book.incidents.get(proposal.incident_id)
+    if incident is not None and evidence.died_of_power(world, incident):
+        return None
     planned = holding.get(BrakeKind.PLANNED_STOPS)
     if incident is not None and notices.goes_soon(world, incident.id):
         if incident.notice:
@@ -237,7 +240,7 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
             for i in world.book.open_incidents()
             if facts.acting(i)
             and i.opened_at > since
-            and not notices.by_notice_alone(world, i)
+            and not _not_a_checks_word(world, i)
             and hands_off.holds(world, i) is None
         }
         if len(nodes) > most:
@@ -307,9 +310,13 @@ def _stopped(world: World, intent: Intent) -> bool:
 
 
 def _planned(world: World, incident_id: str) -> bool:
-    """On a notice alone, which the brakes on checks do not count."""
+    """On a notice alone, or power that is off, which the brakes on checks do not count."""
     incident = world.book.incidents.get(incident_id)
-    return incident is not None and notices.by_notice_alone(world, incident)
+    return incident is not None and _not_a_checks_word(world, incident)
+
+
+def _not_a_checks_word(world: World, incident: Incident) -> bool:
+    return notices.by_notice_alone(world, incident) or evidence.died_of_power(world, incident)
 
 
 def _goes(world: World, incident_id: str) -> bool:

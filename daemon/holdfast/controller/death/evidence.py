@@ -83,6 +83,18 @@ def power_off(world: World, incident: Incident) -> PowerOff | None:
     return found if isinstance(found, PowerOff) else None
 
 
+def died_of_power(world: World, incident: Incident) -> bool:
+    """Whether the incident's node was found dead with the power of its first machine off, whatever has taken the machine's place since."""
+    return incident.dead and any(
+        isinstance(i.action, CheckInstance)
+        and i.action.instance_id == incident.instance_id
+        and i.state is IntentState.DONE
+        and i.planned_at >= incident.fault_at
+        and isinstance(_of_the_provider(i, incident), PowerOff)
+        for i in world.book.intents_of(incident.id)
+    )
+
+
 def _answers(world: World, view: ClusterView, incident: Incident, since: datetime) -> Iterator[Evidence]:
     newest = _newest_check(world, incident, since)
     if newest is not None and (said := _of_the_provider(newest, incident)) is not None:
