@@ -30,7 +30,7 @@ from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.errors import Unavailable
 from holdfast.model.policy import Policy
-from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.model.rooms import OpenRoom, RoomRules, RoomView
 from holdfast.ports import QuorumRooms
 from holdfast.store import open_store
 from support.job_socket import Job as Connection
@@ -70,6 +70,11 @@ class Door:
         if self.away:
             raise Unavailable("the quorum service does not answer")
         return OpenRoom(f"http://head:40001/{room}", "s3cret-of-the-job")
+
+    def rooms(self) -> tuple[RoomView, ...]:
+        if self.away:
+            raise Unavailable("the quorum service does not answer")
+        return ()
 
 
 class Controller:
@@ -139,7 +144,9 @@ def test_a_group_gets_its_room_from_what_slurm_shows_and_keeps_it_while_the_serv
             controller.job = ELEMENT
             room = launcher.ask(question)
             sizes = {"group": 0, "start": "71.0", "min": 1, "max": 2, "sizes": [1, 2], "spares": 0}
-            where = {"room": "job-71", "url": "http://head:40001/job-71", "token": "s3cret-of-the-job"}
+            assert ELEMENT.submit_time is not None
+            name = f"job-71-{ELEMENT.submit_time.timestamp():.0f}"
+            where = {"room": name, "url": f"http://head:40001/{name}", "token": "s3cret-of-the-job"}
             assert room == {"v": 1, "kind": "room", **where, **sizes}
             controller.door.away = True
             assert launcher.ask(question) == room

@@ -11,6 +11,7 @@ import pytest
 from holdfast.controller.act import carry_out
 from holdfast.controller.outside import Outside
 from holdfast.model.action import Action, Assign, Intent, IntentState, Reboot, Replace, StopStart, Terminate
+from holdfast.model.book import NodeMark
 from holdfast.model.errors import Rejected
 from holdfast.ports import Outcome
 from support.provider_worlds import WORLDS, World
@@ -40,8 +41,16 @@ def _carry_out(world: World, action: Action) -> Outcome:
     slurm = SimSlurm(clock, ("n1", "n10"))
     slurm.drain("n1", "holdfast[inc]: drill")
     nothing = cast(Any, None)
+    out = slurm.nodes["n1"]
+    mark = NodeMark("n1", "inc", out.reason, out.user, out.time)
     outside = Outside(
-        slurm, world.provider, nothing, clock, lambda s: clock.advance(s + 1), dict, lambda _id: frozenset()
+        slurm,
+        world.provider,
+        nothing,
+        clock,
+        lambda s: clock.advance(s + 1),
+        lambda: {"n1": mark},
+        lambda _id: frozenset(),
     )
     return carry_out(Intent("inc/step/1", "inc", action, "drill", 1, IntentState.PLANNED, clock.now()), outside)
 
