@@ -144,8 +144,7 @@ def test_a_group_gets_its_room_from_what_slurm_shows_and_keeps_it_while_the_serv
             controller.job = ELEMENT
             room = launcher.ask(question)
             sizes = {"group": 0, "start": "71.0", "min": 1, "max": 2, "sizes": [1, 2], "spares": 0}
-            assert ELEMENT.submit_time is not None
-            name = f"job-71-{ELEMENT.submit_time.timestamp():.0f}"
+            name = f"job-71-{ELEMENT.key.submit_time.timestamp():.0f}"
             where = {"room": name, "url": f"http://head:40001/{name}", "token": "s3cret-of-the-job"}
             assert room == {"v": 1, "kind": "room", **where, **sizes}
             controller.door.away = True
