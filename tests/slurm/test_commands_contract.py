@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.controller.outside import Outside, prove_free
+from holdfast.model.book import NodeMark
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.ids import slurm_reason
 from holdfast.ports import Scheduler
@@ -52,8 +53,10 @@ class TestCommands(SchedulerContract):
         eventually(lambda: twin.job(leader).state == "RUNNING")
         ran = _count(twin)
         twin.drain("n1", slurm_reason(INCIDENT, "gpu.xid: bad"))
+        out = twin.node("n1")
+        mark = NodeMark("n1", INCIDENT, out.reason, out.reason_user, out.reason_time)
         del ran[:]
-        prove_free("n1", _outside(twin))
+        prove_free("n1", _outside(twin, mark))
         assert ran == ["scontrol show node n1", "squeue -w n1"]
         for node, number in (("n1", 1), ("n3", 2)):
             del ran[:]
@@ -99,10 +102,10 @@ def _count(twin: SlurmCommands) -> list[str]:
     return ran
 
 
-def _outside(slurm: Scheduler) -> Outside:
-    """The actor's hands, of which only Slurm is there."""
+def _outside(slurm: Scheduler, mark: NodeMark) -> Outside:
+    """The actor's hands, of which only Slurm is there, and the mark of a drain."""
     nothing = cast(Any, None)
-    return Outside(slurm, nothing, nothing, nothing, nothing, dict, nothing)
+    return Outside(slurm, nothing, nothing, nothing, nothing, lambda: {mark.node: mark}, nothing)
 
 
 def _wrapper(folder: Path, command: str, uid: int) -> Path:
