@@ -46,8 +46,12 @@ class TestCommands(SchedulerContract):
         assert not slurm.node("n1").draining
         assert len(twin.view().nodes) == 5
 
-    def test_how_many_commands_a_step_costs(self, practice: Practice) -> None:
-        """The proof that a node is free took five commands, four of which printed the whole cluster; it takes two of one node."""
+    def test_how_many_commands_a_step_costs(self, make_practice: Callable[..., Practice]) -> None:
+        """The proof that a node is free took five commands, four of which printed the whole cluster; it takes two of one node.
+
+        On a cluster of its own: jobs of other tests with doubtful texts are read one by one."""
+        practice = make_practice(nodes=4, gpus=1)
+        practice.up()
         twin = SlurmCommands(env=practice.command_env())
         leader = practice.sbatch("#!/bin/sh\n#SBATCH -N1 -w n3\n#SBATCH hetjob\n#SBATCH -N1 -w n4\nexec sleep 60\n")
         eventually(lambda: twin.job(leader).state == "RUNNING")
