@@ -13,7 +13,8 @@ from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import RepairPolicy
 
-_COUNTS = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+"""States of steps that budgets and brakes count: what was refused, failed or withheld did nothing."""
 
 
 def budgets(world: World) -> dict[BudgetKind, BudgetState]:
@@ -30,7 +31,7 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
     taken = [
         ((world.now - i.planned_at).total_seconds(), i.action.target.node)
         for i in world.book.intents.values()
-        if budget_of(i.action) is kind and i.state in _COUNTS
+        if budget_of(i.action) is kind and i.state in COUNTED
     ]
     return BudgetState(
         kind,
@@ -66,17 +67,18 @@ def _numbers(policy: RepairPolicy, kind: BudgetKind) -> tuple[int, int]:
 
 
 class Purse:
-    """What one turn may still take."""
+    """What one turn may still take. A budget is counted when the first step asks for it: most turns ask for none."""
 
     def __init__(self, world: World) -> None:
-        self._left = budgets(world)
+        self._world = world
+        self._left: dict[BudgetKind, BudgetState] = {}
 
     def take(self, action: Action) -> BudgetState | None:
         """None, and one less is left; or the budget that is spent."""
         kind, node = budget_of(action), action.target.node
         if kind is None:
             return None
-        state = self._left[kind]
+        state = self._left.get(kind) or _state(self._world, kind)
         if not (state.steps_left if node in state.nodes else state.left):
             return state
         nodes = state.nodes if node is None else state.nodes | {node}

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from holdfast.controller import facts, hands_off, notices
-from holdfast.controller.budgets import Purse, why_spent
+from holdfast.controller.budgets import COUNTED, Purse, why_spent
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
 from holdfast.model.action import (
@@ -23,7 +23,6 @@ from holdfast.model.action import (
     DropHold,
     HoldJob,
     Intent,
-    IntentState,
     Notify,
     Proposal,
     Reboot,
@@ -43,7 +42,6 @@ _HARMLESS = (Notify, CheckInstance, KeepWindow)
 _HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
 _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS})
 """Orders that change nothing on the node."""
-_COUNTS = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 
 
 class Ban(Enum):
@@ -216,7 +214,7 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
             i.action.node
             for i in world.book.intents.values()
             if isinstance(i.action, Drain | SetDown)
-            and i.state in _COUNTS
+            and i.state in COUNTED
             and i.planned_at > since
             and not _planned(world, i.incident_id)
         }
@@ -263,7 +261,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     if not new:
         return None
     past = [
-        i for i in world.book.intents.values() if i.state in _COUNTS and i.planned_at > since and _stopped(world, i)
+        i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
     ]
     brake = world.policy.brake
     jobs = len(past) + len(new)
