@@ -86,7 +86,7 @@ def _from_status(answer: Finished, limits: Limits) -> Result:
 
 def _from_json(said: bytes, limits: Limits, gpus: Mapping[str, GpuRef]) -> tuple[Result, ...]:
     try:
-        root = json.loads(said, object_pairs_hook=_once)
+        root = json.loads(text(said, "its output"), object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise Misbehaved(f"its JSON cannot be read, or is not all that it printed: {error}"[:MOST_LINE]) from error
     if not isinstance(root, dict):

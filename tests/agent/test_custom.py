@@ -19,7 +19,7 @@ SCRIPTS = {
     "hangs": "sleep 60",
     "floods": "exec head -c 20000000 /dev/zero",
     "crashes": "kill -SEGV $$",
-    "talks": "head -c 2000 /dev/urandom",
+    "talks": r"printf '{\377\376\200 not text'",
 }
 
 

@@ -233,7 +233,9 @@ def test_a_good_answer_in_between_starts_the_count_anew(tmp_path: Path) -> None:
         ("trap '' TERM INT HUP; while :; do sleep 1; done", "no answer within"),
         ("exec head -c 100000000 /dev/zero", "more than 64 KiB"),
         ("kill -SEGV $$", "signal 11"),
-        ("head -c 1000 /dev/urandom", "UTF-8"),
+        (r"printf '\377\376\200 not text'", "UTF-8"),
+        (r"printf '{\377\376\200}'", "UTF-8"),
+        (r"printf 'first\n[{\377\376\200}]'", "UTF-8"),
         ("f() { [ $1 -gt 4 ] && exec sleep 30; f $(($1+1)) & f $(($1+1)) & wait; }; f 0", "no answer within"),
     ],
 )
