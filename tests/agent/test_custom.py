@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,9 +95,8 @@ def test_one_that_misbehaves_is_disabled_with_a_warning_and_the_agent_goes_on(
     assert (found["code"], found["severity"], found["remedy"]) == ("disabled", "warning", "none")
     assert words in found["summary"]
     assert f"event=custom_check_disabled check=custom.{name}" in node.folder.agent_log
-    beats, began_s = len(node.controller.heartbeats), time.monotonic()
+    beats = len(node.controller.heartbeats)
     node.controller.wait(lambda: len(node.controller.heartbeats) > beats + 3)
-    assert time.monotonic() - began_s < 3
     assert node.process.poll() is None
 
 

