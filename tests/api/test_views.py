@@ -347,6 +347,27 @@ class TestHealth:
         assert answer.status_code == 503
         assert word in answer.json()["error"]["message"]
 
+    @pytest.mark.parametrize(("leads", "trouble"), [(True, None), (False, "the last 9 cycles failed: disk full")])
+    def test_a_store_that_takes_no_write(
+        self, served: Any, leads: bool, trouble: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is read as before: the ping passes."""
+        monkeypatch.setattr(served.deps, "leader", lambda: leads)
+        monkeypatch.setattr(served.deps, "trouble", lambda: trouble)
+        committed_s = served.clock.monotonic_s()
+        monkeypatch.setattr(served.deps, "committed_at", lambda: committed_s)
+        assert served.call("GET", "/readyz", None).status_code == (503 if trouble else 200)
+        served.clock.passed_s = 16.0
+        served.turned_at_s = served.clock.monotonic_s()
+        answer = served.call("GET", "/readyz", None)
+        text = "the store has taken no write for 16 s" + (f": {trouble}" if trouble else "")
+        assert (answer.status_code, answer.json()["error"]["message"]) == (503, text)
+
+    def test_another_one_leads_long_after_our_last_write(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(served.deps, "leader", lambda: False)
+        monkeypatch.setattr(served.deps, "committed_at", lambda: served.clock.monotonic_s() - 900.0)
+        assert "standby" in served.call("GET", "/readyz", None).json()["error"]["message"]
+
     def test_steps_that_no_actor_takes(self, served: Any) -> None:
         watch = UntakenWatch()
         served.deps.untaken = watch

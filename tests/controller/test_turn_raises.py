@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast import unexpected
-from holdfast.controller import careful, cycle, loop
+from holdfast.controller import careful, cycle, cycles, loop
 from holdfast.controller.careful import TurnFailed, blame, careful_turn
 from holdfast.controller.inputs import NO_DECISION, Input, Part, inputs, without
 from holdfast.model.book import Change, World
@@ -273,15 +273,15 @@ def test_a_turn_that_fails_altogether_is_repeated_at_a_bounded_pace_and_does_not
     monkeypatch.setattr(loop, "TICK_S", 0.01)
     monkeypatch.setattr(loop, "LONGEST_PAUSE_S", 0.05)
     site, beats, broken = Site(3), list[int](), [True]
-    site.loop.beat = lambda: beats.append(site.loop.failed_turns)
+    site.loop.beat = lambda: beats.append(site.loop.cycles.failed_turns)
     spoil(monkeypatch, "follow_upkeep", lambda _world: no(broken))
     site.fault("n1")
     site.agents.send()
     events = site.store.events()
 
     def healed() -> bool:
-        if broken and site.loop.failed_turns == 5:
-            assert unexpected.standing() == {loop.TURN: "ZeroDivisionError: drill"}
+        if broken and site.loop.cycles.failed_turns == 5:
+            assert unexpected.standing() == {cycles.TURN: "ZeroDivisionError: drill"}
             assert site.store.events() == events
             broken.clear()
         return bool(beats) and beats[-1] == 0
@@ -301,7 +301,7 @@ def test_after_many_failed_turns_the_process_ends(monkeypatch: pytest.MonkeyPatc
     site = Site(2)
     spoil(monkeypatch, "follow_upkeep", lambda _world: no(found=True))
     assert isinstance(_runs(site, lambda: False), TurnFailed)
-    assert site.loop.failed_turns == 4
+    assert site.loop.cycles.failed_turns == 4
 
 
 def test_inputs_have_a_text_for_people() -> None:

@@ -67,6 +67,8 @@ class ApiSettings:
     """Other calls that wait: more than one poll and one heartbeat of 8,000 agents."""
     loop_late_s: float = 30.0
     """``/livez`` fails when the control loop has not turned for this long."""
+    write_late_s: float = 15.0
+    """``/readyz`` fails when the store has taken no write of the leader for this long: it renews its lease every second."""
 
 
 @dataclass
@@ -84,7 +86,9 @@ class ApiDeps:
     loop_turned_at: Callable[[], float | None]
     """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
     leader: Callable[[], bool] = lambda: True
-    """Whether this controller holds the lease."""
+    """Whether this controller holds the lease now."""
+    committed_at: Callable[[], float | None] = lambda: None
+    """Monotonic seconds when the store last took a write of this process as the leader; None: it never has."""
     led_by: Callable[[], str | None] = lambda: None
     """Id of the process that holds it; None: not known."""
     settings: ApiSettings = field(default_factory=ApiSettings)

@@ -31,12 +31,11 @@ def health_router(api: Api) -> APIRouter:
 
     @router.get("/readyz", responses=answers(503))
     async def readyz() -> dict[str, str]:
-        """It leads, its loop decides, its database answers and an actor takes its steps; 503 with the reason otherwise."""
-        problem = loop_late(api) or await store_health.problem()
+        """It leads, its loop decides, its database takes writes and an actor takes its steps; 503 with the reason otherwise."""
+        problem = loop_late(api) or await store_health.problem() or writes_late(api) or api.deps.trouble()
         if problem is None and not api.deps.leader():
             problem = "standby: another controller leads"
         problem = problem or api.deps.untaken.problem()
-        problem = problem or api.deps.trouble()
         if problem:
             raise ApiError(503, "not_ready", problem)
         return {"status": "ok"}
@@ -51,6 +50,17 @@ def loop_late(api: Api) -> str | None:
         return "the control loop has not turned yet"
     late_s = api.deps.clock.monotonic_s() - turned_s
     return f"the control loop has not turned for {late_s:.0f} s" if late_s > api.deps.settings.loop_late_s else None
+
+
+def writes_late(api: Api) -> str | None:
+    """Why the store does not count as taking writes. Of a standby nothing is asked: it writes nothing."""
+    committed_s, trouble = api.deps.committed_at(), api.deps.trouble()
+    if committed_s is None or (trouble is None and not api.deps.leader()):
+        return None
+    late_s = api.deps.clock.monotonic_s() - committed_s
+    if late_s <= api.deps.settings.write_late_s:
+        return None
+    return f"the store has taken no write for {late_s:.0f} s" + (f": {trouble}" if trouble else "")
 
 
 class _StoreHealth:

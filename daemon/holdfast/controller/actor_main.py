@@ -9,6 +9,7 @@ from threading import Event, Thread
 
 from holdfast.config.controller import load
 from holdfast.controller import logs
+from holdfast.controller.exit_status import exit_status
 from holdfast.controller.wiring import announce, build_actor
 from holdfast.model.errors import HoldfastError
 from holdfast.systemd import Pulse, sd_notify
@@ -22,7 +23,7 @@ def run(config: Path) -> int:
         parts = build_actor(settings)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast actor: {error}\n")
-        return 2
+        return exit_status(error)
     announce(settings)
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):

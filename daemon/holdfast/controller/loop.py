@@ -15,6 +15,7 @@ from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.controller.cycle import apply, turn
+from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
 from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
@@ -38,14 +39,10 @@ JOB_LOOKS = 5
 """Looks at a job on its way between two readings of all of Slurm; one costs about 15 ms of two commands."""
 MOST_MOVING_JOBS = 4
 LEASE_TTL_S = 15.0
-TURN = "turn"
-"""Part of this process that decides (:mod:`holdfast.unexpected`)."""
 BACKGROUND, PRUNE = "background", "prune"
 """Parts that work beside the turn: histories and topology are read, what is old is removed."""
 LONGEST_PAUSE_S = 10.0
 """Between two turns that fail; shorter than the lease, which goes on being renewed."""
-MOST_FAILED_TURNS = 60
-"""In a row: about ten minutes. Then the process ends, and systemd starts a fresh one."""
 PRUNE_EVERY_S = 6 * 3600.0
 ORDER_SLACK_S = 10.0
 """An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
@@ -77,7 +74,7 @@ class ControlLoop:
     keep: timedelta = timedelta(days=400)
     """Events and closed incidents older than this are removed."""
     beat: Callable[[], None] = lambda: None
-    """Called after each complete cycle: what tells systemd that this process is alive."""
+    """Called after each cycle, but not after many that failed: what tells systemd that this process is alive."""
     prune: Callable[[datetime], object] | None = None
     """Removes what is older than the given time; None: nothing is removed."""
     untaken: UntakenWatch = field(default_factory=UntakenWatch)
@@ -86,8 +83,11 @@ class ControlLoop:
     """Speaks to the quorum service; None: this site has none."""
     aside: tuple[SetAside, ...] = ()
     """Inputs that no decision can be made about; kept in the store as they are."""
-    failed_turns: int = 0
-    """Turns that have failed in a row, for another reason than the outside."""
+    cycles: Cycles = field(default_factory=Cycles)
+    """How the last ones ended."""
+    committed_s: float | None = None
+    """Monotonic: when the store last took a write of this process as the leader; None: not yet."""
+    _held_until_s: float = 0.0
     _told: set[Input] = field(default_factory=set)
     """What was logged as set aside."""
 
@@ -103,24 +103,21 @@ class ControlLoop:
                 try:
                     if await asyncio.to_thread(self._lead):
                         await self._cycle()
-                except FencedOff as error:
-                    log.warning("event=fenced_off error=%r", str(error))
-                except OutsideError as error:
-                    log.warning("event=cycle_failed error=%r", str(error))
                 except Exception as error:  # whatever it is, a process that ends would meet it again after its restart
-                    unexpected.failed(TURN, error.__cause__ or error)
-                    self.failed_turns += 1
-                    if self.failed_turns >= MOST_FAILED_TURNS:
+                    self.cycles.ended(error)
+                    if isinstance(error, FencedOff):
+                        self._lost()
+                    if self.cycles.failed_turns >= MOST_FAILED_TURNS:
                         raise
                 else:
-                    unexpected.passed(TURN)
-                    self.failed_turns = 0
+                    self.cycles.passed()
                 self.turned_at_s = self.observer.clock.monotonic_s()
                 if watcher.done():
                     watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
                 if keeper.done():
                     keeper.result()  # groups would wait for who does not come: the same
-                self.beat()
+                if self.cycles.may_live:
+                    self.beat()
                 await self._pause()
         finally:
             watcher.cancel()
@@ -130,11 +127,11 @@ class ControlLoop:
 
     async def _pause(self) -> None:
         """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
-        if not self.failed_turns:
+        if not self.cycles.failed_turns:
             await _wait_for(self.wake, TICK_S)
             return
         clock_s = asyncio.get_running_loop().time
-        until_s = clock_s() + min(TICK_S * 2.0 ** (self.failed_turns - 1), LONGEST_PAUSE_S)
+        until_s = clock_s() + min(TICK_S * 2.0 ** (self.cycles.failed_turns - 1), LONGEST_PAUSE_S)
         while not self.stopping and (left_s := until_s - clock_s()) > 0:
             self.wake.clear()
             await _wait_for(self.wake, left_s)
@@ -210,7 +207,9 @@ class ControlLoop:
 
     def _lead(self) -> bool:
         """Take or renew the lease; False: another controller leads."""
-        lease = self.store.take_lease(self.holder, self.observer.clock.now(), LEASE_TTL_S, self.ended)
+        clock = self.observer.clock
+        asked_s = clock.monotonic_s()
+        lease = self.store.take_lease(self.holder, clock.now(), LEASE_TTL_S, self.ended)
         shown = lease or self.store.lease()
         self.led_by = shown.holder if shown is not None else None
         if lease is not None and (self.lease is None or lease.fence != self.lease.fence):
@@ -220,18 +219,24 @@ class ControlLoop:
         if lease is None:
             self.untaken.forget()
         self.lease = lease
+        if lease is not None:
+            self._held_until_s = asked_s + LEASE_TTL_S
+            self.committed_s = clock.monotonic_s()
         return lease is not None
+
+    def _lost(self) -> None:
+        self.lease = None
+        self.untaken.forget()
 
     @property
     def trouble(self) -> str | None:
         """Why nothing is decided at present; None: turns pass."""
-        if not self.failed_turns:
-            return None
-        return f"the last {self.failed_turns} turns failed, nothing is decided: {unexpected.standing().get(TURN, '')}"
+        return self.cycles.trouble
 
     @property
     def leads(self) -> bool:
-        return self.lease is not None
+        """It holds the lease now: one that could not be renewed in time is another controller's to take."""
+        return self.lease is not None and self.observer.clock.monotonic_s() < self._held_until_s
 
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():

@@ -13,6 +13,7 @@ from holdfast.api.certificates import reload_certificate
 from holdfast.api.server import quiet_gc
 from holdfast.config.controller import load
 from holdfast.controller import logs
+from holdfast.controller.exit_status import exit_status
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.controller.wiring import announce
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -31,7 +32,7 @@ def run(config: Path) -> int:
         controller = build_controller(settings)
     except HoldfastError as error:
         sys.stderr.write(f"holdfast controller: {error}\n")
-        return 2
+        return exit_status(error)
     announce(settings)
     quiet_gc()
     sys.setswitchinterval(HAND_OVER_S)

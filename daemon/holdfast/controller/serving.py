@@ -91,6 +91,7 @@ def build_controller(settings: Settings) -> Controller:
         orders=hub,
         loop_turned_at=lambda: loop.turned_at_s,
         leader=lambda: loop.leads,
+        committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.led_by,
         rooms=rooms,
         quorum=settings.quorum,
