@@ -34,6 +34,7 @@ GOOD = {
     "RequeueExit": "85",
     "PreemptType": "preempt/partition_prio",
     "PreemptMode": "REQUEUE",
+    "SlurmctldParameters": "rl_enable,rl_refill_rate=20",
 }
 PARTITIONS = (
     Partition("train", "OFF", 10, 0, ("n1", "n2", "n3")),
@@ -228,6 +229,14 @@ TABLE = [
         Level.WARNING,
         config(SchedulerParameters="defer,batch_sched_delay=20"),
         "defer, batch_s",
+    ),
+    ("slurm.rate_limit", Level.HINT, config(SlurmctldParameters="idle_on_node_suspend"), "lacks rl_enable"),
+    ("slurm.rate_limit", Level.HINT, config(SlurmctldParameters="rl_enable"), "2 requests a second"),
+    (
+        "slurm.rate_limit",
+        Level.HINT,
+        config(SlurmctldParameters="rl_enable,rl_refill_rate=40,rl_refill_period=10"),
+        "4 requests a second",
     ),
     (
         "slurm.hold_on_prolog_fail",

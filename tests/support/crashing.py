@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 from holdfast.config.controller import Settings, load
 from holdfast.controller import actor_main, main, serving, wiring
+from holdfast.controller.lanes import LANES
 from holdfast.controller.wiring import ActorParts
 from holdfast.model.action import Intent
 from holdfast.model.book import Change
@@ -42,6 +44,13 @@ _ASKING = frozenset(
     }
 )
 _ASKING |= {"instance_of", "instance", "find_launched", "repairs_itself", "notices", "on_trial"}
+
+
+@contextmanager
+def _one_at_a_time() -> Iterator[Mapping[str, Executor]]:
+    """One worker for all lanes."""
+    with ThreadPoolExecutor(1) as worker:
+        yield dict.fromkeys(LANES, worker)
 
 
 class Boundaries:
@@ -105,7 +114,7 @@ def live_as_actor(config: Path, boundaries: Boundaries) -> int:
             boundaries.cross(f"{intent.key} {moment}")
 
         # One step at a time: another step's death must not hide a boundary of this one.
-        return replace(parts, actor=replace(actor, outside=outside, before_step=cross, workers=1))
+        return replace(parts, actor=replace(actor, outside=outside, before_step=cross, pools=_one_at_a_time))
 
     vars(actor_main)["build_actor"] = build_mortal
     return actor_main.run(config)

@@ -1,13 +1,14 @@
 """The actor: a small process without a listener, and the only one with rights in Slurm and at the provider.
 
 It takes typed intents from the store, looks at the brakes once more, writes "started", acts, writes the outcome. Steps of one incident
-go in their order within a lane (Slurm, provider, people); incidents do not wait for each other, and a slow launch delays no release."""
+go in their order within a lane (Slurm, provider, people); incidents do not wait for each other, and slow launches delay no drain."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
@@ -19,7 +20,7 @@ from holdfast.controller import facts
 from holdfast.controller.act import AT_NODES, carry_out
 from holdfast.controller.hands_off import in_window
 from holdfast.controller.idle_actor import IdleWatch, idle
-from holdfast.controller.lanes import WORKERS, lane
+from holdfast.controller.lanes import lane, pools
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
 from holdfast.model.action import (
@@ -161,17 +162,18 @@ class Actor:
     """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
     turned: Callable[[], None] = lambda: None
     """Called after each complete look: what tells systemd that this process is alive."""
-    workers: int = WORKERS
+    pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
+    """Makes the workers of each lane (``controller/lanes.py``)."""
     _acts_for: str | None = None
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
 
     def run(self, stop: Stop) -> None:
         """The actor's loop: look, hand out, wait."""
-        with ThreadPoolExecutor(self.workers, thread_name_prefix="act") as pool:
+        with self.pools() as workers:
             while not stop.is_set():
                 try:
-                    self._hand_out(pool)
+                    self._hand_out(workers)
                 except OutsideError as error:
                     log.warning("event=store_unavailable error=%r", str(error))
                 except Exception as error:  # noqa: BLE001 - nothing is begun; the next look shows whether it lasts
@@ -181,7 +183,7 @@ class Actor:
                 self.turned()
                 self.wait(LOOK_S)
 
-    def _hand_out(self, pool: ThreadPoolExecutor) -> None:
+    def _hand_out(self, workers: Mapping[str, Executor]) -> None:
         self._reap()
         self._note_controller()
         lease = self._serving()
@@ -207,7 +209,7 @@ class Actor:
                 continue
             taken.add(queue)
             if look is Look.GO:
-                future = pool.submit(self.step, intent, lease.fence)
+                future = workers[queue[1]].submit(self.step, intent, lease.fence)
                 self._busy[queue] = future
                 future.add_done_callback(lambda _done: self.ring())
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
-from holdfast.controller.lanes import WORKERS, lane
+from holdfast.controller.lanes import SLURM, WORKERS, lane
 from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Book, World
 from holdfast.model.policy import Mode
@@ -41,9 +42,10 @@ def takeable(world: World) -> tuple[Intent, ...]:
     first = heads(book)
     begun = [i for i in first if i.state is not IntentState.PLANNED]
     braked = any(brake.released_at is None for brake in book.brakes.values())
-    left = [] if braked else [i for i in begun if lane(i.action) == "slurm"]
-    planned = [i for i in first if i.state is IntentState.PLANNED]
-    return (*left, *(planned if len(begun) < WORKERS else ()))
+    left = [] if braked else [i for i in begun if lane(i.action) == SLURM]
+    at_work = Counter(lane(i.action) for i in begun)
+    free = (i for i in first if i.state is IntentState.PLANNED and at_work[lane(i.action)] < WORKERS)
+    return (*left, *free)
 
 
 class UntakenWatch:

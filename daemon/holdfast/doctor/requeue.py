@@ -16,6 +16,11 @@ LONG_COMPLETE_WAIT_S = 5
 DEFAULT_BATCH_SCHED_DELAY_S = 3
 DEFAULT_SCHED_INTERVAL_S = 60
 """slurm.conf(5), SchedulerParameters."""
+FIRST_WITH_RATE_LIMIT = (23, 2)
+DEFAULT_RL_REFILL_RATE = 2
+"""slurm.conf(5), SlurmctldParameters: requests that each user is given back per rl_refill_period."""
+LEAST_RL_REFILL_RATE = 20
+"""Requests a second that the controller asks for while jobs are recovered (docs/benchmarks.md)."""
 
 
 def job_requeue(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
@@ -131,6 +136,35 @@ def scheduler_delays(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
         )
 
 
+def rate_limit(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
+    options = slurm.options("SlurmctldParameters")
+    if slurm.release < FIRST_WITH_RATE_LIMIT or "SlurmctldParameters" not in slurm.config:
+        return
+    if "rl_enable" not in options:
+        given = [part for part in slurm.value("SlurmctldParameters").split(",") if part]
+        yield Advice(
+            "slurm.rate_limit",
+            Level.HINT,
+            "SlurmctldParameters lacks rl_enable: any user's squeue in a loop can keep slurmctld busy",
+            "While slurmctld answers late, drains and requeues come late; without an answer for 15 s nothing is decided.",
+            "slurm.conf: SlurmctldParameters="
+            + ",".join([*given, "rl_enable", f"rl_refill_rate={LEAST_RL_REFILL_RATE}"]),
+        )
+        return
+    rate, period = options.get("rl_refill_rate", ""), options.get("rl_refill_period", "")
+    per_s = (int(rate) if rate.isdecimal() else DEFAULT_RL_REFILL_RATE) / max(
+        int(period) if period.isdecimal() else 1, 1
+    )
+    if per_s < LEAST_RL_REFILL_RATE:
+        yield Advice(
+            "slurm.rate_limit",
+            Level.HINT,
+            f"rl_enable gives each user but root and SlurmUser {per_s:g} requests a second",
+            "The controller reads Slurm as a user of its own: during a recovery Slurm makes its questions wait.",
+            f"slurm.conf: SlurmctldParameters with rl_refill_rate={LEAST_RL_REFILL_RATE}, rl_refill_period=1",
+        )
+
+
 def prolog_failure_holds(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
     options = slurm.options("SchedulerParameters")
     if slurm.value("Prolog") and "nohold_on_prolog_fail" not in options:
@@ -153,5 +187,6 @@ RULES = (
     complete_wait,
     kill_on_bad_exit,
     scheduler_delays,
+    rate_limit,
     prolog_failure_holds,
 )

@@ -14,6 +14,7 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import careful_turn
 from holdfast.controller.cycle import turn
 from holdfast.controller.disputes import claimants
+from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.outside import Outside
@@ -226,7 +227,7 @@ class Site:
         """The actor looks once; a crash is followed by a fresh one. True: something was settled."""
         before = self._settled()
         try:
-            self.actor._hand_out(_Inline(1))
+            self.actor._hand_out(dict.fromkeys(LANES, _Inline(1)))
         except Crash:
             self.killed += 1
             self.start_actor()
