@@ -31,6 +31,7 @@ from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, Proof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
+from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
 from holdfast_checks.words import declared
@@ -321,7 +322,19 @@ def endings() -> str:
     return "\n".join(lines) + "\n"
 
 
-PARTS = {"safety.md": {"endings": endings}}
+def restraints() -> str:
+    """Every way by which something is done, and what holds it back."""
+    names = {each: f"`{each.value}`" for each in Restraint}
+    lines = ["| way | what it does | held by | where that is looked at |", "|---|---|---|---|"]
+    for way in WAYS:
+        by = "all five" if way.held_by == set(Restraint) else ", ".join(n for e, n in names.items() if e in way.held_by)
+        lines.append(f"| {way.name} | {way.what} | {by or 'nothing to hold'} | {way.asked} |")
+    lines += ["", "| held by | means |", "|---|---|"]
+    lines += [f"| {name} | {_cell(docstrings(Restraint)[each.name])} |" for each, name in names.items()]
+    return "\n".join(lines) + "\n"
+
+
+PARTS = {"safety.md": {"endings": endings, "restraints": restraints}}
 """Pages of docs/ of which only the part between two marks comes from the code."""
 
 

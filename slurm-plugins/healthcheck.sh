@@ -4,9 +4,9 @@
 #   healthcheck.sh [--drain] [OPTION OF "holdfast-checks run" …]
 #
 # Runs the checks and prints what they found to standard error (slurmd's log). Only with --drain, and only when a finding calls for
-# taking the node out of service, it drains the node with a reason that begins with "holdfast-checks: ". It drains no node that is
-# already drained, down or failing, so that nobody's reason is overwritten, and it never resumes, reboots or kills anything. What could
-# not be asked, or not in time, never drains.
+# taking the node out of service, it drains the node with a reason that begins with "holdfast-checks: ". It drains no node with an agent
+# (the controller decides there), and none that is already drained, down or failing, so that no reason is overwritten; it never resumes,
+# reboots or kills anything. What could not be asked, or not in time, never drains.
 #
 # Slurm gives a HealthCheckProgram no arguments, so point it at a script of two lines:
 #   #!/bin/sh
@@ -43,6 +43,11 @@ if [ -z "$reason" ]; then
 fi
 say "$node: $reason"
 [ "$drain" = yes ] || exit 0
+# On a node with an agent the controller decides, by its mode, brakes, pause and suppressions; it has the same checks.
+if [ -S "${HOLDFAST_AGENT_SOCKET:-/run/holdfast/agent.sock}" ]; then
+	say "$node has a Holdfast agent: it is the controller's to drain"
+	exit 0
+fi
 
 # What was not told to Slurm must be found again: events are told once.
 forget() {

@@ -362,9 +362,13 @@ class Store(Protocol):
         """STARTED or PLANNED → settled with its event and, for a drain, the mark. Raises FencedOff."""
         ...
 
-    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
-        """Orders for this agent that are neither settled nor expired; PLANNED ones become STARTED (delivered).
-        A delivered one is handed out again until its outcome is in: the agent acts at most once per id."""
+    def take_orders(
+        self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
+    ) -> tuple[Intent, ...]:
+        """Orders for this agent that are neither settled nor expired nor held (:mod:`holdfast.model.held_orders`); PLANNED ones become
+        STARTED (delivered). A delivered one is handed out again until its outcome is in: the agent acts at most once per id.
+
+        ``observes``: the controller's mode is observe."""
         ...
 
     def operate(self, operation: Operation, at: datetime) -> None:

@@ -149,7 +149,13 @@ def test_a_controller_that_hangs_holds_up_nobody_else_on_the_socket(desk: Desk, 
         launcher.say({"kind": "ask.room", "job_id": 7, "restarts": 1})
         controller.wait(lambda: len(controller.rooms_asked) == 1)
         began_s = time.monotonic()
-        assert other.ask({"kind": "ask.standing"}) == {"v": 1, "kind": "standing", "fatal": ""}
+        assert other.ask({"kind": "ask.standing"}) == {
+            "v": 1,
+            "kind": "standing",
+            "mode": "observe",
+            "fatal": "",
+            "observed": "",
+        }
         assert time.monotonic() - began_s < 3.0
         go_on.set()
         assert launcher.hear() == LINE

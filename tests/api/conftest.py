@@ -26,6 +26,7 @@ from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import Incident
+from holdfast.model.policy import Mode
 from holdfast.model.report import Report
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore, TokenRow, open_store
@@ -79,10 +80,12 @@ class WatchedStore(SqlStore):
             self.reports.append(report)
         return future
 
-    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+    def take_orders(
+        self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
+    ) -> tuple[Intent, ...]:
         self._answer()
         self.order_lookups += 1
-        return super().take_orders(node, instance_id, boot_id, now)
+        return super().take_orders(node, instance_id, boot_id, now, observes=observes)
 
     def incidents(
         self, *, only_open: bool = False, node: str | None = None, since: datetime | None = None, limit: int = 200
@@ -140,6 +143,7 @@ class Served:
         self.store = store
         deps = self.deps
         deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
+        deps.mode = Mode.ACT
         deps.rooms, deps.look, deps.untaken = None, lambda: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)

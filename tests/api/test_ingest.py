@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,9 +12,12 @@ import httpx
 import pytest
 
 from holdfast.api.auth import hash_token
-from holdfast.model.action import Intent, IntentState, SendOrder, Verb
-from holdfast.model.book import Change
+from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
+from holdfast.model.book import Book, Change, World
+from holdfast.model.incident import IncidentState
+from holdfast.model.policy import Mode, Policy
 from holdfast_checks.result import Remedy, Severity, Verdict
+from support.store_nouns import incident
 
 ENVELOPE: dict[str, Any] = {
     "version": 1,
@@ -393,3 +397,22 @@ class TestOrders:
     def test_bad(self, untouched: Any, query: str, status: int, code: str) -> None:
         answer = untouched.call("GET", f"/v1/orders?{query}", "n1")
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(("mode", "kept_off"), [(Mode.OBSERVE, False), (Mode.ACT, True)])
+def test_the_answer_to_a_heartbeat_says_whether_jobs_are_kept_off(served: Any, mode: Mode, kept_off: bool) -> None:
+    now = served.clock.now()
+    drain = Intent("inc1/x/1", "inc1", Drain("n1", "drill"), "drill", 1, IntentState.DONE, now)
+    book = Book(incidents={"inc1": incident(state=IncidentState.OPEN)}, intents={drain.key: drain})
+    served.world = World(now, replace(Policy(), mode=Mode.ACT, prolog=mode), book, None)
+    answer = served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json()
+    assert answer == ({"leader": True, "keep_off": "inc1"} if kept_off else {"leader": True})
+    served.deps.leader = lambda: False
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
+
+
+def test_in_observe_no_order_is_handed_out(served: Any) -> None:
+    served.commit(Change(intents=(order(),)))
+    served.deps.mode = Mode.OBSERVE
+    path = "/v1/orders?node=n1&instance_id=i-1&boot_id=boot-1"
+    assert served.call("GET", path, "n1").json() == {"orders": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,7 @@ class Node:
             "PATH": f"{self.folder}:{os.environ['PATH']}",
             "SLURMD_NODENAME": "n1",
             "HOLDFAST_HEALTHCHECK_DIR": str(self.folder / "run"),
+            "HOLDFAST_AGENT_SOCKET": str(self.folder / "agent.sock"),
         }
         return subprocess.run(
             ["/bin/sh", str(SCRIPT), *arguments], env=env, capture_output=True, text=True, check=False
@@ -67,6 +69,15 @@ def test_it_drains_with_our_reason(node: Node) -> None:
         node.folder / "asked"
     ).read_text() == f"run --reason --samples {node.samples} --node n1 --config /etc/x.toml\n"
     assert node.samples.exists()
+
+
+def test_a_node_with_an_agent_is_the_controllers_to_drain(node: Node) -> None:
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(node.folder / "agent.sock"))
+        done = node.run("--drain")
+    assert (done.returncode, node.told) == (0, "")
+    assert FOUND in done.stderr
+    assert "has a Holdfast agent" in done.stderr
 
 
 def test_without_drain_it_only_tells(node: Node) -> None:

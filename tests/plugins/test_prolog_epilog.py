@@ -15,7 +15,8 @@ from support.slurm_plugins import PLUGINS, FakeAgent
 
 pytestmark = pytest.mark.slow
 
-FATAL = b'{"v":1,"kind":"standing","fatal":"gpu.count GPU-1"}\n'
+FATAL = b'{"v":1,"kind":"standing","mode":"act","fatal":"gpu.count GPU-1","incident":"inc1"}\n'
+OBSERVED = b'{"v":1,"kind":"standing","mode":"observe","fatal":"","observed":"gpu.count GPU-1"}\n'
 LATEST_S = 1.6
 """A second's deadline, and room for a busy machine; the deadline itself is proved by the slow agent's 5 s."""
 
@@ -35,7 +36,9 @@ def run(script: str, helper: Path | str, path: Path | str) -> tuple[int, str, fl
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
-def test_a_standing_fatal_finding_fails_it_and_is_named(script: str, helper: Path, fake_agent: FakeAgent) -> None:
+def test_a_fatal_finding_of_a_node_that_is_drained_fails_it_and_is_named(
+    script: str, helper: Path, fake_agent: FakeAgent
+) -> None:
     fake_agent.answer = FATAL
     status, said, took_s = run(script, helper, fake_agent.path)
     assert (status, "gpu.count GPU-1" in said) == (1, True)
@@ -43,17 +46,31 @@ def test_a_standing_fatal_finding_fails_it_and_is_named(script: str, helper: Pat
     assert [json.loads(line) for line in fake_agent.heard] == [{"v": 1, "kind": "ask.standing"}]
 
 
+@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
+def test_a_fatal_finding_for_which_nothing_is_done_is_printed_and_the_job_starts(
+    script: str, helper: Path, fake_agent: FakeAgent
+) -> None:
+    fake_agent.answer = OBSERVED
+    status, said, _took_s = run(script, helper, fake_agent.path)
+    assert (status, "gpu.count GPU-1" in said) == (0, True)
+
+
 @pytest.mark.parametrize(
     "answer",
     [
+        b'{"v":1,"kind":"standing","fatal":"gpu.count GPU-1"}\n',
+        b'{"v":1,"kind":"standing","mode":"observe","fatal":"gpu.count GPU-1"}\n',
+        b'{"v":1,"kind":"standing","mode":"propose","fatal":"gpu.count GPU-1"}\n',
+        b'{"v":1,"kind":"standing","mode":["act"],"fatal":"gpu.count GPU-1"}\n',
+        b'{"v":1,"kind":"standing","mode":"act","fatal":""}\n',
         b'{"v":1,"kind":"standing","fatal":""}\n',
         b'{"error": "malformed: unknown kind"}\n',
-        b'{"v":2,"kind":"something","fatal":"gpu.count"}\n',
-        b'{"v":1,"kind":"standing","fatal":["gpu.count"]}\n',
+        b'{"v":2,"kind":"something","mode":"act","fatal":"gpu.count"}\n',
+        b'{"v":1,"kind":"standing","mode":"act","fatal":["gpu.count"]}\n',
         b'{"v":1,"kind":"standing"}\n',
-        b'{"v":1,"kind":"standing","note":"\\"fatal\\":\\"x\\""}\n',
-        b'{"v":1,"kind":"standing","fatal":"cut off\n',
-        b'{"v":1,"kind":"standing","fatal":"odd \\u0041 escape"}\n',
+        b'{"v":1,"kind":"standing","mode":"act","note":"\\"fatal\\":\\"x\\""}\n',
+        b'{"v":1,"kind":"standing","mode":"act","fatal":"cut off\n',
+        b'{"v":1,"kind":"standing","mode":"act","fatal":"odd \\u0041 escape"}\n',
         b"\n",
         b"\x00\xff\n",
         b"x" * 20_000 + b"\n",

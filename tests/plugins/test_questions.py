@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from holdfast.agent.standing import Standing
 from holdfast.agent.statements import Malformed
 from holdfast.agent.trust import Weighed
 from holdfast_checks.result import Remedy, Result, Severity
+
+NOTHING = {"v": 1, "kind": "standing", "mode": "observe", "fatal": "", "observed": ""}
 
 
 class NoSlurm(SlurmNode):
@@ -70,10 +73,14 @@ def test_only_fatal_findings_that_stand_are_named() -> None:
 
 
 def test_the_answer_follows_what_stands(desk: Desk) -> None:
-    assert desk.ask({"v": 1, "kind": "ask.standing"}) == {"v": 1, "kind": "standing", "fatal": ""}
+    assert desk.ask({"v": 1, "kind": "ask.standing"}) == NOTHING
     desk.socket.answers.fatal = ("gpu.count GPU-1", "nvswitch.fatal node 20034")
     answer = desk.ask({"v": 1, "kind": "ask.standing", "later": "field"})
-    assert answer == {"v": 1, "kind": "standing", "fatal": "gpu.count GPU-1; nvswitch.fatal node 20034"}
+    found = "gpu.count GPU-1; nvswitch.fatal node 20034"
+    assert answer == {**NOTHING, "observed": found}, "no word of the controller: the job starts"
+    desk.socket.answers.gate.answered({"leader": True, "keep_off": "inc1"}, time.monotonic())
+    answer = desk.ask({"v": 1, "kind": "ask.standing"})
+    assert answer == {"v": 1, "kind": "standing", "mode": "act", "fatal": found, "incident": "inc1"}
     assert desk.items == []
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slurm
 _SHOW = (
     'date +%s.%N; env | grep -E "^HOLDFAST_[CRS]" | sort; srun sh -c "echo task \\$HOLDFAST_RESUME_FROM"; echo end\n'
 )
-_FATAL = b'{"v":1,"kind":"standing","fatal":"gpu.count GPU-1"}\n'
+_FATAL = b'{"v":1,"kind":"standing","mode":"act","fatal":"gpu.count GPU-1","incident":"inc1"}\n'
 
 
 class Bench:
@@ -283,7 +283,26 @@ def test_an_option_that_an_earlier_plug_in_has_stays_its_own(bench: Bench, short
     assert bench.held("--holdfast")["comment"] == "holdfast"
 
 
-def test_a_node_with_a_fatal_finding_takes_no_job(bench: Bench) -> None:
+def test_with_the_shipped_defaults_a_fatal_finding_drains_no_node_and_requeues_no_job(bench: Bench) -> None:
+    """The real agent's socket, a fatal finding that stands, and no word of a controller to drain the node."""
+    slurm = SlurmNode("n1", bench.practice.folder / "run" / "slurmd.n1.pid", "scontrol", bench.practice.slurm_conf)
+    desk = JobSocket(bench.prolog_socket.parent / "desk", slurm, lambda _item: None)
+    desk.answers.fatal = ("gpu.count GPU-1",)
+    desk.start()
+    bench.prolog_socket.symlink_to(desk.path)
+    try:
+        job = bench.practice.sbatch("echo end")
+        assert bench.lines(job)[-1] == "end"
+    finally:
+        desk.stop()
+        bench.prolog_socket.unlink()
+    shown = bench.practice.command("scontrol", "show", "node", "n1")
+    assert "DRAIN" not in shown
+    assert "Reason=" not in shown
+    assert "Restarts=0" in bench.practice.command("scontrol", "show", "job", str(job))
+
+
+def test_a_node_that_the_controller_drains_takes_no_job(bench: Bench) -> None:
     """Slurm's own answer to a failed prolog: the node is drained, the job goes back into the queue, held."""
     agent = FakeAgent(bench.prolog_socket, _FATAL)
     agent.start()

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate
+from holdfast.model.action import Drain, IntentState, Launch, Requeue, Terminate, Verb
 from holdfast.model.book import Book, Brake, BrakeKind, Change, NodeMark, NodeRecord
 from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
-from holdfast.model.incident import RecoveryPhase
-from holdfast.ports import Lease, Outcome, Store
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.ports import Lease, Operation, Outcome, Store
 from holdfast.store import SqlStore, open_store
 from support.store_nouns import (
     NOW,
@@ -236,6 +236,21 @@ def test_an_order_goes_to_the_one_it_is_meant_for(
     store.commit(Change(intents=(order(**changed),)), fence=0)
     assert bool(store.take_orders(*who, later(at_s))) is given
     assert (store.intents()[0].state is IntentState.STARTED) is given
+
+
+@pytest.mark.parametrize("held", ["pause", "observe", "acknowledge"])
+def test_an_order_is_held_when_it_is_asked_for(store: SqlStore, held: str) -> None:
+    reset = order(verb=Verb.RESET_GPU)
+    mine = incident(id=reset.incident_id, state=IncidentState.OPEN)
+    store.commit(Change(incidents=(mine,), intents=(reset,)), fence=0)
+    if held != "observe":
+        store.operate(Operation(held, "ops", mine.id, "drill"), later(1))
+    who = ("n1", "i-1", "boot-1")
+    assert store.take_orders(*who, later(2), observes=held == "observe") == ()
+    assert store.intents()[0].state is IntentState.PLANNED
+    if held == "pause":
+        store.operate(Operation("resume", "ops", "", "drill"), later(3))
+    assert bool(store.take_orders(*who, later(4))) is (held != "acknowledge")
 
 
 def test_an_order_is_handed_out_again_until_its_outcome_is_in(store: SqlStore) -> None:

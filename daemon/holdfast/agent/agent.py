@@ -21,6 +21,7 @@ from holdfast.agent.fabric import Fabric
 from holdfast.agent.flaps import Events
 from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
 from holdfast.agent.inspect import Inspector
+from holdfast.agent.job_gate import JobGate
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.kernel import CURSOR_KEY, KernelLog
 from holdfast.agent.launchers import ask_group_to_leave
@@ -92,7 +93,8 @@ class Agent:
         self.controllers = Controllers(config.controllers)
         self.authorities = Authorities(config.ca_file)
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
-        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting)
+        gate = JobGate()
+        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting, gate)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.kernel = KernelLog(
             config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
@@ -111,7 +113,7 @@ class Agent:
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
         handlers = {verb.value: handler for verb, handler in self._handlers(inspector).items()}
         self.orders = Orders(self._client(), self.memory, self.identity, handlers, lambda item: self.report([item]))
-        self.jobs.answers.fatal = self.standing.fatal
+        self.jobs.answers.fatal, self.jobs.answers.gate = self.standing.fatal, gate
 
     def _client(self) -> Client:
         return Client(self.controllers, self.config.token_file, self.config.ca_file)

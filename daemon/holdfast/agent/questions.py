@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agent.job_gate import JobGate
 from holdfast.agent.rooms import Rooms, no_room
 from holdfast.agent.statements import Malformed, absolute_path, read_object, whole_number
 
@@ -90,11 +91,19 @@ class Answers:
         self._rooms = rooms
         self.fatal: tuple[str, ...] = ()
         """Fatal findings that stand, as ``check component code``; set by whoever judges."""
+        self.gate = JobGate()
+        self._let_in = ""
         self._free = threading.BoundedSemaphore(_AT_A_TIME)
 
     def standing(self) -> bytes:
-        """``fatal`` is one text, empty when nothing fatal stands, so that a shell's helper needs no list."""
-        return encode({"v": 1, "kind": "standing", "fatal": "; ".join(self.fatal)[:2000]})
+        """What stands is one text, so that a shell's helper needs no list: ``fatal`` where jobs are to be kept off, else ``observed``."""
+        found, incident = "; ".join(self.fatal)[:2000], self.gate.closed_by
+        if found and incident is not None:
+            return encode({"v": 1, "kind": "standing", "mode": "act", "fatal": found, "incident": incident})
+        if found and found != self._let_in:
+            log.warning("event=jobs_let_in fatal=%r reason='the controller drains this node for no incident'", found)
+        self._let_in = found
+        return encode({"v": 1, "kind": "standing", "mode": "observe", "fatal": "", "observed": found})
 
     def room(self, job_id: int, uid: int, restarts: int, pid: int) -> bytes:
         """Blocks for as long as the controllers let it wait."""

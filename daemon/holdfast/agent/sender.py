@@ -14,6 +14,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.agent.client import Answer, Client, NoAnswer
 from holdfast.agent.failures import Failure
+from holdfast.agent.job_gate import JobGate
 from holdfast.agent.outbox import Batch, Outbox
 from holdfast.agent.reporting import Reporting
 from holdfast.model.report import WIRE_VERSION
@@ -55,9 +56,15 @@ class Sender:
     """Owns the connection. ``beat`` and ``wake`` are called from the loop and return at once."""
 
     def __init__(
-        self, client: Client, outbox: Outbox, identity: Identity, folder: Path, reporting: Reporting | None = None
+        self,
+        client: Client,
+        outbox: Outbox,
+        identity: Identity,
+        folder: Path,
+        reporting: Reporting | None = None,
+        gate: JobGate | None = None,
     ) -> None:
-        """``reporting`` is told of each request's outcome, from this class's thread."""
+        """``reporting`` is told of each request's outcome, ``gate`` of each answer to a heartbeat, from this class's thread."""
         self._client = client
         self._outbox = outbox
         self._identity = identity
@@ -72,6 +79,7 @@ class Sender:
         self._tried_at_s = 0.0
         self._envelope_accepted = False
         self._reporting = reporting
+        self._gate = gate or JobGate()
         self._reachable: bool | None = None
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
@@ -109,12 +117,15 @@ class Sender:
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is None:
             return
+        asked_s = self._gate.clock_s()
         try:
             answer = self._client.post("/v1/heartbeats", {**self._identity.envelope(), **heartbeat})
         except NoAnswer as error:
             self._note(error.failure, str(error))
             return
         self._envelope_accepted = answer.status == 200
+        if self._envelope_accepted:
+            self._gate.answered(answer.body, asked_s)
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0

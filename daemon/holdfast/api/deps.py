@@ -19,6 +19,7 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
+from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
 
@@ -85,6 +86,8 @@ class ApiDeps:
     orders: OrderHub
     loop_turned_at: Callable[[], float | None]
     """Monotonic seconds at the end of the loop's last complete turn; None before the first."""
+    mode: Mode = Mode.ACT
+    """In observe no order is handed out that does more than ask."""
     leader: Callable[[], bool] = lambda: True
     """Whether this controller holds the lease now."""
     committed_at: Callable[[], float | None] = lambda: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -20,7 +21,9 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
+from holdfast.controller.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
+from holdfast.model.policy import Mode
 from holdfast.model.report import Report
 
 log = logging.getLogger(__name__)
@@ -101,7 +104,17 @@ class _Ingest:
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()
         self._counters.heartbeats.inc()
-        return Response(LEADER if self._deps.leader() else STANDBY, media_type="application/json")
+        return self._beaten(body.node)
+
+    def _beaten(self, node: str) -> Response:
+        """The answer to a heartbeat: who leads, and whether jobs are to be kept off the node."""
+        if not self._deps.leader():
+            return Response(STANDBY, media_type="application/json")
+        world = self._deps.world()
+        incident = None if world is None else closed_by(world, node, self._deps.clock.now())
+        if incident is None:
+            return Response(LEADER, media_type="application/json")
+        return JSONResponse({"leader": True, "keep_off": incident})
 
     async def orders(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
@@ -124,7 +137,11 @@ class _Ingest:
             pause_s = math.inf
             if hub.may_have_orders(node, boot) and not await request.is_disconnected():
                 found = await self._api.threads.write(
-                    self._deps.store.take_orders, node, instance_id, boot_id, self._deps.clock.now()
+                    partial(self._deps.store.take_orders, observes=self._deps.mode is Mode.OBSERVE),
+                    node,
+                    instance_id,
+                    boot_id,
+                    self._deps.clock.now(),
                 )
                 new = hub.fresh(boot, found)
                 if new:

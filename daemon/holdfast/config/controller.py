@@ -66,7 +66,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "control": (
         Policy,
         frozenset(
-            {"mode", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}
+            {"mode", "prolog", "brake", "death", "job", "repair", "spares", "history", "planned", "suspects"}
             | {"hangs", "stragglers", "elastic", "maintenance"}
         ),
     ),
@@ -140,10 +140,13 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
 
     cluster, server = section("cluster", ClusterSection), section("server", ServerSection)
     kind, provider = _provider(tables["provider"], cluster.name, where)
-    mode = _one_of(section("mode", ModeSection).mode, tuple(Mode), f"{where}: mode.mode")
+    modes = section("mode", ModeSection)
+    mode = _one_of(modes.mode, tuple(Mode), f"{where}: mode.mode")
+    prolog = _one_of(modes.prolog, tuple(Mode), f"{where}: mode.prolog")
     policy = replace(
         section("control", Policy),
         mode=Mode(mode),
+        prolog=Mode(prolog),
         brake=section("brakes", BrakePolicy),
         death=section("death", DeathPolicy),
         spares=section("spares", SparePolicy),

@@ -40,6 +40,11 @@ class StoreSection:
 @dataclass(frozen=True, slots=True)
 class ModeSection:
     mode: str = option("observe", "observe decides and records, and does nothing outside; act does it.")
+    prolog: str = option(
+        "observe",
+        "observe: prolog.sh and epilog.sh always succeed. act: they fail, upon which Slurm drains the node and requeues the job, on a node "
+        "that the controller has decided to drain.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

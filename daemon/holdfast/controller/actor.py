@@ -47,8 +47,11 @@ from holdfast.model.action import (
     Undrain,
 )
 from holdfast.model.book import Book
+from holdfast.model.budgets import budget_of
 from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.incident import Incident
 from holdfast.model.maintenance import KeepWindow, window_of
+from holdfast.model.policy import Mode
 from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
@@ -80,24 +83,30 @@ class Look(Enum):
 
     GO = "go"
     WAIT = "wait"
-    """A pause holds everything but telling, an incident that cannot be read all but a drain;
+    """A pause, and observe mode, hold everything but telling, an incident that cannot be read all but a drain;
     a step that was begun under a brake is ended once the brake is released."""
     ANEW = "anew"
     """A brake overtook it: back to the decision, so that a job that fails by itself meanwhile need not wait for the release."""
 
 
-def look_again(book: Book, intent: Intent) -> Look:
+def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
     if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
         return Look.GO
-    if book.paused is not None or _unreadable(book, intent):
+    if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Look.WAIT
     tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
     # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
-    if tripped is None or intent.planned_at > tripped or not isinstance(intent.action, _BRAKED):
+    if tripped is None or intent.planned_at > tripped or not _braked(intent):
         return Look.GO
     if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
         return Look.GO
     return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
+
+
+def _braked(intent: Intent) -> bool:
+    """New drains, stops of jobs, and repair steps that have not begun."""
+    begins = intent.state is IntentState.PLANNED and budget_of(intent.action) is not None
+    return begins or isinstance(intent.action, _BRAKED)
 
 
 def _unreadable(book: Book, intent: Intent) -> bool:
@@ -122,15 +131,21 @@ def outlived(book: Book, intent: Intent) -> Outcome | None:
     node is heard again. None: it is still wanted."""
     incident = book.incidents.get(intent.incident_id)
     action = intent.action
-    ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action)
     if intent.state is not IntentState.PLANNED or incident is None:
         return None
+    ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action) or _of_its_own_machine(incident, action)
     if _of_the_dead(action) and not incident.dead:
         return HEARD_AGAIN
     if not ends or (incident.open and not incident.acknowledged):
         return None
     how = "taken over" if incident.acknowledged else "closed"
     return Outcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
+
+
+def _of_its_own_machine(incident: Incident, action: Action) -> bool:
+    """The end of the machine that an operator has taken over; not of one that was launched for it."""
+    mine = isinstance(action, Terminate) and action.instance_id == incident.instance_id
+    return mine and incident.acknowledged
 
 
 def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
@@ -164,6 +179,8 @@ class Actor:
     """Called after each complete look: what tells systemd that this process is alive."""
     pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
     """Makes the workers of each lane (``controller/lanes.py``)."""
+    mode: Mode = Mode.ACT
+    """As this process's own configuration has it; in observe steps that were planned before wait."""
     _acts_for: str | None = None
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
@@ -216,7 +233,7 @@ class Actor:
     def _looked_again(self, book: Book, intent: Intent, fence: int) -> Look:
         """The second look at a step; ANEW: it was settled without being begun."""
         ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
-        look = Look.ANEW if ended is not None else look_again(book, intent)
+        look = Look.ANEW if ended is not None else look_again(book, intent, self.mode)
         if look is Look.ANEW:
             self._settle(intent, fence, ended or BRAKED)
         return look

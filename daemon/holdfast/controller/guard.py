@@ -34,12 +34,12 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
+from holdfast.model.held_orders import HARMLESS_VERBS
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance, KeepWindow)
-_HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
 _LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS})
 """Orders that change nothing on the node."""
 
@@ -101,7 +101,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
 
 def harmless(action: Action) -> bool:
     """Telling and asking is never withheld, nor is the reservation of a maintenance window that an operator ordered."""
-    return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in _HARMLESS_VERBS)
+    return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
 
 
 def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> Withheld | None:

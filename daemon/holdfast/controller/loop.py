@@ -16,6 +16,7 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.controller.cycle import apply, turn
 from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
+from holdfast.controller.guard import harmless
 from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
@@ -25,6 +26,7 @@ from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import RecoveryPhase
+from holdfast.model.policy import Mode
 from holdfast.ports import Lease, Operation, Outcome, Store
 
 log = logging.getLogger(__name__)
@@ -240,7 +242,7 @@ class ControlLoop:
 
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():
-            ended = _ended(world.now, intent)
+            ended = _ended(world.now, intent, world.policy.mode)
             if ended is not None:
                 self.store.finish_intent(intent.key, fence, ended, world.now)
                 self.wake.set()
@@ -341,13 +343,18 @@ UNKNOWN = Outcome(
 )
 
 
-def _ended(now: datetime, intent: Intent) -> Outcome | None:
+OBSERVED = Outcome(IntentState.FAILED, "observe mode: it was not begun before, and is not begun now", retryable=True)
+
+
+def _ended(now: datetime, intent: Intent, mode: Mode) -> Outcome | None:
     """How an intent ends that is not carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:
         return None
     if isinstance(action, UnknownAction):
         return UNKNOWN
+    if mode is Mode.OBSERVE and intent.state is IntentState.PLANNED and not harmless(action):
+        return OBSERVED
     expired = isinstance(action, SendOrder) and (
         now - intent.planned_at > timedelta(seconds=action.expires_s + ORDER_SLACK_S)
     )

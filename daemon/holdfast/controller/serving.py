@@ -90,6 +90,7 @@ def build_controller(settings: Settings) -> Controller:
         world=lambda: loop.world,
         orders=hub,
         loop_turned_at=lambda: loop.turned_at_s,
+        mode=settings.policy.mode,
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
         led_by=lambda: loop.led_by,

@@ -92,7 +92,7 @@ def build_actor(settings: Settings) -> ActorParts:
 
     lock = controller_lock(settings)
     name = controller_name(settings)
-    actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring)
+    actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring, mode=settings.policy.mode)
     return ActorParts(
         actor, ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring), bell, alone
     )

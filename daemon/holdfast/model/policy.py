@@ -195,6 +195,8 @@ class MaintenancePolicy:
 @dataclass(frozen=True, slots=True)
 class Policy:
     mode: Mode = Mode.OBSERVE
+    prolog: Mode = Mode.OBSERVE
+    """In ``act`` Slurm's prolog and epilog fail on a node for which a drain was decided; counts only where ``mode`` is ``act``, too."""
     join_window_s: float = 300.0
     """Findings of one node this close join one incident even when their component differs only in detail."""
     watch_s: float = 3600.0

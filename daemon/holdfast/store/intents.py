@@ -11,10 +11,12 @@ from sqlalchemy import Connection, select
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
 from holdfast.model.errors import FencedOff, NotFound, Rejected
 from holdfast.model.event import EventKind
+from holdfast.model.held_orders import held
 from holdfast.model.report import OrderOutcome, Report
 from holdfast.ports import Outcome
-from holdfast.store import evidence, nodes, rows
+from holdfast.store import evidence, nodes, queries, rows
 from holdfast.store import tables as t
+from holdfast.store.books import PAUSED
 from holdfast.store.codec import encode
 
 log = logging.getLogger(__name__)
@@ -79,20 +81,31 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
     _settle(connection, intent, Outcome(state=state, text=said.summary, result=said.detail), said.at)
 
 
-def orders_for(connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime) -> list[Intent]:
-    """Neither settled nor expired, in the order of planning."""
+def orders_for(
+    connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool
+) -> list[Intent]:
+    """Neither settled nor expired nor held, in the order of planning."""
     found = connection.execute(
         select(t.intents)
         .where(~t.intents.c.settled, t.intents.c.kind == SendOrder.__name__, t.intents.c.node == node)
         .order_by(t.intents.c.planned_at, t.intents.c.position, t.intents.c.key)
     ).mappings()
     intents = map(rows.intent_of, found)
-    return [i for i in intents if i is not None and _meant_for(i, instance_id, boot_id, now)]
+    meant = [i for i in intents if i is not None and _meant_for(i, instance_id, boot_id, now)]
+    return [i for i in meant if not _held(connection, i, observes=observes)]
 
 
-def deliver(connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+def _held(connection: Connection, intent: Intent, *, observes: bool) -> bool:
+    paused = connection.scalar(select(t.notes.c.value).where(t.notes.c.key == PAUSED)) is not None
+    incident = queries.incident(connection, intent.incident_id)
+    return isinstance(intent.action, SendOrder) and held(intent.action, incident, paused=paused, observes=observes)
+
+
+def deliver(
+    connection: Connection, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool
+) -> tuple[Intent, ...]:
     """As :func:`orders_for`; planned ones become started."""
-    found = orders_for(connection, node, instance_id, boot_id, now)
+    found = orders_for(connection, node, instance_id, boot_id, now, observes=observes)
     return tuple(_mark_started(connection, i, now) if i.state is IntentState.PLANNED else i for i in found)
 
 

@@ -80,10 +80,12 @@ class SqlStore:
         """As :meth:`accept`, without waiting: the future resolves when it is durable. For an event loop."""
         return self._writer.submit(lambda c: reports.accept(c, report))
 
-    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
-        if not self._read(lambda c: intents.orders_for(c, node, instance_id, boot_id, now)):
+    def take_orders(
+        self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
+    ) -> tuple[Intent, ...]:
+        if not self._read(lambda c: intents.orders_for(c, node, instance_id, boot_id, now, observes=observes)):
             return ()
-        return self._writer.run(lambda c: intents.deliver(c, node, instance_id, boot_id, now))
+        return self._writer.run(lambda c: intents.deliver(c, node, instance_id, boot_id, now, observes=observes))
 
     # The control loop and the actor
 

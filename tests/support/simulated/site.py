@@ -143,7 +143,9 @@ class Site:
             spare_reservation=self.policy.spare_reservation,
         )
         self.watch = ProviderWatch(self.store, self.provider, self.slurm, self.clock)
-        self.actor = Actor(self.store, outside, lambda: "head", lambda _s: None, lambda: None, self._boundary)
+        self.actor = Actor(
+            self.store, outside, lambda: "head", lambda _s: None, lambda: None, self._boundary, mode=self.policy.mode
+        )
 
     def _boundary(self, intent: Intent, moment: str) -> None:
         self.at_boundary(intent, moment)

@@ -11,6 +11,7 @@ from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark,
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
+from holdfast.model.held_orders import held
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
@@ -320,12 +321,20 @@ class MemoryStore:
             ended = IntentState.DONE if said.ok else IntentState.FAILED
             self._settle(intent, Outcome(ended, said.summary, result=said.detail), said.at)
 
-    def take_orders(self, node: str, instance_id: str, boot_id: str, now: datetime) -> tuple[Intent, ...]:
+    def take_orders(
+        self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
+    ) -> tuple[Intent, ...]:
         self._answer()
         waiting = [self._intents[key] for key in self._unsettled]
-        found = [i for i in waiting if _meant_for(i, node, instance_id, boot_id, now)]
+        meant = [i for i in waiting if _meant_for(i, node, instance_id, boot_id, now)]
+        found = [i for i in meant if not self._held(i, observes=observes)]
         found.sort(key=lambda i: (i.planned_at, i.order, i.key))
         return tuple(self._mark_started(i, now) if i.state is IntentState.PLANNED else i for i in found)
+
+    def _held(self, intent: Intent, *, observes: bool) -> bool:
+        assert isinstance(intent.action, SendOrder)
+        incident = self._incidents.get(intent.incident_id)
+        return held(intent.action, incident, paused="paused" in self._notes, observes=observes)
 
     # Operators
 

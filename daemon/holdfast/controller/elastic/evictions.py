@@ -112,7 +112,7 @@ def _eviction(room: RoomView, run: GroupRun, ground: _Ground) -> Eviction:
 
 
 def _will_be_stopped(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
-    """In observe mode nothing is stopped, so nobody is shut out for it."""
+    """In observe mode, and by what waits while Holdfast is paused, no run is stopped, so none is shut out for it."""
     job = view.jobs.get(run.job_id)
     for intent in _stops_under_way(world):
         if (reason := _stops(world, view, intent, run, job)) is not None:
@@ -124,7 +124,24 @@ def _stops_under_way(world: World) -> list[Intent]:
     if world.policy.mode is Mode.OBSERVE:
         return []
     stops = (i for i in world.book.intents.values() if isinstance(i.action, Requeue | SetDown | Drain))
-    return sorted((i for i in stops if i.state in _UNDER_WAY), key=lambda i: (i.planned_at, i.order, i.key))
+    under_way = (i for i in stops if i.state in _UNDER_WAY and not _waits(world, i))
+    return sorted(under_way, key=lambda i: (i.planned_at, i.order, i.key))
+
+
+def _waits(world: World, intent: Intent) -> bool:
+    """The actor will not begin this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
+    if world.book.paused is not None:
+        return intent.state is IntentState.PLANNED or isinstance(intent.action, Drain)
+    return intent.state is IntentState.PLANNED and _overtaken(world, intent)
+
+
+def _overtaken(world: World, intent: Intent) -> bool:
+    """An operator has taken the incident over since, or a brake has tripped, which a DOWN does not wait for."""
+    incident = world.book.incidents.get(intent.incident_id)
+    if incident is not None and (incident.acknowledged or not incident.open):
+        return True
+    tripped = (b.tripped_at for b in world.book.brakes.values() if b.released_at is None)
+    return not isinstance(intent.action, SetDown) and any(intent.planned_at < at for at in tripped)
 
 
 def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:

@@ -1,0 +1,87 @@
+"""Every way by which something of Holdfast's can drain a node, end a process or stop a job, and what holds each of them back.
+
+One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/controller/test_restraints.py`` walks it. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Restraint(StrEnum):
+    """What an operator, or a brake, has said: nothing is to be done."""
+
+    OBSERVE = "observe"
+    """`mode = "observe"`, the default."""
+    PAUSE = "pause"
+    """`holdfast pause`."""
+    BRAKE = "brake"
+    """A brake has tripped and was not released."""
+    SUPPRESSED = "suppressed"
+    """`holdfast suppress` matches the finding: it opens no incident."""
+    ACKNOWLEDGED = "acknowledged"
+    """`holdfast incident ack`: an operator has taken the incident over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way, and how it is held back."""
+
+    name: str
+    what: str
+    """What it does where nothing holds it, for people."""
+    asked: str
+    """Where the restraints are looked at, for people."""
+    held_by: frozenset[Restraint] = frozenset(Restraint)
+    """Empty: it does nothing that a restraint could hold."""
+
+
+_DECIDED = frozenset(Restraint) - {Restraint.SUPPRESSED}
+"""What was decided before a suppression goes on."""
+
+WAYS = (
+    Way("decision", "all steps of the [list below](#the-right-machine)", "by the guard, in the turn that decides"),
+    Way("planned step", "the same, decided before", "by the actor, right before the step", _DECIDED),
+    Way(
+        "waiting order",
+        "an agent's `end_stuck_job`, `end_leftover_step`, `reset_gpu`, `ask_group_to_leave`, checks on demand",
+        "by the store, when the agent asks for its orders",
+        _DECIDED - {Restraint.BRAKE},
+    ),
+    Way(
+        "eviction",
+        "a group of an elastic job is shut out of its rendezvous and exits",
+        "by the controller, before each call of the quorum service",
+        _DECIDED,
+    ),
+    Way(
+        "`prolog.sh`, `epilog.sh`",
+        'exit status 1, upon which Slurm drains the node and requeues the job; only with `[mode] prolog = "act"`',
+        "by the controller, for each answer to a heartbeat; its word lasts 60 s on the node",
+    ),
+    Way(
+        "`healthcheck.sh --drain`",
+        "drains a node that has no Holdfast agent; for clusters without Holdfast's controller, so there is no brake",
+        "on a node with an agent it drains nothing",
+    ),
+    Way(
+        "custom checks, all checks",
+        "a finding; what the site's own command does besides is the site's",
+        "–",
+        frozenset(),
+    ),
+    Way(
+        "`holdfast-agent check`",
+        "an exit status, of which Slurm's HealthCheckProgram takes no notice",
+        "–",
+        frozenset(),
+    ),
+    Way(
+        "RebootProgram, ResumeProgram",
+        "the site's; Holdfast brings none, and `scontrol reboot` is a step",
+        "–",
+        frozenset(),
+    ),
+    Way("lifecycle scripts, systemd units", "start and restart Holdfast's own units", "–", frozenset()),
+    Way("SPANK plug-in, Lua module", "change a job at its submission: requeue, comment, exclusions", "–", frozenset()),
+)
