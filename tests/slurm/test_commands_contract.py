@@ -71,7 +71,10 @@ class TestCommands(SchedulerContract):
         assert ran == [f"squeue -j {leader}", f"scontrol show job {leader}"]
         del ran[:]
         twin.view()
-        assert ran == ["scontrol show node", "scontrol show reservation", "squeue", "scontrol show job"]
+        assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job", "squeue"]
+        del ran[:]
+        twin.view()
+        assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job"], "no job is new"
         held = HeldByReservation(twin)
         del ran[:]
         held.node("n2")

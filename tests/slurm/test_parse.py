@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.slurm import parse, records
+from holdfast.slurm.job_listing import JobListing
 from holdfast.slurm.records import OwnTexts
 from holdfast.slurm.run import refusal
 
@@ -166,22 +167,21 @@ def test_users_texts_change_nothing_else(name: str, account: str, comment: str) 
     texts = records.own_texts(listing, mark)
     assert texts[21] == OwnTexts(name, account)
     text = RECORD + "\n" + named(21, name, account, comment) + "\n"
-    split = records.split_jobs(records.without_texts(text, texts.values()), texts)
-    for job_id, record in split.sure.items():
-        job = parse.job(record, "c", texts[job_id])
+    listed = JobListing().read(text, texts, "c")
+    for job_id, job in listed.jobs.items():
         assert (job.uid, job.state, job.nodes) == (1001, "RUNNING", ("n1", "n2", "n3")), job_id
     if comment.startswith("\n"):
-        assert split.doubtful >= {21}  # a forged line in a comment is seen: nothing of that job is believed
+        assert listed.doubtful >= {21}  # a forged line in a comment is seen: nothing of that job is believed
     else:
-        assert set(split.sure) == {11, 21}
+        assert set(listed.jobs) == {11, 21}
 
 
 @given(st.text(max_size=80), st.text(max_size=20))
 def test_no_text_of_a_user_breaks_the_parser(name: str, comment: str) -> None:
     texts = {21: OwnTexts(name, "lab")}
-    split = records.split_jobs(records.without_texts(named(21, name, comment=comment), texts.values()), texts)
-    for record in split.sure.values():
-        assert parse.job(record, "c", texts[21]).uid == 1001
+    listed = JobListing().read(named(21, name, comment=comment), texts, "c")
+    for job in listed.jobs.values():
+        assert job.uid == 1001
 
 
 def test_one_record_read_alone_is_believed_up_to_its_users_texts() -> None:
@@ -193,9 +193,9 @@ def test_one_record_read_alone_is_believed_up_to_its_users_texts() -> None:
 
 
 def test_jobs_that_the_listing_lacks_are_doubtful() -> None:
-    split = records.split_jobs(RECORD + "\n" + named(12, "new"), {11})
-    assert (set(split.sure), split.doubtful) == (set(), frozenset({11, 12}))
-    assert set(records.split_jobs("No jobs in the system\n", set()).sure) == set()
+    listed = JobListing().read(RECORD + "\n" + named(12, "new"), {11: OWN}, "c")
+    assert (set(listed.jobs), listed.doubtful) == (set(), frozenset({11, 12}))
+    assert JobListing().read("No jobs in the system\n", {}, "c").jobs == {}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from holdfast.model.background import Topology
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.slurm import parse, records
+from holdfast.slurm.job_listing import JobListing
 from holdfast.slurm.run import Commands
 
 _LOG = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ _SPARE_FLAGS = "IGNORE_JOBS"
 _MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
-_SQUEUE = ("squeue", "-h", "-a", "-r", "-t", "all")
-"""With ``-r`` a requeued element of an array has a line of its own; without, it stands in the one of those that have not started."""
+_SQUEUE = ("squeue", "-h", "-a", "--array-unique", "-t", "all")
+"""A line for each record. Without ``--array-unique`` a requeued element of an array stands in the line of those that have not started;
+with ``-r`` each of these, a hundred thousand perhaps, has one."""
 
 
 class SlurmCommands:
@@ -50,14 +52,16 @@ class SlurmCommands:
         self._sleep = sleep
         self._constant: tuple[str, int] | None = None
         self._parsed: dict[str, Node] = {}
+        self._listing = JobListing()
 
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
+        read_at = datetime.fromtimestamp(self._now(), UTC)
         nodes = self.all_nodes()
         reservations = self.all_reservations()
         return ClusterView(
             cluster=cluster,
-            read_at=datetime.fromtimestamp(self._now(), UTC),
+            read_at=read_at,
             nodes=nodes,
             jobs=self.jobs(),
             reservations=reservations,
@@ -67,7 +71,8 @@ class SlurmCommands:
         """All nodes by name. A line that reads as it did the last time is not parsed again: few of thousands do not."""
         lines = records.lines(self._scontrol("show", "node", "-o"))
         known = self._parsed
-        parsed = {line: known.get(line) or parse.node(line) for line in lines}
+        keys = [records.node_key(line) for line in lines]
+        parsed = {key: known.get(key) or parse.node(line) for key, line in zip(keys, lines, strict=True)}
         self._parsed = parsed
         return {node.name: node for node in parsed.values()}
 
@@ -78,7 +83,7 @@ class SlurmCommands:
 
     def jobs(self) -> dict[int, Job]:
         """All jobs by id."""
-        return self._jobs()
+        return self._all_jobs()
 
     def node(self, name: str) -> Node:
         return parse.node(self._one(self._scontrol("show", "node", name, "-o"), f"no node {name}"))
@@ -101,9 +106,8 @@ class SlurmCommands:
             found = self._jobs_of_node(node)
         except NotFound:
             self.node(node)
-            found = (
-                self._jobs()
-            )  # squeue knows the nodes of slurm.conf alone; a dynamic one it calls invalid (tried on 22.05)
+            # squeue knows the nodes of slurm.conf alone; a dynamic one it calls invalid (tried on 22.05)
+            found = self._all_jobs()
         return tuple(job for job in found.values() if node in job.nodes and job.state in HOLDING_STATES)
 
     def version(self) -> str:
@@ -262,18 +266,38 @@ class SlurmCommands:
         # Not ASAP: that would set and afterwards clear DRAIN. A drained node takes no job and is rebooted once idle.
         self._scontrol("reboot", f"reason={records.printable(reason)}", node)
 
-    def _jobs(self, job_id: int | None = None) -> dict[int, Job]:
+    def _all_jobs(self) -> dict[int, Job]:
         cluster, _ = self._constants()
+        text = self._scontrol("show", "job", "-d", "-o")
+        unchanged = self._listing.unchanged(text)
+        if unchanged is not None:
+            return unchanged
+        texts = self._own_texts()
+        listed = self._listing.read(text, texts, cluster)
+        return self._with_doubtful(listed.jobs, listed.doubtful, texts)
+
+    def _jobs(self, job_id: int) -> dict[int, Job]:
+        """The job's records: of an array's id all its elements', of a heterogeneous job's leader all components'."""
+        cluster, _ = self._constants()
+        texts = self._own_texts("-j", str(job_id))
+        text = self._scontrol("show", "job", str(job_id), "-d", "-o")
+        listed = JobListing().read(text, texts, cluster)
+        return self._with_doubtful(listed.jobs, listed.doubtful, texts)
+
+    def _own_texts(self, *which: str) -> dict[int, records.OwnTexts]:
         mark = secrets.token_hex(8)
-        which = [] if job_id is None else ["-j", str(job_id)]
-        listing = self._commands.run(*_SQUEUE, *which, "-o", records.own_texts_format(mark))
-        texts = records.own_texts(listing, mark)
-        text = self._scontrol("show", "job", *which[1:], "-d", "-o")
-        split = records.split_jobs(records.without_texts(text, texts.values()), texts)
-        found = {**split.sure, **self._one_by_one(split.doubtful & set(texts), texts)}
+        return records.own_texts(self._commands.run(*_SQUEUE, *which, "-o", records.own_texts_format(mark)), mark)
+
+    def _with_doubtful(
+        self, sure: Mapping[int, Job], doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]
+    ) -> dict[int, Job]:
+        """Those that are sure, and the doubtful ones as far as a record that is read alone leaves no doubt."""
+        cluster, _ = self._constants()
+        found = self._one_by_one(doubtful & set(texts), texts)
         for job_id in sorted(number for number, record in found.items() if record is None):
             _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
-        return {number: parse.job(record, cluster, texts[number]) for number, record in sorted(found.items()) if record}
+        alone = {number: parse.job(record, cluster, texts[number]) for number, record in found.items() if record}
+        return dict(sorted({**sure, **alone}.items()))
 
     def _jobs_of_node(self, node: str) -> dict[int, Job]:
         """Raises NotFound where squeue does not know the node, Unavailable for a record that leaves doubt: it counts for nothing less."""
@@ -336,11 +360,11 @@ class SlurmCommands:
         22.05: a requeue of that one stopped its healthy siblings), and so does the record of those that have not started."""
         listing = self._commands.run(*_SQUEUE, "-j", str(job_id), "-o", "%A %F %K")
         found = [line.split() for line in listing.splitlines()]
-        mine = [(array, task) for number, array, task in found if number == str(job_id) and task.isdigit()]
+        mine = [(array, task) for number, array, task in found if number == str(job_id) and task[:1].isdigit()]
         if not mine:
             return str(job_id)
-        array, task = mine[0]
-        return f"{array}_{task}" if len(mine) == 1 else f"{array}_[{','.join(task for _, task in mine)}]"
+        array, tasks = mine[0][0], mine[0][1].partition("%")[0]
+        return f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
 
     def _scontrol(self, *argv: str) -> str:
         return self._commands.run("scontrol", "-a", *argv)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.RangeSet import RangeSet, RangeSetException
@@ -22,6 +23,7 @@ _USER = re.compile(r"(.*)\((\d+)\)$")
 _DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
 _GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
+_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
 _UNITS_S = (86400, 3600, 60, 1)
@@ -128,10 +130,9 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
 
 def waiting_tasks(text: str) -> tuple[int, ...]:
     """Task ids of ``2-5,9%1`` or ``0-8:2``; empty for what cannot be read."""
-    try:
-        return tuple(int(task) for task in RangeSet(text.partition("%")[0].replace(":", "/")))
-    except RangeSetException:
-        return ()
+    found = [_TASKS.fullmatch(part) for part in text.partition("%")[0].split(",")]
+    ranges = [range(int(m[1]), int(m[2] or m[1]) + 1, int(m[3] or 1)) for m in found if m is not None]
+    return tuple(chain.from_iterable(ranges)) if len(ranges) == len(found) else ()
 
 
 def _waiting(task: str) -> tuple[int, ...]:
