@@ -13,14 +13,16 @@ from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.judge import must_know, survey
 from holdfast_checkpoint.manifest import FileEntry, Manifest, folder_name, parse_folder_name, rank_folder
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, Layout, RanksMissing, Unreadable, Verdict
+from holdfast_checkpoint.ranks import Place, agree_on_run, place_of
 from holdfast_checkpoint.runs import RunId, run_from_env
 
 
 class Checkpointer:
     """One rank's handle on the job's checkpoint directory.
 
-    ``resume()`` first, then ``save(step)`` as often as wanted, ``progress(step)`` whenever it suits. Rank, world size and
-    run come from Slurm's environment unless given. Every rank makes its own; rank 0 decides, commits and talks."""
+    ``resume()`` first, then ``save(step)`` as often as wanted, ``progress(step)`` whenever it suits. Rank and world size are torch's where
+    it has them (an initialised ``torch.distributed``, torchrun's environment), else Slurm's (:mod:`holdfast_checkpoint.ranks`); the run is
+    Slurm's. Every rank makes its own; rank 0 decides, commits and talks."""
 
     def __init__(
         self,
@@ -35,10 +37,16 @@ class Checkpointer:
     ) -> None:
         """``save_signal``: name of the signal (``USR1``) on which the job saves and goes on; told to the agent.
 
-        ``timeout_s``: how long rank 0 waits for the other ranks' files, and they for rank 0's decision."""
+        ``timeout_s``: how long rank 0 waits for the other ranks' files, and they for rank 0's decision.
+
+        ``rank`` and ``world_size`` are given together or not at all. Raises CheckpointError where they cannot be known."""
         self.directory = os.path.abspath(directory)
-        self.rank = _from_env(env, ("SLURM_PROCID", "RANK"), 0) if rank is None else rank
-        self.world_size = _from_env(env, ("SLURM_NTASKS", "WORLD_SIZE"), 1) if world_size is None else world_size
+        if (rank is None) != (world_size is None):
+            raise CheckpointError("give both rank and world_size, or neither")
+        self._env = env if rank is None else None
+        self._elastic = "TORCHELASTIC_RESTART_COUNT" in env
+        place = place_of(env) if rank is None or world_size is None else Place(rank, world_size)
+        self.rank, self.world_size = place.rank, place.world_size
         self.run = run or run_from_env(env)
         self._timeout_s = timeout_s
         self._save_signal = save_signal
@@ -55,10 +63,16 @@ class Checkpointer:
         """Takes the directory for this run and says where to go on; None: from the start. The same for every rank.
 
         Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be judged (starting
-        from zero then would throw work away), RanksMissing when rank 0 does not decide in time."""
+        from zero then would throw work away), RanksMissing when rank 0 does not decide in time, CheckpointError when torch.distributed
+        was initialised with another rank since. A collective of ``torch.distributed`` where that is initialised."""
         if self._resumed:
             raise CheckpointError("resume() was called twice")
-        start = self._decide() if self.rank == 0 else self._follow()
+        place = Place(self.rank, self.world_size)
+        if self._env is not None and (now := place_of(self._env)) != place:
+            raise CheckpointError(
+                f"this was rank {place.rank} of {place.world_size}, now it is rank {now.rank} of {now.world_size}"
+            )
+        start = self._decide_for_all(place) if self.rank == 0 else self._follow(place)
         self._resumed = True
         if self.rank == 0:
             self._teller.tell(
@@ -76,8 +90,22 @@ class Checkpointer:
             self._teller.tell(statements.progress(step, self.run))
 
     def rank_path(self, checkpoint: Checkpoint, rank: int | None = None) -> Path:
-        """Where a rank (this one) finds the files it saved in a checkpoint of our layout."""
+        """Where a rank (this one) finds the files that the rank of its number saved in a checkpoint of our layout.
+
+        Raises CheckpointError when ``rank`` is not given and the checkpoint was saved by another number of ranks: which shards this one
+        needs is the caller's to say then, with ``rank``."""
+        if rank is None:
+            self._same_world(checkpoint)
         return Path(checkpoint.path, rank_folder(self.rank if rank is None else rank))
+
+    def _same_world(self, checkpoint: Checkpoint) -> None:
+        name = "the checkpoint" if checkpoint.step is None else f"the checkpoint of step {checkpoint.step}"
+        wrote = commit.world_that_wrote(Path(checkpoint.path), self.rank)
+        if wrote != self.world_size:
+            ranks = "fewer ranks" if wrote is None else f"{wrote} ranks"
+            raise CheckpointError(
+                f"{name} was saved by {ranks}, this run has {self.world_size}: say whose files to read, rank_path(checkpoint, rank)"
+            )
 
     @contextmanager
     def save(self, step: int) -> Iterator[Path]:
@@ -93,13 +121,27 @@ class Checkpointer:
         own.mkdir(parents=True, exist_ok=True)
         yield own
         durable.sync_folder(self.directory)
-        files = commit.hand_in(folder, [f"{own.name}/{path.name}" for path in own.iterdir()], step, self.run, self.rank)
+        names = [f"{own.name}/{path.name}" for path in own.iterdir()]
+        files = commit.hand_in(folder, names, step, self.run, self.rank, self.world_size)
         if self.rank == 0:
             self._commit(folder, step, files)
 
     def close(self) -> None:
         """Ends the connection to the agent."""
         self._teller.close()
+
+    def _decide_for_all(self, place: Place) -> Checkpoint | None:
+        try:
+            start = self._decide()
+        except BaseException:
+            self._tell_run(place, decided=False)
+            raise
+        self._tell_run(place, decided=True)
+        return start
+
+    def _tell_run(self, place: Place, *, decided: bool) -> None:
+        if self._env is not None:
+            agree_on_run(place, self.run, decided=decided)
 
     def _decide(self) -> Checkpoint | None:
         os.makedirs(self.directory, exist_ok=True)
@@ -118,15 +160,18 @@ class Checkpointer:
             raise Unreadable(f"{self.directory}: {error.reason}") from error
         return start
 
-    def _follow(self) -> Checkpoint | None:
+    def _follow(self, place: Place) -> Checkpoint | None:
         """Waits for rank 0's fence, which names what it chose."""
+        if self._env is not None:
+            self.run = agree_on_run(place, self.run, decided=False) or self.run
         ends_at = time.monotonic() + self._timeout_s
         while time.monotonic() < ends_at:
             decided = self._own_fence()
             if decided is not None:
                 return self._chosen(decided)
             time.sleep(commit.POLL_S)
-        raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume")
+        hint = "; under torchrun call torch.distributed.init_process_group() before resume()" if self._elastic else ""
+        raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume{hint}")
 
     def _chosen(self, decided: fence.Fence) -> Checkpoint | None:
         """Rank 0 has judged it; thousands of ranks need not read it all again."""
@@ -165,14 +210,10 @@ class Checkpointer:
 
     def _commit(self, folder: Path, step: int, own: Mapping[str, FileEntry]) -> None:
         files = {**own, **commit.receipts(folder, self.world_size, step, self.run, self._timeout_s)}
+        if not files:
+            raise CheckpointError(
+                f"no rank wrote a file for step {step}: nothing is committed; write into the folder that save() gives"
+            )
         manifest = Manifest(step, self.run, self.world_size, files)
         commit.publish(folder, manifest, self._check_fence)
         self._teller.tell(statements.saved(step, str(folder), manifest.size_bytes, self.run))
-
-
-def _from_env(env: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
-    for name in names:
-        text = env.get(name, "")
-        if text.isascii() and text.isdigit():
-            return int(text)
-    return default

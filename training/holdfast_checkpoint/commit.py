@@ -17,6 +17,7 @@ from holdfast_checkpoint.manifest import (
     digest_fd,
     dump_manifest,
     dump_receipt,
+    parse_manifest,
     parse_receipt,
     receipt_name,
 )
@@ -26,7 +27,9 @@ from holdfast_checkpoint.runs import RunId
 POLL_S = 0.02
 
 
-def hand_in(folder: Path, names: Sequence[str], step: int, run: RunId, rank: int) -> dict[str, FileEntry]:
+def hand_in(
+    folder: Path, names: Sequence[str], step: int, run: RunId, rank: int, world_size: int
+) -> dict[str, FileEntry]:
     """Makes this rank's files durable and leaves a receipt for rank 0. ``names`` are paths below the folder.
 
     Returns size and digest of each. Raises OSError; ELOOP for a link."""
@@ -40,7 +43,7 @@ def hand_in(folder: Path, names: Sequence[str], step: int, run: RunId, rank: int
             os.close(fd)
     for parent in sorted({(folder / name).parent for name in names}):
         durable.sync_folder(str(parent))
-    durable.replace(str(folder / receipt_name(rank)), dump_receipt(step, run, rank, files))
+    durable.replace(str(folder / receipt_name(rank)), dump_receipt(step, run, rank, world_size, files))
     return files
 
 
@@ -48,8 +51,21 @@ def receipts(folder: Path, ranks: int, step: int, run: RunId, timeout_s: float) 
     """The files of ranks 1 and up, as they come in. Raises RanksMissing, CheckpointError for one that makes no sense."""
     files: dict[str, FileEntry] = {}
     for rank in range(1, ranks):
-        files.update(_receipt(folder, step, run, rank, timeout_s))
+        files.update(_receipt(folder, step, run, rank, ranks, timeout_s))
     return files
+
+
+def world_that_wrote(folder: Path, rank: int) -> int | None:
+    """How many ranks wrote a committed checkpoint of our layout; None: fewer than would make this one. Raises CheckpointError, OSError."""
+    try:
+        said = load_json((folder / receipt_name(rank)).read_bytes(), receipt_name(rank)).get("world_size")
+        if said is None:  # of a release before 0.1.0a3
+            said = parse_manifest(load_json((folder / MANIFEST).read_bytes(), MANIFEST)).world_size
+    except FileNotFoundError:
+        return None
+    except (ValueError, Bad) as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    return said if type(said) is int else None
 
 
 def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None:
@@ -63,12 +79,12 @@ def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None
     durable.sync_folder(str(folder))
 
 
-def _receipt(folder: Path, step: int, run: RunId, rank: int, timeout_s: float) -> dict[str, FileEntry]:
+def _receipt(folder: Path, step: int, run: RunId, rank: int, world_size: int, timeout_s: float) -> dict[str, FileEntry]:
     ends_at = time.monotonic() + timeout_s
     while True:
         try:
             data = (folder / receipt_name(rank)).read_bytes()
-            return parse_receipt(load_json(data, receipt_name(rank)), step, run, rank)
+            return parse_receipt(load_json(data, receipt_name(rank)), step, run, rank, world_size)
         except FileNotFoundError:
             if time.monotonic() > ends_at:
                 raise RanksMissing(f"rank {rank} did not hand in step {step} in {timeout_s:g} s") from None

@@ -83,9 +83,10 @@ def dump_manifest(manifest: Manifest) -> bytes:
     )
 
 
-def dump_receipt(step: int, run: RunId, rank: int, files: Mapping[str, FileEntry]) -> bytes:
+def dump_receipt(step: int, run: RunId, rank: int, world_size: int, files: Mapping[str, FileEntry]) -> bytes:
     """What one rank hands in, as JSON."""
-    return dump_json({"v": VERSION, "step": step, "run": str(run), "rank": rank, "files": dump_files(files)})
+    said = {"v": VERSION, "step": step, "run": str(run), "rank": rank, "world_size": world_size}
+    return dump_json({**said, "files": dump_files(files)})
 
 
 def dump_files(files: Mapping[str, FileEntry]) -> dict[str, dict[str, object]]:
@@ -108,10 +109,12 @@ def parse_manifest(value: Mapping[str, Any]) -> Manifest:
     return Manifest(step, parse_run(str(value.get("run"))), world_size, parse_files(value.get("files")), created)
 
 
-def parse_receipt(value: Mapping[str, Any], step: int, run: RunId, rank: int) -> dict[str, FileEntry]:
-    """The files of a receipt of exactly this step, run and rank. Raises ValueError."""
+def parse_receipt(value: Mapping[str, Any], step: int, run: RunId, rank: int, world_size: int) -> dict[str, FileEntry]:
+    """The files of a receipt of exactly this step, run, rank and number of ranks (which older releases do not say). Raises ValueError."""
     if (value.get("v"), value.get("step"), value.get("run"), value.get("rank")) != (VERSION, step, str(run), rank):
         raise ValueError("a receipt of another save")
+    if (wrote := value.get("world_size", world_size)) != world_size:
+        raise ValueError(f"rank {rank} saves with {str(wrote)[:20]} ranks, rank 0 with {world_size}")
     return parse_files(value.get("files"))
 
 

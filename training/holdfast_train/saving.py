@@ -91,7 +91,7 @@ class Saves:
             names = staged.finish()  # first: nothing is tidied away while it is still written
             if self._rank == 0:
                 lease.take(self._directory, term, self._member)
-            files = commit.hand_in(folder, names, about.step, term.run, self._rank)
+            files = commit.hand_in(folder, names, about.step, term.run, self._rank, about.ranks)
             durable.sync_folder(self._directory)
             if self._rank:
                 return

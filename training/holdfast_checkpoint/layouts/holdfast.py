@@ -39,9 +39,12 @@ def _manifest(folder: Folder) -> Manifest:
     with folder.file(MANIFEST) as file:
         value = load_json(file.read_small(), MANIFEST)
     try:
-        return parse_manifest(value)
+        manifest = parse_manifest(value)
     except ValueError as error:
         raise torn(f"{MANIFEST} is damaged: {error}") from error
+    if not manifest.files:
+        raise torn(f"{MANIFEST} lists no file: there is nothing to resume from")
+    return manifest
 
 
 def _check(folder: Folder, name: str, path: str, expected: FileEntry, digests: bool) -> None:
