@@ -25,12 +25,14 @@ from holdfast.config.docs import docstrings
 from holdfast.config.example import Row, rows, toml
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.parts import Certificate
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.controller.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, Proof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
+from holdfast.model.parts import DiskRoom, ProcessSeen
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
@@ -254,6 +256,13 @@ def _no_deps() -> ApiDeps:
         "aside": lambda: (),
         "loop_turned_at": clock.monotonic_s,
         "untaken": UntakenWatch(),
+        "trouble": lambda: None,
+        "committed_at": clock.monotonic_s,
+        "disk": lambda: DiskRoom(0, 0, 0),
+        "led_by": lambda: None,
+        "actor": lambda: ProcessSeen(0.0),
+        "slurm_error": lambda: None,
+        "certificate": lambda: Certificate(clock.now()),
     }
     return cast(ApiDeps, SimpleNamespace(**parts))
 

@@ -259,6 +259,7 @@ class TestOperators:
 
 
 ROUTES = [
+    ("GET", "/v1/status"),
     ("GET", "/v1/nodes"),
     ("GET", "/v1/nodes/n1"),
     ("GET", "/v1/spares"),

@@ -14,6 +14,7 @@ from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
 from holdfast.doctor.facts import ControllerFacts, PluginFacts, Script, SpankLine
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
+from holdfast.model.parts import Condition, DiskRoom, PartName, PartState
 from holdfast.model.policy import JobPolicy, Mode, Policy, RepairPolicy
 from holdfast.model.report import AgentView
 
@@ -138,6 +139,10 @@ def slurm(**changes: object) -> Change:
 
 def site(**changes: object) -> Change:
     return lambda facts: replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def part(name: PartName, condition: Condition = Condition.FAILED) -> Change:
+    return site(controller=ControllerFacts(parts=(PartState(name, condition, "drill", "look"),)))
 
 
 def policy(**changes: object) -> Change:
@@ -320,6 +325,14 @@ TABLE = [
     ("plugins.prolog_half", Level.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
     ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
     ("site.observe", Level.HINT, OBSERVING, "observes"),
+    ("controller.store", Level.ERROR, part(PartName.STORE), "drill"),
+    ("controller.loop", Level.ERROR, part(PartName.LOOP), "drill"),
+    ("controller.actor", Level.ERROR, part(PartName.ACTOR), "drill"),
+    ("controller.actor", Level.WARNING, part(PartName.ACTOR, Condition.WARNING), "drill"),
+    ("controller.notifier", Level.ERROR, part(PartName.NOTIFIER), "drill"),
+    ("controller.notifier", Level.HINT, part(PartName.NOTIFIER, Condition.WARNING), "drill"),
+    ("site.disk", Level.ERROR, site(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
+    ("site.disk", Level.WARNING, site(disk=DiskRoom(2 * 2**30, 2**40, 3 * 2**30)), "2.0 GiB free"),
     ("site.steps_untaken", Level.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),
     ("site.consent", Level.HINT, policy(job=JobPolicy()), "no partition"),
 ]

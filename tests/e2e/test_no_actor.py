@@ -24,14 +24,21 @@ def _ready(drill: Drill) -> str:
         return f"{error.code} {error.read().decode()}"
 
 
+def _actor(drill: Drill) -> str:
+    """Its condition on ``/v1/status``."""
+    return next(str(p["condition"]) for p in get(drill.site, "/v1/status")["parts"] if p["name"] == "actor")
+
+
 def test_a_dead_actor_is_seen_and_what_waited_is_done_by_the_next_one(make_drill: MakeDrill) -> None:
     drill = make_drill(nodes=2, spares=0)
     eventually(lambda: _ready(drill).startswith("200"), within_s=PATIENCE_S)
+    eventually(lambda: _actor(drill) == "good", within_s=PATIENCE_S)
     drill.practice.processes.kill("actor")
     drill.inject.xid("n2", 79, 3)
-    eventually(lambda: _ready(drill).startswith("503"), within_s=UNTAKEN_S + PATIENCE_S)
-    assert "no actor takes steps (Drain n2" in _ready(drill)
+    eventually(lambda: "no actor takes steps (Drain n2" in _ready(drill), within_s=UNTAKEN_S + PATIENCE_S)
+    assert _ready(drill).startswith("503")
     assert "restart holdfast-actor" in get(drill.site, "/v1/nodes")["untaken"]
+    assert _actor(drill) == "failed"
     assert not drill.node("n2").draining
     drill.site.start_actor()
     eventually(lambda: drill.node("n2").draining, within_s=PATIENCE_S)

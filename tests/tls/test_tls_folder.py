@@ -13,6 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner, Result
 
+from holdfast.api.certificates import ends_at
 from holdfast.cli.app import app, run
 from holdfast.model.errors import ConfigError
 from holdfast.tls.folder import Folder, Maker, read_certificates, read_state
@@ -219,3 +220,15 @@ def test_files_that_cannot_be_read_are_named(etc: Path) -> None:
 def test_what_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="neither a host name nor an IP address"):
         general_name(name)
+
+
+def test_the_controller_reads_when_its_certificate_ends(etc: Path, tmp_path: Path) -> None:
+    """Without the package `cryptography`, which the daemons do without."""
+    (served,) = read_certificates(etc / "tls.pem")
+    assert ends_at(etc / "tls.pem") == served.not_valid_after_utc
+    old = former(tmp_path / "former") / "tls.pem"
+    assert ends_at(old) == read_certificates(old)[0].not_valid_after_utc
+    for text in ("", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        (tmp_path / "no.pem").write_text(text)
+        assert ends_at(tmp_path / "no.pem") is None
+    assert ends_at(tmp_path / "missing.pem") is None

@@ -22,6 +22,7 @@ from holdfast.api.reading import jobs_router, reading_router
 from holdfast.api.rooms import rooms_router
 from holdfast.api.selfcheck import self_router
 from holdfast.api.spares import spares_router
+from holdfast.api.status import StoreHealth, status_router
 from holdfast.api.suppressing import suppressing_router
 
 DESCRIPTION = (
@@ -53,14 +54,15 @@ def create_app(deps: ApiDeps) -> FastAPI:
     errors.install(app)
     api = Api.of(deps)
     app.state.api = api
-    counters = Counters()
+    health, counters = StoreHealth(api), Counters()
     counters.registry.register(Gauges(deps))
     for router in (
-        health_router(api),
+        health_router(api, health),
         ingest_router(api, counters),
         rooms_router(api),
         self_router(api),
         reading_router(api),
+        status_router(api, health),
         spares_router(api),
         jobs_router(api),
         operating_router(api),

@@ -17,8 +17,10 @@ from holdfast.api.hub import OrderHub
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
+from holdfast.controller.parts import Certificate
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
+from holdfast.model.parts import DiskRoom, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
@@ -94,6 +96,14 @@ class ApiDeps:
     """Monotonic seconds when the store last took a write of this process as the leader; None: it never has."""
     led_by: Callable[[], str | None] = lambda: None
     """Id of the process that holds it; None: not known."""
+    actor: Callable[[], ProcessSeen | None] = lambda: None
+    """The actor of this machine; None: it is not looked for."""
+    disk: Callable[[], DiskRoom | None] = lambda: None
+    """Space where the store lies; None: not on this machine."""
+    slurm_error: Callable[[], str | None] = lambda: None
+    """Why the last reading of Slurm failed; None: it did not."""
+    certificate: Callable[[], Certificate | None] = lambda: None
+    """What this controller serves; None: no certificate."""
     settings: ApiSettings = field(default_factory=ApiSettings)
     rooms: QuorumRooms | None = None
     """The quorum service; None: this site has none."""

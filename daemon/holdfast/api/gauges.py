@@ -11,11 +11,14 @@ from prometheus_client.registry import Collector
 from holdfast import unexpected, unknown
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
+from holdfast.api.status import vitals
 from holdfast.api.views import cluster_shape
 from holdfast.controller.inputs import Part
+from holdfast.controller.parts import parts_of
 from holdfast.controller.suspects import CHECKS
 from holdfast.model.book import BrakeKind
 from holdfast.model.incident import ABOUT_JOBS, IncidentState
+from holdfast.model.parts import Condition
 
 
 class Gauges(Collector):
@@ -60,10 +63,34 @@ class Gauges(Collector):
         yield _plain("holdfast_order_polls", "Agents that wait for orders.", deps.orders.waiting())
         untaken = "How long the oldest planned step has waited for an actor; above 30 no actor takes steps."
         yield _plain("holdfast_steps_untaken_seconds", untaken, deps.untaken.waits_s)
+        yield from _parts(deps)
         turned_s = deps.loop_turned_at()
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
             yield _plain("holdfast_loop_age_seconds", "Time since the control loop's last complete turn.", age_s)
+
+
+def _parts(deps: ApiDeps) -> Iterator[Metric]:
+    seen = vitals(deps)
+    conditions = {p.name.value: _CONDITION[p.condition] for p in parts_of(seen)}
+    text = "How each part is: 0 good or not known, 1 warning, 2 failed (docs/safety.md)."
+    yield _labelled("holdfast_part_condition", text, "part", conditions)
+    if seen.committed_s is not None:
+        text = "Time since the store last took a write of this controller as the leader."
+        yield _plain("holdfast_store_write_age_seconds", text, seen.now_s - seen.committed_s)
+    if seen.actor is not None:
+        text = "Time since the actor of this machine last gave a sign of life."
+        yield _plain("holdfast_actor_silent_seconds", text, seen.actor.silent_s)
+    if seen.disk is not None:
+        yield _plain("holdfast_disk_free_bytes", "Free on the store's file system.", seen.disk.free_bytes)
+        yield _plain("holdfast_disk_total_bytes", "Size of the store's file system.", seen.disk.total_bytes)
+        yield _plain("holdfast_store_bytes", "Size of the database with its log.", seen.disk.store_bytes)
+    if seen.certificate is not None and seen.certificate.ends_at is not None:
+        text = "Unix time at which the controller's certificate ends."
+        yield _plain("holdfast_certificate_end_seconds", text, seen.certificate.ends_at.timestamp())
+
+
+_CONDITION = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Condition.FAILED: 2}
 
 
 def _unexpected() -> Iterator[Metric]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
@@ -83,6 +84,23 @@ def cluster_shape(
     )
 
 
+_GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
+
+
+def agent_counts(world: World | None, agents: Agents, now: datetime) -> Counter[str]:
+    """Status → agents. Nodes that Slurm does not show, or shows switched off, are left out: no agent runs there."""
+    shown = world.view.nodes.values() if world is not None and world.view is not None else ()
+    names = {n.name for n in shown if n.base_state != "FUTURE" and not n.flags & _GONE} if shown else set(agents)
+    death = world.policy.death if world else DeathPolicy()
+    found = ([_status(a, death, now) for a in agents.get(name, ())] or ["unknown"] for name in names)
+    return Counter(status for each in found for status in each)
+
+
+def _status(agent: AgentView, death: DeathPolicy, now: datetime) -> str:
+    silent_s = (now - agent.last_heard).total_seconds()
+    return "heard" if silent_s <= death.silent_after_heartbeats * agent.heartbeat_interval_s else "silent"
+
+
 def _fresh(world: World, view: ClusterView, now: datetime) -> bool:
     """Whether Slurm answers: as long as decisions are made on what it said."""
     return now - view.read_at <= timedelta(seconds=world.policy.view_max_age_s)
@@ -145,10 +163,8 @@ def _state(node: Node) -> str:
 
 
 def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
-    silent_s = (now - agent.last_heard).total_seconds()
-    heard = silent_s <= death.silent_after_heartbeats * agent.heartbeat_interval_s
     return AgentShape(
-        status="heard" if heard else "silent",
+        status=_status(agent, death, now),
         instance_id=agent.instance_id,
         boot_id=agent.boot_id,
         last_heard=agent.last_heard,

@@ -19,6 +19,7 @@ from holdfast.cli import (
     practice,
     reading,
     spares,
+    status,
     submitting,
     suppressing,
     tls,
@@ -58,7 +59,7 @@ def _main(
     pass
 
 
-for look in (spares.nodes, spares.spares, reading.incidents, reading.jobs, reading.metrics):
+for look in (status.status, spares.nodes, spares.spares, reading.incidents, reading.jobs, reading.metrics):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(reading.show)

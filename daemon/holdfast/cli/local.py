@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.config.controller import Settings
     from holdfast.doctor import Advice
     from holdfast.doctor.facts import ControllerFacts
+    from holdfast.model.parts import PartState
     from holdfast.model.report import AgentView
     from holdfast.store import SqlStore
 
@@ -190,7 +191,25 @@ def _controller(shown: ClusterShape) -> ControllerFacts:
     from holdfast.model.incident import IncidentKind  # noqa: PLC0415
 
     held = (n.name for n in shown.nodes if any(i.kind == IncidentKind.UNREADABLE for i in n.incidents))
-    return ControllerFacts(tuple(shown.failing), tuple(shown.set_aside), tuple(held))
+    return ControllerFacts(tuple(shown.failing), tuple(shown.set_aside), tuple(held), _parts())
+
+
+def _parts() -> tuple[PartState, ...]:
+    """Those that this release knows; none where the controller, of an older release, does not answer the question."""
+    from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
+    from holdfast.cli.answers import read  # noqa: PLC0415
+    from holdfast.cli.client import Client  # noqa: PLC0415
+    from holdfast.model.parts import Condition, PartName, PartState  # noqa: PLC0415
+
+    try:
+        shown = read(StatusShape, Client().get("/v1/status"))
+    except (Usage, OutsideError):
+        return ()
+    return tuple(
+        PartState(p.name, p.condition, p.text, p.next_step, p.ready)
+        for p in shown.parts
+        if isinstance(p.name, PartName) and isinstance(p.condition, Condition)
+    )
 
 
 def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:

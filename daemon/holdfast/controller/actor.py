@@ -181,6 +181,8 @@ class Actor:
     """Makes the workers of each lane (``controller/lanes.py``)."""
     mode: Mode = Mode.ACT
     """As this process's own configuration has it; in observe steps that were planned before wait."""
+    problem: str = ""
+    """Why the last look failed, for the controller and for people; empty: it did not."""
     _acts_for: str | None = None
     _idle: IdleWatch = field(default_factory=IdleWatch)
     _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
@@ -193,10 +195,13 @@ class Actor:
                     self._hand_out(workers)
                 except OutsideError as error:
                     log.warning("event=store_unavailable error=%r", str(error))
+                    self.problem = f"no step is read from the store: {error}"
                 except Exception as error:  # noqa: BLE001 - nothing is begun; the next look shows whether it lasts
                     unexpected.failed(HAND_OUT, error)
+                    self.problem = f"no step is taken: {type(error).__name__}: {error}"[:300]
                 else:
                     unexpected.passed(HAND_OUT)
+                    self.problem = ""
                 self.turned()
                 self.wait(LOOK_S)
 

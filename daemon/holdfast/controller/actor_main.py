@@ -31,7 +31,13 @@ def run(config: Path) -> int:
     watch = Thread(target=parts.watch.run, args=(stop,), name="provider", daemon=True)
     watch.start()
     pulse = Pulse()
-    parts.actor.turned = lambda: pulse.beat() if watch.is_alive() else None
+
+    def turned() -> None:
+        parts.state.beat(parts.actor.problem)
+        if watch.is_alive():
+            pulse.beat()
+
+    parts.actor.turned = turned
     try:
         parts.actor.run(stop)
     finally:

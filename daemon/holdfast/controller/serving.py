@@ -10,19 +10,30 @@ from datetime import datetime, timedelta
 from uvicorn import Server
 
 from holdfast.api.app import create_app
+from holdfast.api.certificates import ends_at
 from holdfast.api.deps import ApiDeps
 from holdfast.api.hub import OrderHub
 from holdfast.api.server import build_server
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.disk import disk_room
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.parts import Certificate
 from holdfast.controller.poke import Alone, Bell, Ringer
+from holdfast.controller.process_state import StateReader
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.wiring import actor_socket, controller_lock, controller_name, controller_socket, scheduler_of
+from holdfast.controller.wiring import (
+    actor_socket,
+    actor_state,
+    controller_lock,
+    controller_name,
+    controller_socket,
+    scheduler_of,
+)
 from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
@@ -82,6 +93,8 @@ def build_controller(settings: Settings) -> Controller:
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     if rooms is not None:
         loop.rooms = QuorumWatch(rooms, store, clock)
+    actor = StateReader(actor_state(settings), clock.monotonic_s)
+    cert = settings.server.tls_cert
     deps = ApiDeps(
         store=store,
         agents=agents,
@@ -99,6 +112,10 @@ def build_controller(settings: Settings) -> Controller:
         look=loop.look.set,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,
+        actor=actor.look,
+        disk=lambda: disk_room(store.path),
+        slurm_error=lambda: observer.slurm.error,
+        certificate=lambda: Certificate(ends_at(cert)) if cert is not None else None,
         aside=lambda: tuple(each.what for each in loop.aside),
     )
     return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)

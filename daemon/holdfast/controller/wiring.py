@@ -14,9 +14,10 @@ from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
 from holdfast.controller.disputes import claimants
-from holdfast.controller.notify import AppriseNotifier, LogNotifier
+from holdfast.controller.notify import AppriseNotifier, LogNotifier, WatchedNotifier
 from holdfast.controller.outside import Outside
 from holdfast.controller.poke import Alone, Bell, Ringer
+from holdfast.controller.process_state import StateWriter
 from holdfast.controller.provider_watch import ProviderWatch
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock, Notifier, Provider, Scheduler
@@ -52,8 +53,11 @@ def provider_of(settings: Settings) -> Provider:
     return open_provider(settings.provider, settings.provider_settings, scheduler=scheduler_of(settings))
 
 
-def notifier_of(settings: Settings) -> Notifier:
-    return AppriseNotifier(settings.notify.urls) if settings.notify.urls else LogNotifier()
+def notifier_of(settings: Settings, clock: Clock) -> WatchedNotifier:
+    """Raises ConfigError for an address that cannot be used."""
+    urls = settings.notify.urls
+    notifier: Notifier = AppriseNotifier(urls) if urls else LogNotifier()
+    return WatchedNotifier(notifier, clock, len(urls))
 
 
 @dataclass
@@ -65,6 +69,8 @@ class ActorParts:
     bell: Bell
     alone: Alone
     """Held for the life of the process."""
+    state: StateWriter
+    """What the controller of this machine sees of it."""
 
 
 def build_actor(settings: Settings) -> ActorParts:
@@ -72,10 +78,11 @@ def build_actor(settings: Settings) -> ActorParts:
     alone = Alone(settings.run.dir / "actor.lock")
     clock: Clock = SystemClock()
     store = open_store(settings.store.url, needed(settings.policy))
+    notifier = notifier_of(settings, clock)
     outside = Outside(
         scheduler=scheduler_of(settings),
         provider=provider_of(settings),
-        notifier=notifier_of(settings),
+        notifier=notifier,
         clock=clock,
         sleep=time.sleep,
         marks=lambda: dict(store.load_book(clock.now()).marks),
@@ -93,14 +100,18 @@ def build_actor(settings: Settings) -> ActorParts:
     lock = controller_lock(settings)
     name = controller_name(settings)
     actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring, mode=settings.policy.mode)
-    return ActorParts(
-        actor, ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring), bell, alone
-    )
+    watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
+    return ActorParts(actor, watch, bell, alone, StateWriter(actor_state(settings), clock.monotonic_s, notifier.state))
 
 
 def controller_lock(settings: Settings) -> Path:
     """Locked by the controller for life; says which process that is."""
     return settings.run.dir / "controller.lock"
+
+
+def actor_state(settings: Settings) -> Path:
+    """What the actor writes about itself."""
+    return settings.run.dir / "actor.state"
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.controller.parts import disk_part
 from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts, names
+from holdfast.model.parts import Condition, PartName, PartState
 
 
 def failing(facts: DoctorFacts) -> Iterator[Advice]:
@@ -41,4 +43,55 @@ def held(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (failing, set_aside, held)
+_PARTS = {
+    PartName.STORE: (
+        "controller.store",
+        "Nothing is decided and no report is accepted; agents keep their findings and send them later.",
+    ),
+    PartName.LOOP: (
+        "controller.loop",
+        "Faults are recorded at most; nothing is decided.",
+    ),
+    PartName.ACTOR: (
+        "controller.actor",
+        "Faults are recorded, and no node is drained and no job is recovered.",
+    ),
+    PartName.NOTIFIER: (
+        "controller.notifier",
+        "What needs an operator is in the log and on `holdfast nodes` alone.",
+    ),
+}
+"""Parts with a rule here, each with its id and what is lost; the others have rules of their own."""
+_LEVELS = {Condition.FAILED: Level.ERROR, Condition.WARNING: Level.WARNING}
+
+
+def parts(facts: DoctorFacts) -> Iterator[Advice]:
+    for part in facts.controller.parts:
+        if part.condition in _LEVELS and part.name in _PARTS and not _said_elsewhere(part, facts):
+            name, cost = _PARTS[part.name]
+            no_address = part.name is PartName.NOTIFIER and part.condition is Condition.WARNING
+            level = Level.HINT if no_address else _LEVELS[part.condition]
+            yield Advice(name, level, f"{part.name}: {part.text}", cost, part.next_step)
+
+
+def _said_elsewhere(part: PartState, facts: DoctorFacts) -> bool:
+    """By a rule that knows more of it: ``site.steps_untaken``, ``controller.failing``."""
+    if part.name is PartName.ACTOR:
+        return facts.untaken is not None
+    return part.name is PartName.LOOP and bool(facts.controller.failing)
+
+
+def disk(facts: DoctorFacts) -> Iterator[Advice]:
+    part = disk_part(facts.disk)
+    level = _LEVELS.get(part.condition)
+    if level is not None:
+        yield Advice(
+            "site.disk",
+            level,
+            f"the disk of the store {facts.store_path} is nearly full: {part.text}",
+            "On a full disk nothing is decided; a backup, as before an upgrade, needs the size of the store.",
+            part.next_step,
+        )
+
+
+RULES = (failing, set_aside, held, parts, disk)

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import Settings
 from holdfast.config.sections import ServerSection
+from holdfast.controller.disk import disk_room
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
@@ -97,6 +98,7 @@ def gather(
         agents=agents,
         store_path=str(store or ""),
         store_filesystem=(mount_type(store, mounts) or "") if store else "",
+        disk=disk_room(site.store_path),
         store_on_network=store is not None and network_type(store, mounts) is not None,
         provider_problem=found.problem,
         provider_denied=found.denied,

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
+from holdfast.model.parts import DiskRoom, PartState
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
 from holdfast.tls.survey import Survey
@@ -134,6 +135,8 @@ class ControllerFacts:
     """Inputs that no decision can be made about."""
     held: tuple[str, ...] = ()
     """Nodes with an incident that no decision is made about."""
+    parts: tuple[PartState, ...] = ()
+    """How each of its parts is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +161,8 @@ class DoctorFacts:
     store_filesystem: str = ""
     """Type of the file system that holds it, as the kernel names it; empty: not known."""
     store_on_network: bool = False
+    disk: DiskRoom | None = None
+    """Space where an SQLite store lies; None: another database, or it cannot be read."""
     provider_problem: str = ""
     """Why the provider does not answer; empty: it does, or was not asked."""
     provider_denied: Mapping[str, str] = field(default_factory=dict)

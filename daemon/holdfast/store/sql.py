@@ -54,6 +54,11 @@ class SqlStore:
         self._readers = reader_engine(url)
         self._cache = books.BookCache(lookback=lookback)
 
+    @property
+    def path(self) -> Path | None:
+        """File of an SQLite store; None: it is a PostgreSQL database."""
+        return Path(self._url.database or "") if self._url.get_backend_name() == "sqlite" else None
+
     def close(self) -> None:
         """Write what is queued and let go of the database."""
         self._writer.close()

@@ -1,0 +1,96 @@
+"""The picture of the parts, read from what the API has at hand."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fastapi import APIRouter
+
+from holdfast import __version__
+from holdfast.api.deps import Api, ApiDeps
+from holdfast.api.guarded import READERS, guarded_router
+from holdfast.api.status_shapes import PartShape, StatusShape
+from holdfast.api.views import agent_counts
+from holdfast.controller.parts import Vitals, parts_of
+from holdfast.model.errors import Unavailable
+from holdfast.model.parts import PartState, not_ready
+
+PING_EVERY_S = 1.0
+"""Any client may ask ``/readyz``, so the database is asked no more often than this."""
+
+
+class StoreHealth:
+    """Whether the database answers a question."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._asked_s = float("-inf")
+        self._problem: str | None = None
+
+    async def problem(self) -> str | None:
+        """Why it does not; None: it does."""
+        now_s = self._api.deps.clock.monotonic_s()
+        if now_s - self._asked_s >= PING_EVERY_S:
+            self._asked_s = now_s
+            try:
+                await self._api.threads.read(self._api.deps.store.ping)
+                self._problem = None
+            except Unavailable as error:
+                self._problem = str(error)
+        return self._problem
+
+
+def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
+    """All of it as it is now; nothing here asks the store."""
+    world, now = deps.world(), deps.clock.now()
+    view = world.view if world is not None else None
+    return Vitals(
+        now=now,
+        now_s=deps.clock.monotonic_s(),
+        mode=world.policy.mode if world is not None else None,
+        turned_s=deps.loop_turned_at(),
+        loop_late_s=deps.settings.loop_late_s,
+        trouble=deps.trouble(),
+        ping_problem=ping_problem,
+        committed_s=deps.committed_at(),
+        write_late_s=deps.settings.write_late_s,
+        disk=deps.disk(),
+        leads=deps.leader(),
+        led_by=deps.led_by(),
+        actor=deps.actor(),
+        untaken=deps.untaken.problem(),
+        slurm_read_at=view.read_at if view is not None else None,
+        slurm_fresh=world is not None
+        and view is not None
+        and now - view.read_at <= timedelta(seconds=world.policy.view_max_age_s),
+        slurm_error=deps.slurm_error() or "",
+        provider=world.book.provider if world is not None else None,
+        agents=dict(agent_counts(world, deps.agents.views(), now)),
+        certificate=deps.certificate(),
+    )
+
+
+def status_router(api: Api, health: StoreHealth) -> APIRouter:
+    router = guarded_router(api, "reading", *READERS)
+
+    @router.get("/v1/status")
+    async def status() -> StatusShape:
+        """Each part of this head node and what it stands on: how it is, and what to do."""
+        seen = vitals(api.deps, await health.problem())
+        return status_shape(seen, parts_of(seen))
+
+    return router
+
+
+def status_shape(seen: Vitals, parts: tuple[PartState, ...]) -> StatusShape:
+    why = not_ready(parts)
+    return StatusShape(
+        release=__version__,
+        ready=why is None,
+        why=why,
+        parts=[PartShape.model_validate(p) for p in parts],
+        last_write_age_s=None if seen.committed_s is None else seen.now_s - seen.committed_s,
+        actor_silent_s=None if seen.actor is None else seen.actor.silent_s,
+        disk_free_bytes=None if seen.disk is None else seen.disk.free_bytes,
+        store_bytes=None if seen.disk is None else seen.disk.store_bytes,
+    )

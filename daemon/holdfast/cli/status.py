@@ -1,0 +1,38 @@
+"""The verb that shows each part of Holdfast and what it stands on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from holdfast.cli.answers import read
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.problems import Exit
+from holdfast.cli.show import as_json, line, table
+
+if TYPE_CHECKING:
+    from holdfast.api.status_shapes import StatusShape
+
+
+def status(url: Url = None, as_data: Json = False) -> None:
+    """Each part: store, disk, loop, lease, actor, notifier, Slurm, provider, agents, certificate. Exit status 1 when one has failed."""
+    got = Client(url).get("/v1/status")
+    from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
+    from holdfast.model.parts import Condition  # noqa: PLC0415
+
+    shown = read(StatusShape, got)
+    if as_data:
+        as_json(got)
+    else:
+        line(first_line(shown))
+        rows = [(p.name, p.condition, p.text, p.next_step) for p in shown.parts]
+        table("", ("PART", "STATE", "REASON", "NEXT STEP"), rows, "the controller names no parts")
+    failed = any(p.condition == Condition.FAILED for p in shown.parts)
+    raise typer.Exit(Exit.PROBLEM if failed else Exit.OK)
+
+
+def first_line(got: StatusShape) -> str:
+    """Whether it is ready, and why not."""
+    return f"release {got.release or '?'}: " + ("ready" if got.ready else f"not ready: {got.why or '?'}")

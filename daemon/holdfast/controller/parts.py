@@ -1,0 +1,233 @@
+"""How each part is: the one picture from which `holdfast status`, ``/readyz``, the metrics, the doctor and the pager read. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from holdfast.model.machine import ProviderView
+from holdfast.model.parts import Condition, DiskRoom, PartName, PartState, ProcessSeen
+from holdfast.model.policy import Mode
+
+ACTOR_SILENT_S = 30.0
+"""An actor writes every two seconds; one that has not for this long is dead or hangs."""
+PROVIDER_OLD_S = 120.0
+"""The actor asks the provider every 20 s."""
+DISK_FULL_BYTES = 128 * 2**20
+"""With less the store may take no write within minutes: reports of a large fault alone fill megabytes."""
+DISK_LOW_BYTES = 2**30
+CERTIFICATE_SHORT_S = 14 * 86_400.0
+_RANK = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Condition.FAILED: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What the controller serves."""
+
+    ends_at: datetime | None
+    """None: it could not be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """Everything that the picture is drawn from, read at one moment."""
+
+    now: datetime
+    now_s: float
+    """Monotonic, as each other ``_s`` here that is a moment."""
+    mode: Mode | None = None
+    """None: the loop has not turned yet."""
+    turned_s: float | None = None
+    """When the loop ended its last cycle, well or not."""
+    loop_late_s: float = 30.0
+    trouble: str | None = None
+    """Why the loop decides nothing at present."""
+    ping_problem: str | None = None
+    """Why the database does not answer a question."""
+    committed_s: float | None = None
+    """When it last took a write of this process as the leader."""
+    write_late_s: float = 15.0
+    disk: DiskRoom | None = None
+    leads: bool = True
+    led_by: str | None = None
+    actor: ProcessSeen | None = None
+    """None: it is not looked for."""
+    untaken: str | None = None
+    """Which planned step no actor takes."""
+    slurm_read_at: datetime | None = None
+    """None: never."""
+    slurm_fresh: bool = False
+    slurm_error: str = ""
+    provider: ProviderView | None = None
+    agents: dict[str, int] = field(default_factory=dict)
+    """Status → how many."""
+    certificate: Certificate | None = None
+    """None: the controller serves none."""
+
+
+def parts_of(v: Vitals) -> tuple[PartState, ...]:
+    """One state for each :class:`PartName`, in its order."""
+    return (
+        _store(v),
+        disk_part(v.disk),
+        _loop(v),
+        _lease(v),
+        _actor(v),
+        _notifier(v),
+        _slurm(v),
+        _provider(v),
+        _agents(v),
+        _certificate(v),
+    )
+
+
+def worst(parts: tuple[PartState, ...]) -> Condition:
+    return max((p.condition for p in parts), key=_RANK.__getitem__, default=Condition.UNKNOWN)
+
+
+def _good(name: PartName, text: str) -> PartState:
+    return PartState(name, Condition.GOOD, text)
+
+
+def loop_late(turned_s: float | None, now_s: float, most_s: float) -> str | None:
+    """Why the loop does not count as turning; None: it turns. ``turned_s``: when it ended its last cycle."""
+    if turned_s is None:
+        return "the control loop has not turned yet"
+    late_s = now_s - turned_s
+    return f"the control loop has not turned for {late_s:.0f} s" if late_s > most_s else None
+
+
+def _late(v: Vitals) -> str | None:
+    return loop_late(v.turned_s, v.now_s, v.loop_late_s)
+
+
+def _store(v: Vitals) -> PartState:
+    name, look = PartName.STORE, "docs/runbooks/store-takes-no-write.md"
+    if v.ping_problem is not None:
+        return PartState(name, Condition.FAILED, v.ping_problem, look, ready=False)
+    if v.committed_s is None:
+        return _good(name, "it answers; this controller has written nothing yet")
+    age_s = v.now_s - v.committed_s
+    if age_s <= v.write_late_s or _late(v) is not None or (not v.leads and v.trouble is None):
+        return _good(name, f"it answers; last write {age_s:.0f} s ago" if v.leads else "it answers")
+    text = f"the store has taken no write for {age_s:.0f} s" + (f": {v.trouble}" if v.trouble else "")
+    return PartState(name, Condition.FAILED, text, look, ready=False)
+
+
+def disk_part(room: DiskRoom | None) -> PartState:
+    """Of an SQLite store. None: another database, or it cannot be read."""
+    name, look = PartName.DISK, "make room on it   # docs/runbooks/store-takes-no-write.md"
+    if room is None:
+        return PartState(name, Condition.UNKNOWN, "the store's disk is not on this machine, or cannot be read")
+    text = f"{_size(room.free_bytes)} free of {_size(room.total_bytes)}, the store has {_size(room.store_bytes)}"
+    if room.free_bytes < DISK_FULL_BYTES:
+        return PartState(name, Condition.FAILED, text, look)
+    if room.free_bytes < max(DISK_LOW_BYTES, room.store_bytes):  # a backup before a migration would not fit
+        return PartState(name, Condition.WARNING, text, look)
+    return _good(name, text)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def _loop(v: Vitals) -> PartState:
+    name = PartName.LOOP
+    late = _late(v)
+    if late is not None:
+        young = Condition.UNKNOWN if v.turned_s is None else Condition.FAILED
+        return PartState(name, young, late, "journalctl -u holdfast-controller", ready=False)
+    if v.trouble is not None:
+        return PartState(name, Condition.FAILED, v.trouble, "docs/runbooks/turn-fails.md", ready=False)
+    return _good(name, "cycles pass")
+
+
+def _lease(v: Vitals) -> PartState:
+    if v.leads:
+        return _good(PartName.LEASE, "this controller leads")
+    whom = f" ({v.led_by})" if v.led_by else ""
+    return PartState(PartName.LEASE, Condition.GOOD, f"standby: another controller leads{whom}", ready=False)
+
+
+def _actor(v: Vitals) -> PartState:
+    name, to_do = PartName.ACTOR, "systemctl restart holdfast-actor   # docs/runbooks/no-actor.md"
+    seen = v.actor
+    if v.untaken is not None:
+        return PartState(name, Condition.FAILED, v.untaken, to_do, ready=False)
+    if seen is None:
+        return PartState(name, Condition.UNKNOWN, "not looked for")
+    if seen.silent_s > ACTOR_SILENT_S:
+        acts = v.mode is not Mode.OBSERVE
+        text = f"the actor of this machine has given no sign of life for {seen.silent_s:.0f} s"
+        return PartState(name, Condition.FAILED if acts else Condition.WARNING, text, to_do, ready=not acts)
+    if seen.state is None:
+        return PartState(name, Condition.UNKNOWN, "it has not reported yet")
+    if seen.state.problem:
+        return PartState(name, Condition.WARNING, seen.state.problem, "journalctl -u holdfast-actor")
+    return _good(name, f"it reports (release {seen.state.release})")
+
+
+def _notifier(v: Vitals) -> PartState:
+    name = PartName.NOTIFIER
+    state = v.actor.state if v.actor is not None else None
+    if state is None:
+        return PartState(name, Condition.UNKNOWN, "the actor has not reported")
+    notifier = state.notifier
+    if notifier.error:
+        since = f" since {notifier.failing_since:%Y-%m-%d %H:%M} UTC" if notifier.failing_since else ""
+        text = f"messages to people are not delivered{since}: {notifier.error}"
+        return PartState(name, Condition.FAILED, text, "docs/runbooks/notifier-fails.md")
+    if not notifier.addresses:
+        text = "no address is set: messages to people go to the log alone"
+        return PartState(name, Condition.WARNING, text, 'controller.toml: [notify] urls = ["mailto://…"]')
+    return _good(name, f"{notifier.addresses} address{'es' if notifier.addresses > 1 else ''}")
+
+
+def _slurm(v: Vitals) -> PartState:
+    name, to_do = PartName.SLURM, "systemctl status slurmctld munge   # on its machine; scontrol ping"
+    why = f": {v.slurm_error}" if v.slurm_error else ""
+    if v.slurm_read_at is None:
+        return PartState(
+            name, Condition.FAILED if why else Condition.UNKNOWN, f"not read yet{why}", to_do if why else ""
+        )
+    age_s = (v.now - v.slurm_read_at).total_seconds()
+    if not v.slurm_fresh:
+        return PartState(name, Condition.FAILED, f"Slurm has not answered for {age_s:.0f} s{why}", to_do)
+    return _good(name, f"it answers, read {max(0.0, age_s):.0f} s ago")
+
+
+def _provider(v: Vitals) -> PartState:
+    name, seen = PartName.PROVIDER, v.provider
+    if seen is None:
+        return PartState(name, Condition.UNKNOWN, "the actor has not asked it yet")
+    if seen.error:
+        return PartState(name, Condition.WARNING, f"{seen.name}: {seen.error}", "holdfast doctor")
+    if v.now - seen.seen_at > timedelta(seconds=PROVIDER_OLD_S):
+        text = f"{seen.name}: last asked at {seen.seen_at:%Y-%m-%d %H:%M:%S} UTC"
+        return PartState(name, Condition.WARNING, text, "systemctl status holdfast-actor")
+    return _good(name, seen.name)
+
+
+def _agents(v: Vitals) -> PartState:
+    heard, silent = v.agents.get("heard", 0), v.agents.get("silent", 0)
+    unknown = v.agents.get("unknown", 0)
+    text = f"{heard} report, {silent} silent, {unknown} not heard since the controller's start"
+    if silent or unknown:
+        return PartState(
+            PartName.AGENTS, Condition.WARNING, text, "holdfast nodes   # docs/runbooks/agent-not-reporting.md"
+        )
+    return _good(PartName.AGENTS, text) if heard else PartState(PartName.AGENTS, Condition.UNKNOWN, "none is known")
+
+
+def _certificate(v: Vitals) -> PartState:
+    name, paper = PartName.CERTIFICATE, v.certificate
+    if paper is None:
+        return _good(name, "none is served (no TLS)")
+    if paper.ends_at is None:
+        return PartState(name, Condition.UNKNOWN, "it cannot be read", "holdfast tls show")
+    left_s = (paper.ends_at - v.now).total_seconds()
+    text = f"valid until {paper.ends_at:%Y-%m-%d %H:%M} UTC"
+    renew = "holdfast tls renew; systemctl reload holdfast-controller   # docs/how-to-tls.md"
+    if left_s <= 0:
+        return PartState(name, Condition.FAILED, f"it ended at {paper.ends_at:%Y-%m-%d %H:%M} UTC", renew)
+    return PartState(name, Condition.WARNING, text, renew) if left_s < CERTIFICATE_SHORT_S else _good(name, text)

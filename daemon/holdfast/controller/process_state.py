@@ -1,0 +1,90 @@
+"""What a process of the head node writes about itself for the others there: a small file in ``run.dir``, which needs no store.
+
+Controller and actor of one machine see each other by it when the database is away, and each can tell when the other is gone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from holdfast import __version__
+from holdfast.model.parts import NotifierState, ProcessSeen, ProcessState
+
+log = logging.getLogger(__name__)
+
+WRITE_EVERY_S = 2.0
+_MOST_BYTES = 1 << 16
+
+
+@dataclass
+class StateWriter:
+    """The process's own side."""
+
+    path: Path
+    clock_s: Callable[[], float]
+    """Monotonic."""
+    notifier: Callable[[], NotifierState] = NotifierState
+    _written_s: float | None = None
+    _failed: bool = False
+
+    def beat(self, problem: str = "") -> None:
+        """The process lives. Written at most every two seconds; that it cannot be is logged once."""
+        now_s = self.clock_s()
+        if self._written_s is not None and 0 <= now_s - self._written_s < WRITE_EVERY_S:
+            return
+        self._written_s = now_s
+        state = ProcessState(now_s, __version__, problem, self.notifier())
+        draft = self.path.with_name(f".{self.path.name}.draft")
+        try:
+            draft.write_text(json.dumps(asdict(state), default=datetime.isoformat), encoding="utf-8")
+            os.chmod(draft, 0o660)
+            draft.replace(self.path)
+        except OSError as error:
+            if not self._failed:
+                log.warning("event=state_not_written path=%s error=%r", self.path, str(error))
+            self._failed = True
+            return
+        self._failed = False
+
+
+@dataclass
+class StateReader:
+    """Another process's side."""
+
+    path: Path
+    clock_s: Callable[[], float]
+    _since_s: float | None = None
+
+    def look(self) -> ProcessSeen:
+        """As it is now."""
+        now_s = self.clock_s()
+        if self._since_s is None:
+            self._since_s = now_s
+        state = read(self.path)
+        if state is None or state.at_s > now_s:  # the second: of another boot
+            return ProcessSeen(now_s - self._since_s)
+        return ProcessSeen(now_s - state.at_s, state)
+
+
+def read(path: Path) -> ProcessState | None:
+    """None: there is none, or it is not understood."""
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(_MOST_BYTES))
+        return _state(found)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _state(found: dict[str, Any]) -> ProcessState:
+    given = found.get("notifier") or {}
+    notifier = NotifierState(int(given.get("addresses", 0)), str(given.get("error", "")))
+    if given.get("failing_since"):
+        notifier = replace(notifier, failing_since=datetime.fromisoformat(str(given["failing_since"])))
+    return ProcessState(float(found["at_s"]), str(found.get("release", "")), str(found.get("problem", "")), notifier)

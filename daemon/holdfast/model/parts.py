@@ -1,0 +1,103 @@
+"""The parts that Holdfast consists of and stands on, and how each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class PartName(StrEnum):
+    """In the order in which they are shown; what the later ones need comes first."""
+
+    STORE = "store"
+    """The database: it answers and takes writes."""
+    DISK = "disk"
+    """Free space of the file system that holds an SQLite store."""
+    LOOP = "loop"
+    """The controller's cycle of reading, deciding and recording."""
+    LEASE = "lease"
+    """Which controller leads."""
+    ACTOR = "actor"
+    """The process that carries steps out."""
+    NOTIFIER = "notifier"
+    """The way by which people are notified."""
+    SLURM = "slurm"
+    PROVIDER = "provider"
+    AGENTS = "agents"
+    CERTIFICATE = "certificate"
+    """The one that the controller serves."""
+
+
+class Condition(StrEnum):
+    GOOD = "good"
+    WARNING = "warning"
+    """It works; an operator should look in the next days."""
+    FAILED = "failed"
+    """It does not do its work: an operator is needed now."""
+    UNKNOWN = "unknown"
+    """Nothing is known of it, and it is no part of what is ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """How one part is."""
+
+    name: PartName
+    condition: Condition
+    text: str
+    """One line: what was found, with its figure."""
+    next_step: str = ""
+    """One line: what an operator does; empty: nothing."""
+    ready: bool = True
+    """False: without it this controller is not ready (``/readyz``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskRoom:
+    """Space on the file system that holds the store."""
+
+    free_bytes: int
+    """For users other than root."""
+    total_bytes: int
+    store_bytes: int
+    """The database with its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotifierState:
+    """How the last messages to people went."""
+
+    addresses: int = 0
+    """0: messages go to the log alone."""
+    error: str = ""
+    """Why the newest one was not delivered; empty: it was, or there was none."""
+    failing_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What a process on this machine wrote about itself."""
+
+    at_s: float
+    """When, by the machine's monotonic clock."""
+    release: str
+    problem: str = ""
+    """What it cannot do at present, such as reach the store; empty: nothing."""
+    notifier: NotifierState = field(default_factory=NotifierState)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSeen:
+    """A process as another one of the same machine sees it."""
+
+    silent_s: float
+    """Since its last sign of life; where it gave none, since the other one began to wait for it."""
+    state: ProcessState | None = None
+    """None: it has written nothing."""
+
+
+def not_ready(parts: Iterable[PartState]) -> str | None:
+    """Why the controller is not ready; None: it is."""
+    return next((p.text for p in parts if not p.ready), None)

@@ -1,0 +1,83 @@
+"""``/v1/status``, ``/readyz`` and ``/metrics`` show one picture of the parts, and `holdfast status` prints it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.cli.app import run
+from holdfast.cli.client import Client
+from holdfast.model.parts import DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState
+
+
+@pytest.fixture
+def broken(served: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """No space, no actor, a notifier that fails."""
+    actor = ProcessSeen(95.0, ProcessState(1.0, "0.1", notifier=NotifierState(1, "SMTP 550")))
+    monkeypatch.setattr(served.deps, "actor", lambda: actor)
+    monkeypatch.setattr(served.deps, "disk", lambda: DiskRoom(2**20, 2**40, 2**25))
+    committed_s = served.clock.monotonic_s() - 3.0
+    monkeypatch.setattr(served.deps, "committed_at", lambda: committed_s)
+    return served
+
+
+def test_each_part_is_shown(served: Any) -> None:
+    shown = served.call("GET", "/v1/status").json()
+    assert (shown["ready"], shown["why"]) == (True, None)
+    assert [p["name"] for p in shown["parts"]] == [name.value for name in PartName]
+    assert served.call("GET", "/v1/status", None).status_code == 401
+
+
+def test_what_has_failed(broken: Any) -> None:
+    shown = broken.call("GET", "/v1/status").json()
+    parts = {p["name"]: p for p in shown["parts"]}
+    assert [name for name, p in parts.items() if p["condition"] == "failed"] == ["disk", "actor", "notifier"]
+    assert "no sign of life for 95 s" in shown["why"]
+    assert "SMTP 550" in parts["notifier"]["text"]
+    assert (shown["last_write_age_s"], shown["actor_silent_s"]) == (3.0, 95.0)
+    assert (shown["disk_free_bytes"], shown["store_bytes"]) == (2**20, 2**25)
+    answer = broken.call("GET", "/readyz", None)
+    assert (answer.status_code, answer.json()["error"]["message"]) == (503, shown["why"])
+
+
+def test_prometheus_sees_the_same(broken: Any) -> None:
+    text = broken.call("GET", "/metrics").text
+    for line in (
+        'holdfast_part_condition{part="actor"} 2.0',
+        'holdfast_part_condition{part="store"} 0.0',
+        "holdfast_disk_free_bytes 1.048576e+06",
+        "holdfast_store_bytes 3.3554432e+07",
+        "holdfast_actor_silent_seconds 95.0",
+        "holdfast_store_write_age_seconds 3.0",
+    ):
+        assert line in text
+
+
+@pytest.mark.parametrize(("fixture", "status"), [("served", 0), ("broken", 1)])
+def test_the_verb(
+    request: pytest.FixtureRequest,
+    fixture: str,
+    status: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = request.getfixturevalue(fixture)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "t")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(Client, "get", lambda _self, path: site.call("GET", path).json())
+    assert run(["status"]) == status
+    out = capsys.readouterr().out
+    assert out.startswith("release ")
+    assert ("not ready: the actor" in out) == bool(status)
+    assert all(name.value in out for name in PartName)
+
+
+def test_of_a_newer_controller_a_part_that_is_not_known_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = {"name": "oracle", "condition": "odd", "text": "x"}
+    monkeypatch.setenv("HOLDFAST_TOKEN", "t")
+    monkeypatch.setattr(Client, "get", lambda _self, _path: {"parts": [part]})
+    assert run(["status"]) == 0
+    assert "oracle" in capsys.readouterr().out

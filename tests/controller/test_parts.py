@@ -1,0 +1,186 @@
+"""The picture of the parts: each state of each part, what is ready, and what a process writes about itself."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.controller.disk import disk_room
+from holdfast.controller.notify import WatchedNotifier
+from holdfast.controller.parts import Certificate, Vitals, parts_of, worst
+from holdfast.controller.process_state import WRITE_EVERY_S, StateReader, StateWriter
+from holdfast.model.errors import Unavailable
+from holdfast.model.machine import CAN_NOTHING, ProviderView
+from holdfast.model.parts import Condition, DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState, not_ready
+from holdfast.model.policy import Mode
+from support.simulated.clock import EPOCH, SimClock
+
+GOOD, WARNING, FAILED, UNKNOWN = Condition.GOOD, Condition.WARNING, Condition.FAILED, Condition.UNKNOWN
+ACTOR = ProcessState(999.0, "0.1", notifier=NotifierState(2))
+WELL = Vitals(
+    now=EPOCH,
+    now_s=1000.0,
+    mode=Mode.ACT,
+    turned_s=999.5,
+    committed_s=999.0,
+    disk=DiskRoom(50 * 2**30, 100 * 2**30, 2**20),
+    actor=ProcessSeen(1.0, ACTOR),
+    slurm_read_at=EPOCH,
+    slurm_fresh=True,
+    provider=ProviderView("ec2", CAN_NOTHING, EPOCH),
+    agents={"heard": 4},
+    certificate=Certificate(EPOCH + timedelta(days=90)),
+)
+
+
+def seen(**changes: object) -> Vitals:
+    return replace(WELL, **changes)  # type: ignore[arg-type]
+
+
+def state(problem: str = "", **notifier: object) -> ProcessSeen:
+    return ProcessSeen(1.0, replace(ACTOR, problem=problem, notifier=NotifierState(**notifier)))  # type: ignore[arg-type]
+
+
+def test_all_is_well() -> None:
+    parts = parts_of(WELL)
+    assert [p.name for p in parts] == list(PartName)
+    assert {p.condition for p in parts} == {GOOD}
+    assert not_ready(parts) is None
+
+
+TABLE = [
+    (PartName.STORE, FAILED, False, seen(ping_problem="refused"), "refused"),
+    (PartName.STORE, FAILED, False, seen(committed_s=980.0), "no write for 20 s"),
+    (PartName.STORE, GOOD, True, seen(committed_s=980.0, leads=False), "answers"),
+    (PartName.STORE, FAILED, False, seen(committed_s=980.0, leads=False, trouble="disk full"), "disk full"),
+    (PartName.STORE, GOOD, True, seen(committed_s=None), "written nothing"),
+    (PartName.STORE, GOOD, True, seen(committed_s=900.0, turned_s=900.0), "answers"),
+    (PartName.DISK, FAILED, True, seen(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
+    (PartName.DISK, WARNING, True, seen(disk=DiskRoom(2**29, 2**40, 2**20)), "512 MiB free"),
+    (PartName.DISK, WARNING, True, seen(disk=DiskRoom(2**31, 2**40, 2**32)), "the store has 4.0 GiB"),
+    (PartName.DISK, UNKNOWN, True, seen(disk=None), "not on this machine"),
+    (PartName.LOOP, UNKNOWN, False, seen(turned_s=None), "not turned yet"),
+    (PartName.LOOP, FAILED, False, seen(turned_s=960.0), "not turned for 40 s"),
+    (PartName.LOOP, FAILED, False, seen(trouble="the last 9 cycles failed"), "9 cycles"),
+    (PartName.LEASE, GOOD, False, seen(leads=False, led_by="b/0123"), "standby: another controller leads (b/0123)"),
+    (PartName.ACTOR, FAILED, False, seen(untaken="no actor takes steps (Drain n1)"), "Drain n1"),
+    (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0, ACTOR)), "no sign of life for 40 s"),
+    (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0)), "no sign of life for 40 s"),
+    (PartName.ACTOR, WARNING, True, seen(actor=ProcessSeen(40.0), mode=Mode.OBSERVE), "no sign of life"),
+    (PartName.ACTOR, UNKNOWN, True, seen(actor=ProcessSeen(3.0)), "not reported yet"),
+    (PartName.ACTOR, UNKNOWN, True, seen(actor=None), "not looked for"),
+    (PartName.ACTOR, WARNING, True, seen(actor=state("no step is read from the store: x")), "no step is read"),
+    (PartName.NOTIFIER, FAILED, True, seen(actor=state(addresses=1, error="SMTP 550")), "SMTP 550"),
+    (PartName.NOTIFIER, WARNING, True, seen(actor=state(addresses=0)), "log alone"),
+    (PartName.NOTIFIER, UNKNOWN, True, seen(actor=ProcessSeen(40.0)), "not reported"),
+    (PartName.SLURM, UNKNOWN, True, seen(slurm_read_at=None), "not read yet"),
+    (PartName.SLURM, FAILED, True, seen(slurm_read_at=None, slurm_error="munge"), "munge"),
+    (PartName.SLURM, FAILED, True, seen(slurm_fresh=False, slurm_read_at=EPOCH - timedelta(seconds=90)), "for 90 s"),
+    (PartName.PROVIDER, UNKNOWN, True, seen(provider=None), "not asked"),
+    (PartName.PROVIDER, WARNING, True, seen(provider=ProviderView("ec2", CAN_NOTHING, EPOCH, error="403")), "403"),
+    (
+        PartName.PROVIDER,
+        WARNING,
+        True,
+        seen(provider=ProviderView("ec2", CAN_NOTHING, EPOCH - timedelta(minutes=3))),
+        "last asked at",
+    ),
+    (PartName.AGENTS, WARNING, True, seen(agents={"heard": 3, "silent": 1}), "3 report, 1 silent"),
+    (PartName.AGENTS, UNKNOWN, True, seen(agents={}), "none"),
+    (PartName.CERTIFICATE, GOOD, True, seen(certificate=None), "no TLS"),
+    (PartName.CERTIFICATE, UNKNOWN, True, seen(certificate=Certificate(None)), "cannot be read"),
+    (PartName.CERTIFICATE, WARNING, True, seen(certificate=Certificate(EPOCH + timedelta(days=9))), "2026-03-10"),
+    (PartName.CERTIFICATE, FAILED, True, seen(certificate=Certificate(EPOCH - timedelta(days=1))), "ended"),
+]
+
+
+@pytest.mark.parametrize(("name", "condition", "ready", "vitals", "says"), TABLE)
+def test_a_part(name: PartName, condition: Condition, ready: bool, vitals: Vitals, says: str) -> None:
+    parts = parts_of(vitals)
+    (part,) = [p for p in parts if p.name is name]
+    assert (part.condition, part.ready) == (condition, ready)
+    assert says in part.text
+    assert "\n" not in part.text
+    assert part.next_step or condition is not FAILED, "what has failed has a next step"
+    if not ready:
+        assert not_ready(parts) is not None
+    assert (worst(parts) is FAILED) == any(p.condition is FAILED for p in parts)
+
+
+class TestProcessState:
+    def test_one_process_sees_the_other(self, tmp_path: Path) -> None:
+        clock, path = SimClock(), tmp_path / "actor.state"
+        clock.advance(100)
+        told = NotifierState(1, "SMTP 550", datetime(2026, 3, 1, tzinfo=UTC))
+        writer, reader = StateWriter(path, clock.monotonic_s, lambda: told), StateReader(path, clock.monotonic_s)
+        assert reader.look() == ProcessSeen(0.0)
+        clock.advance(5)
+        assert reader.look() == ProcessSeen(5.0), "as long as there is nothing it is waited for from the first look on"
+        writer.beat("the store is away")
+        clock.advance(40)
+        look = reader.look()
+        assert look.silent_s == 40.0
+        assert look.state is not None
+        assert (look.state.problem, look.state.notifier) == ("the store is away", told)
+
+    def test_it_is_written_every_two_seconds(self, tmp_path: Path) -> None:
+        clock, path = SimClock(), tmp_path / "actor.state"
+        writer = StateWriter(path, clock.monotonic_s)
+        writer.beat()
+        path.unlink()
+        clock.advance(WRITE_EVERY_S / 2)
+        writer.beat()
+        assert not path.exists()
+        clock.advance(WRITE_EVERY_S)
+        writer.beat()
+        assert path.exists()
+
+    def test_a_folder_that_takes_nothing_ends_no_process(self, tmp_path: Path) -> None:
+        StateWriter(tmp_path / "no" / "actor.state", SimClock().monotonic_s).beat()
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"at_s": "x"}', "\x00", '{"at_s": 1, "notifier": 3}', "7"])
+    def test_nonsense_is_nothing(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "actor.state"
+        path.write_text(text)
+        assert StateReader(path, SimClock().monotonic_s).look().state is None
+
+    def test_one_of_another_boot_is_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "actor.state"
+        path.write_text(json.dumps({"at_s": 1e6}))
+        assert StateReader(path, SimClock().monotonic_s).look().state is None
+
+
+def test_a_notifier_remembers_since_when_it_fails() -> None:
+    clock, fails = SimClock(), [True]
+
+    class Mail:
+        def notify(self, subject: str, body: str) -> None:
+            if fails:
+                raise Unavailable("SMTP 550")
+
+    notifier = WatchedNotifier(Mail(), clock, 1)
+    assert notifier.state() == NotifierState(1)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            notifier.notify("n1 needs a human", "why")
+        clock.advance(60)
+    assert notifier.state() == NotifierState(1, "SMTP 550", EPOCH)
+    fails.clear()
+    notifier.notify("n1 needs a human", "why")
+    assert notifier.state() == NotifierState(1)
+
+
+def test_the_disk_is_read(tmp_path: Path) -> None:
+    store = tmp_path / "holdfast.db"
+    assert disk_room(store) is None
+    assert disk_room(None) is None
+    store.write_bytes(b"x" * 1000)
+    store.with_name("holdfast.db-wal").write_bytes(b"x" * 500)
+    room = disk_room(store)
+    assert room is not None
+    assert room.store_bytes == 1500
+    assert 0 <= room.free_bytes <= room.total_bytes
