@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_checkpoint import Checkpointer
 from holdfast_checkpoint.cli import main
 
 Build = Any
@@ -27,8 +28,46 @@ def test_latest_prints_the_path_and_why_others_were_passed_over(build: Build, ca
 
 
 def test_latest_of_nothing_prints_nothing(build: Build, capsys: Out) -> None:
-    assert main(["latest", str(build.root / "nowhere")]) == 1
+    assert main(["latest", str(build.root / "nowhere")]) == 4
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_program_that_breaks_never_says_that_there_is_none(build: Build) -> None:
+    build.holdfast(10)
+    broken = "import holdfast_checkpoint.cli as cli\ncli.find = None\nraise SystemExit(cli.main())"
+    done = subprocess.run([sys.executable, "-c", broken, "latest", str(build.root)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+@pytest.mark.parametrize(
+    ("made", "stray"),
+    [
+        (
+            lambda b: b.archive("lightning_logs/version_0/checkpoints/epoch=0-step=10.ckpt"),
+            "lightning_logs/version_0/checkpoints/epoch=0-step=10.ckpt",
+        ),
+        (lambda b: b.dcp("a/b/step-10"), "a/b/step-10"),
+        (lambda b: b.archive("state.pt"), "state.pt"),
+        (lambda b: b.path("last/pytorch_model.bin").write_bytes(b"x"), "last/pytorch_model.bin"),
+    ],
+)
+def test_what_looks_like_a_checkpoint_elsewhere_is_no_reason_to_start_afresh(
+    made: Any, stray: str, build: Build, capsys: Out
+) -> None:
+    made(build)
+    assert main(["latest", str(build.root)]) == 3
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"{build.root}/{stray} looks like one" in told.err
+    assert main(["latest", "--ignore-unknown", str(build.root)]) == 4
+    assert Checkpointer(build.root, env={}).resume() is None
+
+
+def test_logs_and_configurations_are_no_checkpoints(build: Build) -> None:
+    for name in ("train.log", "config.yaml", "runs/events.out.tfevents.1", "tokens/train.bin", "a/b/c/d/e/deep.pt"):
+        build.path(name).write_bytes(b"x")
+    (build.root / "link.pt").symlink_to("/etc/passwd")
+    assert main(["latest", str(build.root)]) == 4
 
 
 def test_json_for_programs(build: Build, capsys: Out) -> None:
@@ -49,9 +88,9 @@ def test_list_and_verify(build: Build, capsys: Out) -> None:
     assert main(["verify", str(good)]) == 0
     assert "proved by digests" in capsys.readouterr().out
     (good / "rank-00000" / "weights.bin").write_bytes(bytes(999) + b"x")
-    assert main(["verify", str(good)]) == 1
+    assert main(["verify", str(good)]) == 4
     assert "content" in capsys.readouterr().out
-    assert main(["verify", str(build.root / "step-99")]) == 1
+    assert main(["verify", str(build.root / "step-99")]) == 4
 
 
 def test_a_file_instead_of_a_directory_is_one_clear_line(tmp_path: Path, capsys: Out) -> None:
@@ -67,7 +106,7 @@ def test_register_needs_a_job_and_says_when_no_agent_listens(
     assert main(["register", str(build.root)]) == 3
     assert "SLURM_JOB_ID" in capsys.readouterr().err
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert main(["register", str(build.root), "--layout", "dcp", "--save-signal", "USR1"]) == 1
+    assert main(["register", str(build.root), "--layout", "dcp", "--save-signal", "USR1"]) == 4
     assert "no agent" in capsys.readouterr().err
 
 

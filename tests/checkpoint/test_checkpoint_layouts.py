@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_checkpoint import Layout, Proof, Verdict, survey, survey_all, verify
+from holdfast_checkpoint import Layout, Proof, Unreadable, Verdict, latest, survey, survey_all, verify
 
 Build = Any
 Damage = Callable[[Path], object]
@@ -88,7 +88,7 @@ TORN: list[tuple[str, Damage, str]] = [
     ("lightning", lambda p: os.truncate(p, p.stat().st_size - 1), "does not end with a zip directory"),
     ("lightning", lambda p: os.truncate(p, 100), "does not end with a zip directory"),
     ("lightning", lambda p: os.truncate(p, 0), "only 0 bytes"),
-    ("lightning", lambda p: p.write_bytes(b"\x80\x02" + bytes(1000)), "not a zip archive"),
+    ("lightning", lambda p: p.write_bytes(bytes(1000)), "not a zip archive"),
     ("lightning", lambda p: p.write_bytes(p.read_bytes()[:200] + p.read_bytes()[210:]), "does not fit"),
     ("huggingface", gone("trainer_state.json"), "did not finish"),
     ("huggingface", put("trainer_state.json", b'{"global_step": 9}'), "of step 9"),
@@ -177,3 +177,52 @@ def test_logs_and_configs_are_no_candidates(build: Build) -> None:
     (build.root / "step-12").write_text("a file with a checkpoint's name")
     assert survey(str(build.root)).candidates == ()
     assert survey(str(build.root / "nowhere")).candidates == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "step"),
+    [
+        (lambda b: b.archive("ckpt_10.pt"), 10),
+        (lambda b: b.archive("checkpoint-10.pth"), 10),
+        (lambda b: b.archive("step_10/state.pt").parent, 10),
+        (lambda b: (b.archive("iter_0010/state.pt"), b.path("iter_0010/config.json").write_text("{}"))[0].parent, 10),
+    ],
+)
+def test_plain_torch_save_is_found_and_judged(made: Any, step: int, build: Build) -> None:
+    path = made(build)
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert (found.layout, found.path, found.step, found.proof) == (Layout.TORCH, str(path), step, Proof.STRUCTURE)
+    archive = path if path.is_file() else next(path.glob("*.pt"))
+    os.truncate(archive, archive.stat().st_size - 1)
+    assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.TORN]
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (lambda b: (b.archive("step_10/model.pt"), b.archive("step_10/optimizer.pt")), "2 archives and no mark"),
+        (lambda b: b.archive("step_10/rank0/state.pt"), "in no known layout (rank0)"),
+        (lambda b: b.path("step_10/weights.npz").write_bytes(b"x"), "in no known layout (weights.npz)"),
+        (lambda b: b.path("ckpt_10.pt").write_bytes(b"\x80\x02" + bytes(1000)), "before PyTorch 1.6"),
+        (lambda b: b.path("epoch=0-step=10.ckpt").write_bytes(b"\x80\x02" + bytes(1000)), "before PyTorch 1.6"),
+    ],
+)
+def test_what_cannot_be_judged_is_unreadable_and_not_none(made: Any, reason: str, build: Build) -> None:
+    made(build)
+    (candidate,) = survey(str(build.root)).candidates
+    assert candidate.verdict is Verdict.UNREADABLE
+    assert reason in candidate.reason
+    with pytest.raises(Unreadable):
+        latest(str(build.root))
+
+
+def test_lightnings_own_save_at_a_restart_goes_by_its_time(build: Build) -> None:
+    """The number in ``hpc_ckpt_2.ckpt`` counts restarts, so as a step it would be older than any other."""
+    for at_s, name in ((1000, "epoch=0-step=500.ckpt"), (2000, "hpc_ckpt_2.ckpt"), (3000, "epoch=1-step=700.ckpt")):
+        os.utime(build.archive(name), (at_s, at_s))
+    assert [c.name for c in survey_all(str(build.root)).candidates] == [
+        "epoch=1-step=700.ckpt",
+        "hpc_ckpt_2.ckpt",
+        "epoch=0-step=500.ckpt",
+    ]

@@ -222,8 +222,14 @@ def test_backup(holdfast: Any, config: str, tmp_path: Path) -> None:
 
 
 class TestCheckpoint:
-    def test_none_is_status_one(self, holdfast: Any, tmp_path: Path) -> None:
-        assert holdfast("checkpoint", "latest", str(tmp_path / "none")).status == 1
+    def test_none_has_a_status_of_its_own(self, holdfast: Any, tmp_path: Path) -> None:
+        assert holdfast("checkpoint", "latest", str(tmp_path / "none")).status == 4
+
+    def test_it_works_on_a_node_without_typer(self, tmp_path: Path) -> None:
+        bare = "import sys; sys.modules['typer'] = None; from holdfast.cli import main; main()"
+        argv = [sys.executable, "-c", bare, "checkpoint", "latest", str(tmp_path)]
+        assert subprocess.run(argv, capture_output=True, check=False).returncode == 4
+        assert subprocess.run([*argv[:3], "nodes"], capture_output=True, check=False).returncode == 2
 
     def test_latest_and_verify(self, holdfast: Any, tmp_path: Path) -> None:
         folder = tmp_path / "run"

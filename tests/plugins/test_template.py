@@ -40,7 +40,7 @@ def run(folder: Path, latest: str, register: str = "exit 0", **environment: str)
     ("latest", "environment", "begins_from"),
     [
         ("echo /c/step-7; exit 0", {}, "/c/step-7"),
-        ("exit 1", {}, "unset"),
+        ("exit 4", {}, "unset"),
         ("exit 3", {"HOLDFAST_RESUME_FROM": "/told/by/plug-in"}, "/told/by/plug-in"),
     ],
 )
@@ -50,14 +50,14 @@ def test_it_goes_on_from_the_newest(tmp_path: Path, latest: str, environment: di
     assert f"srun --kill-on-bad-exit=1 train.py --lr 1 from={begins_from} dir={tmp_path}/checkpoints-train" in said
 
 
-@pytest.mark.parametrize("latest", ["exit 3", "exit 2", "exit 127", "kill -9 $$"])
+@pytest.mark.parametrize("latest", ["exit 3", "exit 1", "exit 2", "exit 127", "kill -9 $$"])
 def test_what_cannot_be_asked_is_no_reason_to_start_afresh(tmp_path: Path, latest: str) -> None:
     status, said = run(tmp_path, latest)
     assert (status, "srun" in said) == (75, False)
 
 
 def test_without_an_agent_it_trains_all_the_same(tmp_path: Path) -> None:
-    assert run(tmp_path, "exit 1", register="exit 1")[0] == 0
+    assert run(tmp_path, "exit 4", register="exit 1")[0] == 0
 
 
 def test_its_options_are_those_that_recovery_needs() -> None:

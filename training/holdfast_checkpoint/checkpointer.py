@@ -57,7 +57,7 @@ class Checkpointer:
 
     def latest(self) -> Checkpoint | None:
         """The newest complete checkpoint. Only a look: ``resume`` decides. Raises Unreadable."""
-        return must_know(survey(self.directory))
+        return must_know(survey(self.directory), ignore_unknown=True)
 
     def resume(self) -> Checkpoint | None:
         """Takes the directory for this run and says where to go on; None: from the start. The same for every rank.

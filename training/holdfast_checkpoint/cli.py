@@ -1,6 +1,7 @@
 """``python -m holdfast_checkpoint``: for jobs and scripts that have only this library.
 
-Exit status: 0 found or complete; 1 there is none, or it is not complete; 2 wrong use; 3 nothing can be said now.
+Exit status: 0 found or complete; 2 wrong use; 3 nothing can be said; 4 there is none, or it is not complete. 1 is Python's own, of a
+program that broke: it never means that there is none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Surve
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
-FOUND, NONE, USAGE, UNKNOWN = 0, 1, 2, 3
+FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
 VERIFY_DEADLINE_S = 3600.0
 """Somebody who asks for every digest means to wait: at 2 GB/s this reads 7 TB."""
 
@@ -98,6 +99,12 @@ def _parser() -> argparse.ArgumentParser:
             continue
         sub.add_argument("--json", action="store_true", help="print JSON")
         sub.add_argument("--any-owner", action="store_true", help="take files of other users too")
+        if verb is _latest:
+            sub.add_argument(
+                "--ignore-unknown",
+                action="store_true",
+                help="start afresh though the directory holds other weights (a pretrained model)",
+            )
     return parser
 
 
@@ -105,7 +112,7 @@ def _latest(arguments: argparse.Namespace) -> int:
     found = find(arguments.directory, any_owner=arguments.any_owner)
     for candidate in found.passed_over:
         _complain(f"passed over {candidate.name}: {candidate.verdict}: {candidate.reason}")
-    newest = must_know(found)
+    newest = must_know(found, ignore_unknown=arguments.ignore_unknown)
     if arguments.json:
         _show(dump_survey(found))
     elif newest is not None:

@@ -7,17 +7,23 @@ rights of its process: a daemon asks :mod:`holdfast_checkpoint.as_user` instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 
 from holdfast_checkpoint import layouts
 from holdfast_checkpoint.confined import Bad, Folder, Limits, OutOfTime, Walk, open_root, printable
+from holdfast_checkpoint.fence import FOLDER as FENCES
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
 from holdfast_checkpoint.layouts import Entry
 from holdfast_checkpoint.layouts.common import step_in
 from holdfast_checkpoint.model import Checkpoint, Layout, Survey, Unreadable, Verdict
 
 _DEFAULT = Limits()
+_STRAY_DEPTH = 3
+"""Lightning's own default is lightning_logs/version_0/checkpoints/."""
+_STRAYS = 5
 
 
 def survey(
@@ -45,11 +51,18 @@ def latest(directory: str, *, any_owner: bool = False, limits: Limits = _DEFAULT
     return must_know(survey(directory, any_owner=any_owner, limits=limits))
 
 
-def must_know(found: Survey) -> Checkpoint | None:
-    """The latest of a survey; raises Unreadable rather than answer None on missing data."""
+def must_know(found: Survey, *, ignore_unknown: bool = False) -> Checkpoint | None:
+    """The latest of a survey; raises Unreadable rather than answer None on missing data.
+
+    ``ignore_unknown``: strays do not count, for a directory that holds other weights too."""
     if found.latest is None and found.unreadable:
         first = found.unreadable[0]
         raise Unreadable(f"{first.path}: {first.reason}")
+    if found.strays and not ignore_unknown:
+        first_stray = os.path.join(found.directory, found.strays[0])
+        raise Unreadable(
+            f"no checkpoint directly in {found.directory}, but {first_stray} looks like one: name its folder, or move it"
+        )
     return found.latest
 
 
@@ -80,11 +93,32 @@ def _survey(directory: str, digests: bool | None, walk: Walk, *, to_the_end: boo
                 if not found or to_the_end:
                     judged.append(_judge(root, candidate, fences, digests=digests))
                     found = found or judged[-1].complete
-            return Survey(directory, tuple(judged), warnings)
+            return Survey(directory, tuple(judged), warnings, () if judged else tuple(islice(_strays(root), _STRAYS)))
     except FileNotFoundError:
         return Survey(directory)
     except Bad as error:
         raise Unreadable(f"{printable(directory)}: {error.reason}") from error
+
+
+def _strays(root: Folder, above: str = "", depth: int = 0) -> Iterator[str]:
+    """Paths of what looks like checkpoints in a directory that has no candidate, or below. What cannot be looked into is passed over."""
+    for name in root.names():
+        status = root.status(name) if name.isprintable() else None
+        if status is None or layouts.is_special(status.st_mode) or name == FENCES:
+            continue
+        entry = Entry(root, name, status.st_mode)
+        if (layouts.holds_weights(name) and not entry.is_folder) or (depth and _recognised(entry)):
+            yield f"{above}{name}"
+        elif entry.is_folder and depth < _STRAY_DEPTH:
+            with suppress(Bad), root.folder(name) as folder:
+                yield from _strays(folder, f"{above}{name}/", depth + 1)
+
+
+def _recognised(entry: Entry) -> bool:
+    try:
+        return layouts.recognise(entry) is not None
+    except Bad:
+        return True
 
 
 def rank(candidates: Sequence[Checkpoint]) -> list[Checkpoint]:

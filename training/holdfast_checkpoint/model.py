@@ -52,6 +52,8 @@ class Layout(StrEnum):
     HUGGINGFACE = "huggingface"
     DEEPSPEED = "deepspeed"
     NEMO = "nemo"
+    TORCH = "torch"
+    """Plain ``torch.save``: one file."""
 
 
 class Proof(StrEnum):
@@ -99,6 +101,8 @@ class Survey:
     candidates: tuple[Checkpoint, ...] = ()
     warnings: tuple[str, ...] = field(default=())
     """What was left out and why (a fence file that does not parse), one line each."""
+    strays: tuple[str, ...] = ()
+    """Where there is no candidate: paths below the directory that look like checkpoints all the same."""
 
     @property
     def latest(self) -> Checkpoint | None:

@@ -34,6 +34,7 @@ def dump_survey(survey: Survey) -> dict[str, Any]:
         "latest": survey.latest.path if survey.latest else None,
         "candidates": [dump_checkpoint(c) for c in survey.candidates],
         "warnings": list(survey.warnings),
+        "strays": list(survey.strays),
     }
 
 
@@ -66,12 +67,19 @@ def parse_checkpoint(value: Mapping[str, Any]) -> Checkpoint:
 def parse_survey(value: Mapping[str, Any]) -> Survey:
     """The inverse of :func:`dump_survey`. Raises ValueError."""
     candidates, warnings, directory = value.get("candidates"), value.get("warnings"), value.get("directory")
-    if not (isinstance(candidates, list) and isinstance(warnings, list) and isinstance(directory, str)):
+    strays = value.get("strays", [])
+    if not (
+        isinstance(candidates, list)
+        and isinstance(warnings, list)
+        and isinstance(directory, str)
+        and isinstance(strays, list)
+    ):
         raise ValueError("not a survey")
     return Survey(
         printable_all(directory),
         tuple(parse_checkpoint(c) for c in candidates if isinstance(c, dict)),
         tuple(printable(str(w)) for w in warnings[:100]),
+        tuple(printable(str(s)) for s in strays[:100]),
     )
 
 

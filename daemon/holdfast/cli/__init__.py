@@ -20,8 +20,12 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
+        if sys.argv[1:2] == ["checkpoint"]:
+            from holdfast_checkpoint.cli import main as checkpoint_main  # noqa: PLC0415
+
+            sys.exit(checkpoint_main(sys.argv[2:]))
         sys.stderr.write(
-            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent` and `holdfast run` work without)\n"
+            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent`, `run` and `checkpoint` work without)\n"
         )
         sys.exit(2)
     sys.exit(run(sys.argv[1:]))

@@ -11,9 +11,16 @@ Json = Annotated[bool, typer.Option("--json", help="JSON for programs.")]
 AnyOwner = Annotated[bool, typer.Option("--any-owner", help="Take files of other users too.")]
 
 
-def latest(directory: Directory, as_data: Json = False, any_owner: AnyOwner = False) -> None:
-    """Print the path of the newest complete checkpoint. Works without the controller."""
-    _run("latest", directory, _flags(as_data, any_owner))
+def latest(
+    directory: Directory,
+    as_data: Json = False,
+    any_owner: AnyOwner = False,
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Start afresh though the directory holds other weights.")
+    ] = False,
+) -> None:
+    """Print the path of the newest complete checkpoint. Exit status 4: there is none; 3: it cannot be told."""
+    _run("latest", directory, [*_flags(as_data, any_owner), *(["--ignore-unknown"] if ignore_unknown else [])])
 
 
 def listing(directory: Directory, as_data: Json = False, any_owner: AnyOwner = False) -> None:

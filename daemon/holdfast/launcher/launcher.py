@@ -30,7 +30,7 @@ from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError
 
 DEFAULT_SOCKET = "/run/holdfast/agent.sock"
-_LATEST_NONE = 1
+_LATEST_NONE = 4
 _LATEST_S = 60.0
 
 

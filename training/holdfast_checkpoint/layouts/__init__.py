@@ -6,12 +6,12 @@ import re
 import stat
 
 from holdfast_checkpoint.confined import Bad, Folder
-from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo
+from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
 from holdfast_checkpoint.layouts.common import Entry, Judged, step_in
 from holdfast_checkpoint.manifest import MANIFEST, parse_folder_name
 from holdfast_checkpoint.model import Layout
 
-__all__ = ["Entry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
+__all__ = ["Entry", "Judged", "holds_weights", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
 
 _HF_FOLDER = re.compile(r"checkpoint-\d{1,15}")
 _STATES = re.compile(r"\S+_(?:model|optim)_states\.pt")
@@ -23,7 +23,9 @@ def recognise(entry: Entry) -> Layout | None:
 
     Raises Bad when the entry looks like a checkpoint but cannot be looked into."""
     if not entry.is_folder:
-        return Layout.LIGHTNING if entry.name.endswith(_CKPT) else None
+        if entry.name.endswith(_CKPT):
+            return Layout.LIGHTNING
+        return Layout.TORCH if plain.ARCHIVE.fullmatch(entry.name) and step_in(entry.name) is not None else None
     if parse_folder_name(entry.name):
         return Layout.HOLDFAST
     try:
@@ -48,6 +50,11 @@ def named_layout(name: str) -> Layout | None:
     return Layout.DCP if step_in(name) is not None else None
 
 
+def holds_weights(name: str) -> bool:
+    """Whether a file of this name holds weights, in whatever layout."""
+    return plain.WEIGHTS.fullmatch(name) is not None
+
+
 def is_special(mode: int) -> bool:
     """Whether a directory entry is neither a folder nor a regular file."""
     return not (stat.S_ISDIR(mode) or stat.S_ISREG(mode))
@@ -69,7 +76,9 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.DCP
     if any(_STATES.fullmatch(n) for n in names) or name.startswith("global_step"):
         return Layout.DEEPSPEED
-    return Layout.DCP if step_in(name) is not None else None
+    if step_in(name) is None:
+        return None
+    return Layout.TORCH if names else Layout.DCP
 
 
 def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:
@@ -87,3 +96,5 @@ def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:
             return deepspeed.judge(entry)
         case Layout.NEMO:
             return nemo.judge(entry)
+        case Layout.TORCH:
+            return plain.judge(entry)

@@ -10,10 +10,12 @@ import json
 import struct
 
 from holdfast_checkpoint.confined import Bad, OpenFile, refused, torn
+from holdfast_checkpoint.model import Verdict
 
 _LOCAL, _CENTRAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
 _END_SIZE, _END64_SIZE, _LOCATOR64_SIZE, _CENTRAL_SIZE = 22, 56, 20, 46
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
+_PICKLES = {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"}
 _LOCAL_CHECKS = 4096
 """Local headers looked at per archive; one torch.save of a large model has some thousand records."""
 _SAFETENSORS_HEADER_MAX = 32 << 20
@@ -24,10 +26,14 @@ def check_zip(file: OpenFile) -> None:
     """Raises Bad unless the file is one whole zip archive, as ``torch.save`` writes since PyTorch 1.6."""
     if file.size_bytes < _END_SIZE:
         raise torn(f"{file.name} has only {file.size_bytes} bytes")
-    if file.read_at(0, 4) != _LOCAL:
-        raise torn(f"{file.name} is not a zip archive, so its completeness cannot be proved without unpickling")
-    start, size, entries = _directory(file)
-    if start != 0:
+    start = file.read_at(0, 4)
+    if start[:2] in _PICKLES:
+        reason = f"{file.name} was saved without a zip archive (before PyTorch 1.6): whether it is whole cannot be told without unpickling"
+        raise Bad(Verdict.UNREADABLE, reason)
+    if start != _LOCAL:
+        raise torn(f"{file.name} is not a zip archive")
+    start_at, size, entries = _directory(file)
+    if start_at != 0:
         raise torn(f"{file.name}: its zip directory does not fit the file")
     _check_entries(file, *_directory_at(file, size), entries)
 

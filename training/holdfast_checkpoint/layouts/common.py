@@ -39,7 +39,11 @@ class Judged:
 
 
 def step_in(name: str) -> int | None:
-    """The step that a name states: ``step-120``, ``epoch=3-step=1200.ckpt``, ``iter_0000100``, ``120``; else None."""
+    """The step that a name states: ``step-120``, ``epoch=3-step=1200.ckpt``, ``iter_0000100``, ``ckpt_120.pt``, ``120``; else None.
+
+    The number in Lightning's ``hpc_ckpt_3.ckpt`` counts its restarts by Slurm."""
+    if name.startswith("hpc_ckpt"):
+        return None
     match = _STEP.search(name)
     if match:
         return int(match[1])
