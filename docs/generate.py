@@ -262,6 +262,7 @@ def _no_deps() -> ApiDeps:
         "led_by": lambda: None,
         "actor": lambda: ProcessSeen(0.0),
         "slurm_error": lambda: None,
+        "notifier": lambda: None,
         "certificate": lambda: Certificate(clock.now()),
     }
     return cast(ApiDeps, SimpleNamespace(**parts))

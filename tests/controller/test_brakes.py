@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.model.errors import Unavailable
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode
 from support.simulated import Site
@@ -186,3 +187,22 @@ def test_a_stop_that_the_brake_overtook_is_decided_anew_when_the_job_fails_by_it
     site.run(10)
     assert (job.state, job.restarts) == ("RUNNING", 1)
     assert not set(job.nodes) & {f"n{n + 1}" for n in range(8)}
+
+
+def test_the_page_of_a_brake_that_was_not_delivered_is_sent_again_while_it_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    site = Site(16)
+    _running(site, 16)
+    delivers, tried = site.notices.notify, list[str]()
+
+    def fails(subject: str, body: str) -> None:
+        tried.append(subject)
+        raise Unavailable("SMTP 550")
+
+    monkeypatch.setattr(site.notices, "notify", fails)
+    _eight_of_sixteen(site)
+    assert [text for text in tried if text.startswith("brake 'drains' holds")]
+    monkeypatch.setattr(site.notices, "notify", delivers)
+    site.run(1200, step_s=5)
+    assert len([text for text in site.notices.sent if text.startswith("brake 'drains' holds")]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -184,3 +185,29 @@ def test_the_disk_is_read(tmp_path: Path) -> None:
     assert room is not None
     assert room.store_bytes == 1500
     assert 0 <= room.free_bytes <= room.total_bytes
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_each_alert_asks_for_a_metric_that_exists_and_names_a_runbook_that_does() -> None:
+    text = (DOCS / "examples" / "prometheus-alerts.yml").read_text()
+    known = set(re.findall(r"`(holdfast_\w+)`", (DOCS / "reference" / "metrics.md").read_text()))
+    asked = set(re.findall(r"\b(holdfast_[a-z_]+)\b", text))
+    assert asked <= known, asked - known
+    assert set(re.findall(r'part="(\w+)"', text)) <= {name.value for name in PartName}
+    runbooks = re.findall(r"runbook: (\S+?)}", text)
+    assert len(runbooks) == text.count("- alert:")
+    assert [book for book in runbooks if not (DOCS.parent / book).is_file()] == []
+
+
+def test_a_next_step_names_a_page_that_exists() -> None:
+    pages = {page for row in TABLE for p in parts_of(row[3]) for page in re.findall(r"docs/\S+\.md", p.next_step)}
+    assert pages
+    assert [page for page in pages if not (DOCS.parent / page).is_file()] == []
+
+
+def test_of_a_standby_nothing_is_said_that_only_the_leader_reads() -> None:
+    parts = parts_of(seen(leads=False, slurm_fresh=False, agents={}, provider=None))
+    assert {p.name for p in parts if p.condition is UNKNOWN} == {PartName.SLURM, PartName.PROVIDER, PartName.AGENTS}
+    assert worst(parts) is not FAILED

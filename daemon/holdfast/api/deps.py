@@ -20,7 +20,7 @@ from holdfast.controller.inputs import Input
 from holdfast.controller.parts import Certificate
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
-from holdfast.model.parts import DiskRoom, ProcessSeen
+from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
@@ -98,6 +98,8 @@ class ApiDeps:
     """Id of the process that holds it; None: not known."""
     actor: Callable[[], ProcessSeen | None] = lambda: None
     """The actor of this machine; None: it is not looked for."""
+    notifier: Callable[[], NotifierState | None] = lambda: None
+    """How this process's own messages to people went; None: it sends none."""
     disk: Callable[[], DiskRoom | None] = lambda: None
     """Space where the store lies; None: not on this machine."""
     slurm_error: Callable[[], str | None] = lambda: None

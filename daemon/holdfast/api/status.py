@@ -58,6 +58,7 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         leads=deps.leader(),
         led_by=deps.led_by(),
         actor=deps.actor(),
+        notifier=deps.notifier(),
         untaken=deps.untaken.problem(),
         slurm_read_at=view.read_at if view is not None else None,
         slurm_fresh=world is not None

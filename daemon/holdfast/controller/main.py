@@ -13,7 +13,7 @@ from holdfast.api.certificates import reload_certificate
 from holdfast.api.server import quiet_gc
 from holdfast.config.controller import load
 from holdfast.controller import logs
-from holdfast.controller.exit_status import exit_status
+from holdfast.controller.cannot_start import cannot_start, started
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.controller.wiring import announce
 from holdfast.model.errors import ConfigError, HoldfastError
@@ -26,21 +26,21 @@ away at every system call; with Python's default of 5 ms each request then waits
 
 def run(config: Path) -> int:
     """Run the controller until SIGTERM. Exit status: 0 stopped in good order, 2 wrong configuration, 1 anything else expected."""
+    settings = None
     try:
         settings = load(config)
         logs.set_up(settings.log.format, settings.log.level)
         controller = build_controller(settings)
     except HoldfastError as error:
-        sys.stderr.write(f"holdfast controller: {error}\n")
-        return exit_status(error)
+        return cannot_start("controller", config, settings, error)
     announce(settings)
+    started("controller", settings)
     quiet_gc()
     sys.setswitchinterval(HAND_OVER_S)
     try:
         asyncio.run(_serve(controller))
     except ConfigError as error:
-        sys.stderr.write(f"holdfast controller: {error}\n")
-        return 2
+        return cannot_start("controller", config, settings, error)
     finally:
         controller.bell.close()
         controller.store.close()
@@ -60,9 +60,11 @@ async def _serve(controller: Controller) -> None:
     loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
     with_signals_ours = server.serve()
     closer = asyncio.create_task(_close_polls(controller, server))
+    paging = asyncio.create_task(controller.paging.run())
     await with_signals_ours
     sd_notify("STOPPING=1")
     closer.cancel()
+    paging.cancel()
     controller.loop.stopping = True
     controller.loop.wake.set()
     await control

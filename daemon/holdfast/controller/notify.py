@@ -65,3 +65,9 @@ class WatchedNotifier:
     def state(self) -> NotifierState:
         """As it is now."""
         return self._state
+
+
+def notifier_for(urls: Sequence[str], clock: Clock) -> WatchedNotifier:
+    """Sends to these addresses, or to the log alone where there are none. Raises ConfigError for one that cannot be used."""
+    notifier: Notifier = AppriseNotifier(urls) if urls else LogNotifier()
+    return WatchedNotifier(notifier, clock, len(urls))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdfast.model.machine import ProviderView
-from holdfast.model.parts import Condition, DiskRoom, PartName, PartState, ProcessSeen
+from holdfast.model.parts import Condition, DiskRoom, NotifierState, PartName, PartState, ProcessSeen
 from holdfast.model.policy import Mode
 
 ACTOR_SILENT_S = 30.0
@@ -52,6 +52,8 @@ class Vitals:
     led_by: str | None = None
     actor: ProcessSeen | None = None
     """None: it is not looked for."""
+    notifier: NotifierState | None = None
+    """The controller's own, which pages when the actor cannot."""
     untaken: str | None = None
     """Which planned step no actor takes."""
     slurm_read_at: datetime | None = None
@@ -169,10 +171,11 @@ def _actor(v: Vitals) -> PartState:
 
 def _notifier(v: Vitals) -> PartState:
     name = PartName.NOTIFIER
-    state = v.actor.state if v.actor is not None else None
-    if state is None:
+    actors = v.actor.state.notifier if v.actor is not None and v.actor.state is not None else None
+    known = [state for state in (actors, v.notifier) if state is not None]
+    if not known:
         return PartState(name, Condition.UNKNOWN, "the actor has not reported")
-    notifier = state.notifier
+    notifier = next((state for state in known if state.error), known[0])
     if notifier.error:
         since = f" since {notifier.failing_since:%Y-%m-%d %H:%M} UTC" if notifier.failing_since else ""
         text = f"messages to people are not delivered{since}: {notifier.error}"
@@ -183,9 +186,14 @@ def _notifier(v: Vitals) -> PartState:
     return _good(name, f"{notifier.addresses} address{'es' if notifier.addresses > 1 else ''}")
 
 
+_OF_A_STANDBY = "the controller that leads reads it"
+
+
 def _slurm(v: Vitals) -> PartState:
     name, to_do = PartName.SLURM, "systemctl status slurmctld munge   # on its machine; scontrol ping"
     why = f": {v.slurm_error}" if v.slurm_error else ""
+    if not v.leads:
+        return PartState(name, Condition.UNKNOWN, _OF_A_STANDBY)
     if v.slurm_read_at is None:
         return PartState(
             name, Condition.FAILED if why else Condition.UNKNOWN, f"not read yet{why}", to_do if why else ""
@@ -198,6 +206,8 @@ def _slurm(v: Vitals) -> PartState:
 
 def _provider(v: Vitals) -> PartState:
     name, seen = PartName.PROVIDER, v.provider
+    if not v.leads:
+        return PartState(name, Condition.UNKNOWN, _OF_A_STANDBY)
     if seen is None:
         return PartState(name, Condition.UNKNOWN, "the actor has not asked it yet")
     if seen.error:
@@ -209,6 +219,8 @@ def _provider(v: Vitals) -> PartState:
 
 
 def _agents(v: Vitals) -> PartState:
+    if not v.leads:
+        return PartState(PartName.AGENTS, Condition.UNKNOWN, "agents report to the controller that leads")
     heard, silent = v.agents.get("heard", 0), v.agents.get("silent", 0)
     unknown = v.agents.get("unknown", 0)
     text = f"{heard} report, {silent} silent, {unknown} not heard since the controller's start"

@@ -17,7 +17,7 @@ from holdfast.model.steps import Key
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
     """What the store must hold before anything is done outside."""
-    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_tell_of_brakes(guarded))
+    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_tell_of_brakes(guarded), *_again(world))
     intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
     withheld = [_withheld(world, p, why.text, fence) for p, why in guarded.withheld]
     withheld = [i for i in withheld if i.key not in world.book.intents]
@@ -52,6 +52,21 @@ def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:
             brake.reason,
         )
         for brake in guarded.tripped
+    ]
+
+
+def _again(world: World) -> list[Proposal]:
+    """What could not be delivered of a brake that still holds, and is due again."""
+    holding = [b for b in world.book.brakes.values() if b.released_at is None]
+    paged = {steps.notify_brake(brake.kind, brake.tripped_at) for brake in holding}
+    if not paged:
+        return []
+    failed = (i for i in world.book.intents.values() if i.state is IntentState.FAILED and isinstance(i.action, Notify))
+    undelivered = {(i.incident_id, i.step): i for i in failed if i.step in paged}
+    return [
+        Proposal(incident_id, step, i.action, i.reason)
+        for (incident_id, step), i in undelivered.items()
+        if world.may_try(incident_id, step)
     ]
 
 

@@ -14,16 +14,20 @@ from holdfast.api.certificates import ends_at
 from holdfast.api.deps import ApiDeps
 from holdfast.api.hub import OrderHub
 from holdfast.api.server import build_server
+from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.disk import disk_room
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
+from holdfast.controller.notify import notifier_for
 from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.pager import Pager
+from holdfast.controller.paging import ControllerPaging
 from holdfast.controller.parts import Certificate
 from holdfast.controller.poke import Alone, Bell, Ringer
-from holdfast.controller.process_state import StateReader
+from holdfast.controller.process_state import StateReader, StateWriter
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.wiring import (
@@ -32,6 +36,7 @@ from holdfast.controller.wiring import (
     controller_lock,
     controller_name,
     controller_socket,
+    controller_state,
     scheduler_of,
 )
 from holdfast.model.ids import incident_id
@@ -52,6 +57,7 @@ class Controller:
     settings: Settings
     alone: Alone
     """Held for the life of the process."""
+    paging: ControllerPaging
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -93,6 +99,7 @@ def build_controller(settings: Settings) -> Controller:
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     if rooms is not None:
         loop.rooms = QuorumWatch(rooms, store, clock)
+    notifier = notifier_for(settings.notify.urls, clock)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
     cert = settings.server.tls_cert
     deps = ApiDeps(
@@ -116,6 +123,13 @@ def build_controller(settings: Settings) -> Controller:
         disk=lambda: disk_room(store.path),
         slurm_error=lambda: observer.slurm.error,
         certificate=lambda: Certificate(ends_at(cert)) if cert is not None else None,
+        notifier=notifier.state,
         aside=lambda: tuple(each.what for each in loop.aside),
     )
-    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone)
+    paging = ControllerPaging(
+        lambda: vitals(deps),
+        StateWriter(controller_state(settings), clock.monotonic_s, notifier.state),
+        Pager(notifier, settings.run.dir / "controller.pages", clock.monotonic_s),
+        controller_name(settings),
+    )
+    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone, paging)

@@ -14,13 +14,15 @@ from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
 from holdfast.controller.disputes import claimants
-from holdfast.controller.notify import AppriseNotifier, LogNotifier, WatchedNotifier
+from holdfast.controller.notify import notifier_for
 from holdfast.controller.outside import Outside
+from holdfast.controller.pager import Pager
+from holdfast.controller.paging import ActorPaging
 from holdfast.controller.poke import Alone, Bell, Ringer
-from holdfast.controller.process_state import StateWriter
+from holdfast.controller.process_state import StateReader, StateWriter
 from holdfast.controller.provider_watch import ProviderWatch
 from holdfast.model.lookback import needed
-from holdfast.ports import Clock, Notifier, Provider, Scheduler
+from holdfast.ports import Clock, Provider, Scheduler
 from holdfast.providers import KINDS, open_provider
 from holdfast.slurm import open_scheduler
 from holdfast.store import open_store
@@ -53,13 +55,6 @@ def provider_of(settings: Settings) -> Provider:
     return open_provider(settings.provider, settings.provider_settings, scheduler=scheduler_of(settings))
 
 
-def notifier_of(settings: Settings, clock: Clock) -> WatchedNotifier:
-    """Raises ConfigError for an address that cannot be used."""
-    urls = settings.notify.urls
-    notifier: Notifier = AppriseNotifier(urls) if urls else LogNotifier()
-    return WatchedNotifier(notifier, clock, len(urls))
-
-
 @dataclass
 class ActorParts:
     """The parts of one actor process, ready to run."""
@@ -71,6 +66,7 @@ class ActorParts:
     """Held for the life of the process."""
     state: StateWriter
     """What the controller of this machine sees of it."""
+    paging: ActorPaging
 
 
 def build_actor(settings: Settings) -> ActorParts:
@@ -78,7 +74,7 @@ def build_actor(settings: Settings) -> ActorParts:
     alone = Alone(settings.run.dir / "actor.lock")
     clock: Clock = SystemClock()
     store = open_store(settings.store.url, needed(settings.policy))
-    notifier = notifier_of(settings, clock)
+    notifier = notifier_for(settings.notify.urls, clock)
     outside = Outside(
         scheduler=scheduler_of(settings),
         provider=provider_of(settings),
@@ -101,7 +97,14 @@ def build_actor(settings: Settings) -> ActorParts:
     name = controller_name(settings)
     actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring, mode=settings.policy.mode)
     watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
-    return ActorParts(actor, watch, bell, alone, StateWriter(actor_state(settings), clock.monotonic_s, notifier.state))
+    paging = ActorPaging(
+        StateReader(controller_state(settings), clock.monotonic_s),
+        lambda: actor.problem,
+        Pager(notifier, settings.run.dir / "actor.pages", clock.monotonic_s),
+        name,
+    )
+    state = StateWriter(actor_state(settings), clock.monotonic_s, notifier.state)
+    return ActorParts(actor, watch, bell, alone, state, paging)
 
 
 def controller_lock(settings: Settings) -> Path:
@@ -112,6 +115,11 @@ def controller_lock(settings: Settings) -> Path:
 def actor_state(settings: Settings) -> Path:
     """What the actor writes about itself."""
     return settings.run.dir / "actor.state"
+
+
+def controller_state(settings: Settings) -> Path:
+    """What the controller writes about itself."""
+    return settings.run.dir / "controller.state"
 
 
 def actor_socket(settings: Settings) -> Path:

@@ -1,0 +1,144 @@
+"""Messages to people that need neither the store nor the other process: each process of the head node pages by itself, once per outage.
+
+A page in the ordinary way is a step in the store that the actor carries out. What takes that way away must be said another way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from holdfast.model.parts import Condition, PartName, PartState, ProcessSeen
+from holdfast.ports import Notifier
+
+log = logging.getLogger(__name__)
+
+LASTS_S = 60.0
+"""What lasts less is a restart, or a database that fails over."""
+REPEAT_S = 60.0
+"""A page that could not be delivered is tried again after this long."""
+GONE_S = 60.0
+"""Of the controller: a restart takes seconds, and a migration begins before the actor waits for it."""
+PAGED = frozenset({PartName.STORE, PartName.DISK, PartName.LOOP, PartName.ACTOR, PartName.NOTIFIER, PartName.SLURM})
+"""Parts whose failure takes the ordinary way of a page, or the ground of every decision."""
+_MOST_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is to be said of one outage."""
+
+    subject: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """What is remembered of one, also by the next process of the same name."""
+
+    since_s: float
+    """By the machine's monotonic clock."""
+    text: str = ""
+    sent: bool = False
+    tried_s: float | None = None
+
+
+def due(
+    known: Mapping[str, Outage], found: Mapping[str, Page], now_s: float
+) -> tuple[dict[str, Outage], tuple[str, ...]]:
+    """The outages of now, and those of them to be paged now. Pure. What began in the future is of another boot, and begins now."""
+    held = {name: outage for name, outage in known.items() if outage.since_s <= now_s}
+    now = {name: held.get(name, Outage(now_s, page.subject)) for name, page in found.items()}
+    ripe = (
+        name
+        for name, outage in now.items()
+        if not outage.sent
+        and now_s - outage.since_s >= LASTS_S
+        and (outage.tried_s is None or now_s - outage.tried_s >= REPEAT_S)
+    )
+    return now, tuple(ripe)
+
+
+def ended(known: Mapping[str, Outage], found: Mapping[str, Page]) -> tuple[Outage, ...]:
+    """Outages that were paged and are over."""
+    return tuple(outage for name, outage in known.items() if outage.sent and name not in found)
+
+
+def pages_of(parts: tuple[PartState, ...], who: str) -> dict[str, Page]:
+    """What the controller pages for. ``who``: which head node this is, for people. A loop that fails for want of a store is one outage."""
+    failed = {p.name: p for p in parts if p.condition is Condition.FAILED and p.name in PAGED}
+    if PartName.STORE in failed:
+        failed.pop(PartName.LOOP, None)
+    return {
+        name.value: Page(
+            f"Holdfast on {who}: {name.value} failed", f"{p.text}\nNext step: {p.next_step}\nholdfast status"
+        )
+        for name, p in failed.items()
+    }
+
+
+def pages_of_actor(controller: ProcessSeen, problem: str, who: str) -> dict[str, Page]:
+    """What the actor pages for: its controller is gone, which would say that the store is away. ``problem``: the actor's own."""
+    if controller.silent_s < GONE_S:
+        return {}
+    gone = f"the controller of this machine has given no sign of life for {controller.silent_s:.0f} s"
+    also = f"\nThe actor: {problem}" if problem else ""
+    body = f"{gone}: nothing is decided.{also}\nNext step: journalctl -u holdfast-controller   # docs/runbooks/cannot-start.md"
+    return {"controller": Page(f"Holdfast on {who}: the controller is gone", body)}
+
+
+@dataclass
+class Pager:
+    """Sends. Called from one thread, which may hang in the notifier for a while without harm."""
+
+    notifier: Notifier
+    path: Path
+    """Where it remembers what it has sent; in ``run.dir``, on no disk that fills."""
+    clock_s: Callable[[], float]
+    _known: dict[str, Outage] = field(default_factory=dict)
+    _read: bool = False
+
+    def look(self, found: Mapping[str, Page]) -> None:
+        """``found``: what is out now. Never raises."""
+        before = self._remembered()
+        over = ended(before, found)
+        self._known, ripe = due(before, found, self.clock_s())
+        for name in ripe:
+            sent = self._send(found[name])
+            self._known[name] = replace(self._known[name], sent=sent, tried_s=self.clock_s(), text=found[name].subject)
+        for outage in over:
+            self._send(Page(f"over: {outage.text}", "holdfast status"))
+        if self._known != before:
+            self._write()
+
+    def _send(self, page: Page) -> bool:
+        try:
+            self.notifier.notify(page.subject, page.body)
+        except Exception as error:  # noqa: BLE001 - whatever the address does, the process lives on and tries again
+            log.error("event=page_failed subject=%r error=%r", page.subject, f"{type(error).__name__}: {error}"[:300])
+            return False
+        return True
+
+    def _remembered(self) -> dict[str, Outage]:
+        if not self._read:
+            self._read = True
+            try:
+                with self.path.open("rb") as file:
+                    found = json.loads(file.read(_MOST_BYTES))
+                self._known = {str(name): Outage(**given) for name, given in found.items()}
+            except (OSError, ValueError, TypeError, AttributeError):
+                self._known = {}
+        return dict(self._known)
+
+    def _write(self) -> None:
+        draft = self.path.with_name(f".{self.path.name}.draft")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            draft.write_text(json.dumps({name: asdict(outage) for name, outage in self._known.items()}))
+            os.chmod(draft, 0o660)
+            draft.replace(self.path)
+        except OSError as error:
+            log.warning("event=pages_not_remembered path=%s error=%r", self.path, str(error))
