@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from holdfast.model import steps
 from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder, SetDown, Undrain, Verb
 from holdfast.model.book import Book, CheckpointRecord, NodeMark, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
@@ -182,9 +183,17 @@ def drained_by_us(world: World, node: Node) -> bool:
 
 
 def died_while_drained(world: World, view: ClusterView, incident: Incident) -> bool:
-    """Its node was ours to drain when it died, and is not DOWN yet."""
+    """Its node was ours to drain when it died, and is not DOWN yet. A DOWN that slurmctld has forgotten is not set a second time: the
+    jobs of then are over."""
     node = view.nodes[incident.node]
-    return incident.dead and drained_by_us(world, node) and not node.down
+    if not incident.dead or node.down or not drained_by_us(world, node):
+        return False
+    return done(world.book.attempts(incident.id, steps.set_down(incident.node))) is None
+
+
+def drain_missing(view: ClusterView, incident: Incident) -> bool:
+    """Slurm has forgotten the drain of the incident's node, and the node is in service until it is drained again."""
+    return incident.drain_lost_at is not None and not view.nodes[incident.node].out_of_service
 
 
 def free_of_jobs(view: ClusterView, node: str) -> bool:

@@ -23,6 +23,7 @@ from holdfast.model.action import (
     DropHold,
     HoldJob,
     Intent,
+    IntentState,
     Notify,
     Proposal,
     Reboot,
@@ -217,6 +218,7 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
             and i.state in COUNTED
             and i.planned_at > since
             and not _planned(world, i.incident_id)
+            and not _drained_again(world, i)
         }
         nodes = drained | {
             i.node
@@ -231,6 +233,15 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
                 f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
             )
     return None
+
+
+def _drained_again(world: World, intent: Intent) -> bool:
+    """Slurm had lost the drain: the node was out of service for this incident before, so it is no new suspect."""
+    action = intent.action
+    if not isinstance(action, Drain):
+        return False
+    before = (i for i in world.book.intents_of(intent.incident_id) if i.planned_at < intent.planned_at)
+    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in before)
 
 
 def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:

@@ -11,6 +11,7 @@ from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.ladder import Rung, choose, next_rung
 from holdfast.controller.machine_proof import refused_unproven
+from holdfast.controller.resumed import Resumed, expects_drain, resumed
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, SetDown, Terminate
@@ -48,14 +49,67 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved
             return incident, []
         return move(incident, _S.WATCHING, world.now, "acknowledged: an operator took it over")
     if incident.node not in view.nodes:
-        return replace(incident, note=f"Slurm knows no node {incident.node}: check the agent's node name"), []
+        return _without_node(world, incident)
     if incident.state in (_S.REPAIRING, _S.VALIDATING) and rungs.of_another_release(incident):
         note = f"on the rung {incident.rung!r}, which this release does not know: how far the repair is cannot be told"
         return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
+    return _follow_node(world, view, incident)
+
+
+def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
+    """An incident whose node Slurm shows."""
+    if (in_service := _in_service(world, view, incident)) is not None:
+        return in_service
+    if facts.drained_by(world, view.nodes[incident.node]) in (DrainedBy.OURS, DrainedBy.FOREIGN):
+        incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
         return held
     follow = _FOLLOW.get(incident.state)
     return follow(world, view, incident) if follow is not None else (incident, [])
+
+
+def _without_node(world: World, incident: Incident) -> Moved:
+    """Slurm forgets the drain of a node that leaves slurm.conf: back again, it would serve."""
+    noted = replace(incident, note=f"Slurm knows no node {incident.node}: check the agent's node name")
+    if not expects_drain(world, incident) or incident.drain_lost_at is not None:
+        return noted, []
+    text = f"Slurm no longer shows {incident.node}, and so has forgotten its drain: it is drained again once it is back"
+    return replace(noted, drain_lost_at=world.now), [remark(incident, world.now, text)]
+
+
+def _in_service(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
+    if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
+        return None
+    match resumed(world, view, incident):
+        case Resumed.BY_HUMAN:
+            return _put_back(world, incident)
+        case Resumed.FORGOTTEN if incident.drain_lost_at is not None:
+            return incident, []
+        case Resumed.FORGOTTEN:
+            text = f"slurmctld has forgotten the drain of {incident.node} ({_cold(world)}): it is drained again"
+            return replace(incident, drain_lost_at=world.now, note=_DRAINED_AGAIN), [remark(incident, world.now, text)]
+        case Resumed.UNKNOWN:
+            return _in_doubt(world, incident)
+
+
+_DRAINED_AGAIN = "slurmctld has forgotten its drain: it is drained again"
+
+
+def _cold(world: World) -> str:
+    return f"it started at {world.slurmctld_started_at:%Y-%m-%d %H:%M:%S} UTC and shows no job and no drain from before"
+
+
+def _in_doubt(world: World, incident: Incident) -> Moved:
+    """Out of service costs capacity, a faulty node costs jobs: it is drained, and all else is an operator's."""
+    note = (
+        f"{incident.node} is in service: whether an operator resumed it or slurmctld forgot its drain cannot be told ({_cold(world)}; "
+        f"Holdfast did not watch). It is drained again; if you trust it: scontrol update nodename={incident.node} state=resume"
+    )
+    doubted = replace(_attempt_over(incident), drain_lost_at=world.now, resumed_in_doubt=True)
+    if incident.state is _S.AWAITING_HUMAN:
+        return replace(doubted, note=note), [remark(incident, world.now, note)]
+    return move(doubted, _S.AWAITING_HUMAN, world.now, note)
 
 
 def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
@@ -69,7 +123,7 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
         mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
         if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
             return close(incident, world.now, "it cleared before anything was done")
-    elif not view.nodes[incident.node].out_of_service:
+    elif incident.state is _S.VALIDATING and not view.nodes[incident.node].out_of_service:
         return None
     return replace(incident, note=hands.text), []
 
@@ -140,9 +194,6 @@ def _begun(world: World, incident: Incident) -> bool:
 
 
 def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
-    node = view.nodes[incident.node]
-    if not node.out_of_service:
-        return _put_back(world, incident)
     if facts.died_while_drained(world, view, incident):
         if not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
             return _heard_again(world, incident)
@@ -178,8 +229,6 @@ def _attempt_over(incident: Incident) -> Incident:
 
 
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
-    if not view.nodes[incident.node].out_of_service:
-        return _put_back(world, incident)
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     failed = validation.failure(world, incident)
@@ -215,8 +264,6 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
         at = undrain.finished_at or world.now  # Slurm had answered by then; the view is read a little later
         event = Event(at, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
         return _after([event], close(incident, world.now, "repaired, validated, back in service"))
-    if undrain is None and not view.nodes[incident.node].out_of_service:
-        return _put_back(world, incident)
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
@@ -265,16 +312,9 @@ def _after(events: list[Event], step: Moved) -> Moved:
     return step[0], [*events, *step[1]]
 
 
-def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Moved:
-    if not view.nodes[incident.node].out_of_service:
-        return close(incident, world.now, "an operator put the node back into service")
-    return incident, []
-
-
 _FOLLOW: dict[IncidentState, Callable[[World, ClusterView, Incident], Moved]] = {
     _S.OPEN: _open,
     _S.CONTAINED: _contained,
     _S.REPAIRING: _repairing,
     _S.VALIDATING: _validating,
-    _S.AWAITING_HUMAN: _awaiting_human,
 }

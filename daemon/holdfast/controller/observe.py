@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from holdfast import unexpected
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
+from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
-from holdfast.model.book import World
+from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
@@ -88,6 +89,17 @@ def _same_run(held: Job, job: Job) -> bool:
     return (held.key, held.restarts, held.nodes) == (job.key, job.restarts, job.nodes)
 
 
+def seen_out(before: Mapping[str, datetime], book: Book, view: ClusterView | None) -> dict[str, datetime]:
+    """Nodes of open incidents: when each was last seen out of service, by another word than slurmctld's own."""
+    names = {incident.node for incident in book.open_incidents()}
+    found = {name: at for name, at in before.items() if name in names}
+    for name in names if view is not None else ():
+        node = view.nodes.get(name) if view is not None else None
+        if view is not None and node is not None and node.out_of_service and not node.down_by_slurm:
+            found[name] = view.read_at
+    return found
+
+
 @dataclass
 class Observer:
     """Puts the world together."""
@@ -102,6 +114,7 @@ class Observer:
     background: BackgroundWatch = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
     """Wall clock minus monotonic clock, as of the last look."""
+    _last_out: Mapping[str, datetime] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.background = BackgroundWatch(self.store, self.slurm.scheduler)
@@ -112,18 +125,35 @@ class Observer:
         if self.listening_since is None or self._jumped(now):
             self.listening_since = now
         cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)
-        return World(
+        book = self.store.load_book(now)
+        view = whole_jobs(self.slurm.view) if self.slurm.view is not None else None
+        self._last_out = seen_out(self._last_out, book, view)
+        world = World(
             now=now,
             policy=self.policy,
-            book=self.store.load_book(now),
-            view=whole_jobs(self.slurm.view) if self.slurm.view is not None else None,
+            book=book,
+            view=view,
             agents=self.agents.views(),
             listening_since=self.listening_since,
             frozen="the controller (or its clock) has just started anew and still waits for its agents"
             if cold
             else None,
+            last_out=self._last_out,
             background=self.background.newest,
         )
+        return self._with_start(world) if in_question(world) else world
+
+    def _with_start(self, world: World) -> World:
+        """With the time at which slurmctld started, and a view that was read after that; without a view where Slurm does not answer."""
+        try:
+            text = self.slurm.scheduler.config().get("BOOT_TIME", "")
+        except OutsideError as error:
+            log.warning("event=slurmctld_start_unavailable error=%r", str(error))
+            return replace(world, view=None)
+        self.slurm.refresh()
+        view = self.slurm.view if self.slurm.error is None else None
+        started_at = datetime.fromtimestamp(int(text), UTC) if text.isdecimal() else None
+        return replace(world, view=whole_jobs(view) if view is not None else None, slurmctld_started_at=started_at)
 
     def _jumped(self, now: datetime) -> bool:
         """Whether the clock was set since the last look: from here on everybody is heard anew, as after a start."""

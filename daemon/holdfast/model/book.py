@@ -279,6 +279,10 @@ class World:
     """Since when this controller has listened to agents: silence before that means nothing."""
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
+    slurmctld_started_at: datetime | None = None
+    """By Slurm's own clock. Read only while that is asked for (``controller/resumed.py``), and otherwise None."""
+    last_out: Mapping[str, datetime] = field(default_factory=dict)
+    """Nodes of open incidents: when this process last saw each out of service."""
     background: Background = field(default_factory=Background)
     """What changes slowly: histories, topology."""
 

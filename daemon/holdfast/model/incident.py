@@ -73,17 +73,27 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
     Transition(_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
     Transition(_S.CONTAINED, _S.VALIDATING, "nothing to repair: prove and release (suspected job, fault cleared)"),
-    Transition(_S.CONTAINED, _S.AWAITING_HUMAN, "no rung is left or allowed"),
+    Transition(
+        _S.CONTAINED,
+        _S.AWAITING_HUMAN,
+        "no rung is left or allowed, or whether an operator resumed the node cannot be told",
+    ),
     Transition(
         _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead is heard again"
     ),
     Transition(_S.REPAIRING, _S.REPAIRING, "the attempt failed: next attempt or rung"),
     Transition(_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard"),
-    Transition(_S.REPAIRING, _S.AWAITING_HUMAN, "the rung failed for good, or an operator drained the node"),
+    Transition(
+        _S.REPAIRING,
+        _S.AWAITING_HUMAN,
+        "the rung failed for good, an operator drained the node, or may have resumed it",
+    ),
     Transition(_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
     Transition(_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
     Transition(
-        _S.VALIDATING, _S.AWAITING_HUMAN, "validation failed and no rung is left, or an operator drained the node"
+        _S.VALIDATING,
+        _S.AWAITING_HUMAN,
+        "validation failed and no rung is left, an operator drained the node, or may have resumed it",
     ),
     Transition(_S.VALIDATING, _S.CLOSED, "validated and back in service, or put back by an operator"),
     Transition(_S.AWAITING_HUMAN, _S.CLOSED, "an operator put the node back into service"),
@@ -197,6 +207,10 @@ class Incident:
     """Attempts of the ladder so far; part of the provider's token."""
     validated_at: datetime | None = None
     """When this attempt of the ladder proved its machine; None: not (yet)."""
+    drain_lost_at: datetime | None = None
+    """When it was seen that Slurm has lost the node's drain without an operator's resume; None: the drain is there, or is set again."""
+    resumed_in_doubt: bool = False
+    """Whether an operator resumed the node or slurmctld lost its drain could not be told: no running job is stopped for it."""
     note: str = ""
     """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0

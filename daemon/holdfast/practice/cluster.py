@@ -169,9 +169,10 @@ class Practice:
         self.down()
         shutil.rmtree(self.folder)
 
-    def start_slurmctld(self) -> None:
-        """Start slurmctld and wait until it answers. Raises Unavailable."""
-        self.processes.start("slurmctld", ["slurmctld", "-D", "-i"], env=self.command_env())
+    def start_slurmctld(self, *, cold: bool = False) -> None:
+        """Start slurmctld and wait until it answers; ``cold``: without the states of before. Raises Unavailable."""
+        argv = ["slurmctld", "-D", "-i", *(["-c"] if cold else [])]
+        self.processes.start("slurmctld", argv, env=self.command_env())
         self._wait("slurmctld", self._slurmctld_answers)
 
     def stop_slurmctld(self, *, kill: bool = False) -> None:

@@ -107,6 +107,8 @@ class SimSlurm:
         self.jobs: dict[int, SimJob] = {}
         self.reservations: dict[str, Reservation] = {}
         self.away = False
+        self.started = self._second()
+        """When slurmctld started."""
         self.switches: dict[str, tuple[str, ...]] = {}
         """Node → switches above it, the leaf first."""
         self.gres: dict[str, str] = {}
@@ -173,6 +175,32 @@ class SimSlurm:
 
     def operator_resumes(self, name: str) -> None:
         self._resume(self.nodes[name])
+
+    def restart(self) -> None:
+        """slurmctld starts again, with all that it knew."""
+        self.started = self._second()
+
+    def start_cold(self) -> None:
+        """``slurmctld -c``: it keeps reservations alone (seen on 22.05)."""
+        self.started = self._second()
+        self.jobs.clear()
+        for node in self.nodes.values():
+            self._forget(node)
+
+    def take_out(self, name: str) -> SimNode:
+        """The node leaves slurm.conf."""
+        self.restart()
+        return self.nodes.pop(name)
+
+    def put_in(self, node: SimNode) -> None:
+        """The node is in slurm.conf again."""
+        self.restart()
+        self._forget(node)
+        self.nodes[node.name] = node
+
+    def _forget(self, node: SimNode) -> None:
+        self._resume(node)
+        node.maintenance, node.reboot, node.stuck = False, "", False
 
     def operator_reserves(
         self, name: str, *nodes: str, hours: float | None = None, flags: frozenset[str] = frozenset({"MAINT"})
@@ -386,7 +414,13 @@ class SimSlurm:
         return "22.05.8"
 
     def config(self) -> dict[str, str]:
-        return {"ClusterName": CLUSTER, "SlurmUser": "slurm(64030)", "RebootProgram": self.reboot_program}
+        self._answer()
+        return {
+            "ClusterName": CLUSTER,
+            "SlurmUser": "slurm(64030)",
+            "RebootProgram": self.reboot_program,
+            "BOOT_TIME": str(int(self.started.timestamp())),
+        }
 
     def partitions(self) -> tuple[Partition, ...]:
         self._answer()

@@ -5,7 +5,7 @@ somebody else drained is left as it is: its reason is not ours to overwrite."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.controller import facts, fencing, hands_off, slurm_drains
 from holdfast.controller.decide.part import Part
@@ -17,7 +17,13 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import Incident, IncidentState, down_group
 
-_CONTAINABLE = (IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.AWAITING_HUMAN)
+_CONTAINABLE = (
+    IncidentState.OPEN,
+    IncidentState.CONTAINED,
+    IncidentState.REPAIRING,
+    IncidentState.VALIDATING,
+    IncidentState.AWAITING_HUMAN,
+)
 
 _NOT_AGAIN = frozenset({DrainedBy.OURS, DrainedBy.FOREIGN})
 """What Slurm itself set DOWN is drained all the same: so that we may take it back."""
@@ -44,6 +50,10 @@ def contain(world: World) -> Part:
 
 
 def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    if incident.drain_lost_at is not None:
+        return _again(world, view, incident, incident.drain_lost_at)
+    if incident.state is IncidentState.VALIDATING:
+        return []
     if incident.dead:
         return _down(world, view, incident)
     node = view.nodes[incident.node]
@@ -59,6 +69,18 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
     over = node.given_reason if slurms else None
     action = Drain(incident.node, slurm_reason(incident.id, incident.headline), over)
     return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetime) -> list[Proposal]:
+    """Another drain of a node whose drain slurmctld has forgotten. Never DOWN: the jobs there by now began after the fault."""
+    step = steps.drain(incident.node)
+    attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
+    if facts.drained_by(world, view.nodes[incident.node]) in _NOT_AGAIN:
+        return []
+    if not world.may_follow(attempts) and not _lost(view, attempts):
+        return []
+    action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
+    return [Proposal(incident.id, step, action, f"slurmctld forgot the drain of {incident.node}: {incident.headline}")]
 
 
 def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:

@@ -53,7 +53,7 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that are to be recovered for the incident's sake."""
     if facts.acting(incident) and incident.severity is Severity.FATAL:
         jobs = [] if notices.withdrawn(world, incident) else hurt.hurt_jobs(world, view, incident)
-        held = hands_off.holds(world, incident) is not None
+        held = hands_off.holds(world, incident) is not None or incident.resumed_in_doubt
         return [j for j in jobs if j.state in facts.FAILED] if held else jobs
     if hurt.calls_for_a_restart(world, incident) or hurt.convicted(incident):
         return hurt.failed_jobs(world, view, incident)

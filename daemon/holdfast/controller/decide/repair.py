@@ -45,7 +45,9 @@ def repair(world: World) -> Part:
     proposals: list[Proposal] = []
     for incident in world.book.open_incidents():
         held = hands_off.holds(world, incident) is not None
-        if facts.acting(incident) and incident.node in view.nodes and not held:
+        if not facts.acting(incident) or incident.node not in view.nodes or held:
+            continue
+        if incident.state is IncidentState.AWAITING_HUMAN or not facts.drain_missing(view, incident):
             proposals += _repair(world, view, incident)
     return Part(tuple(proposals))
 

@@ -178,7 +178,7 @@ def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
 
 def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     """Of a fatal fault nobody waits to see the job's end. A machine that only will go leaves its groups the time to leave by themselves."""
-    fatal = facts.acting(incident) and incident.severity is Severity.FATAL
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
     return fatal and facts.hurt_by(incident, job) and not notices.planned(world, incident)
 
 

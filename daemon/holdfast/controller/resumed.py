@@ -1,0 +1,83 @@
+"""A node of an open incident is in service again: by an operator's decision, or as slurmctld lost its drain? Pure.
+
+slurmctld forgets a node that leaves slurm.conf, and everything when it starts cold (``slurmctld -c``, a lost StateSaveLocation). A plain
+restart, a reconfiguration and a takeover by a backup keep all states. So the drain was forgotten if Slurm did not show the node for a
+while, or if slurmctld started after the drain was set and shows no job and no drain that is older than its start. All else is an
+operator's word."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from holdfast.controller import facts
+from holdfast.model import steps
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+
+SKEW = timedelta(seconds=1)
+"""Slurm's times have no fraction, and its host has a clock of its own."""
+_OUT = frozenset(
+    {IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING, IncidentState.AWAITING_HUMAN}
+)
+_ASIDE = frozenset({IncidentKind.UNREADABLE, IncidentKind.DISPUTED})
+
+
+class Resumed(StrEnum):
+    """Why a node that was out of service for an incident is in service."""
+
+    BY_HUMAN = "by_human"
+    """An operator, or a tool of theirs, resumed it: they trust the node."""
+    FORGOTTEN = "forgotten"
+    """slurmctld lost the drain: no one has decided anything."""
+    UNKNOWN = "unknown"
+    """slurmctld started meanwhile, nothing shows whether it kept its states, and no one watched."""
+
+
+def expects_drain(world: World, incident: Incident) -> bool:
+    """Its node was seen out of service, and is to stay so: Holdfast does not return it yet."""
+    if incident.state not in _OUT or incident.acknowledged or incident.kind in _ASIDE:
+        return False
+    returns = world.book.attempts(incident.id, steps.undrain(incident.node))
+    return not (incident.state is IncidentState.VALIDATING and returns)
+
+
+def in_question(world: World) -> bool:
+    """Whether a node is seen in service of which it has to be known when slurmctld started."""
+    view = facts.fresh_view(world)
+    return view is not None and any(
+        i.drain_lost_at is None
+        and (node := view.nodes.get(i.node)) is not None
+        and not node.out_of_service
+        and expects_drain(world, i)
+        for i in world.book.open_incidents()
+    )
+
+
+def resumed(world: World, view: ClusterView, incident: Incident) -> Resumed:
+    """Why the incident's node, which the view shows in service, is so."""
+    if incident.drain_lost_at is not None:
+        return Resumed.FORGOTTEN
+    started_at = world.slurmctld_started_at
+    if started_at is None or started_at <= _drained_at(world, incident) or kept_states(view, started_at):
+        return Resumed.BY_HUMAN
+    seen_at = world.last_out.get(incident.node)
+    if seen_at is None:
+        return Resumed.UNKNOWN
+    return Resumed.BY_HUMAN if seen_at > started_at + SKEW else Resumed.FORGOTTEN
+
+
+def _drained_at(world: World, incident: Incident) -> datetime:
+    """By Slurm's own clock, where the drain is one of Holdfast's."""
+    mark = world.book.marks.get(incident.node)
+    if mark is not None and mark.incident_id == incident.id and mark.time is not None:
+        return mark.time
+    return incident.state_since or incident.opened_at
+
+
+def kept_states(view: ClusterView, started_at: datetime) -> bool:
+    """Whether slurmctld shows a job or a drain from before its start. ``slurmctld -c`` leaves neither; reservations it keeps (seen on
+    22.05), so they say nothing."""
+    times = (*(job.key.submit_time for job in view.jobs.values()), *(node.reason_time for node in view.nodes.values()))
+    return any(at is not None and at < started_at for at in times)
