@@ -143,7 +143,7 @@ class Stage:
             return None
         ready = [name for name in pool if self._site.scheduler.node(name).base_state == "IDLE"]
         shown = {node["name"]: node for node in get(self._site, "/v1/nodes")["nodes"]}
-        heard = all(any(a["status"] == "heard" for a in node["agents"]) for node in shown.values())
+        heard = all(any(heartbeat_heard(a) for a in node["agents"]) for node in shown.values())
         idle = all(not self._site.scheduler.node(name).out_of_service for name in self._site.practice.nodes)
         return ready[0] if ready and heard and idle else None
 
@@ -167,6 +167,12 @@ class Stage:
         wait(
             "an empty cluster", _READY_WITHIN_S, lambda: self._site.practice.command("squeue", "-h", "-a") == "" or None
         )
+
+
+def heartbeat_heard(agent: Mapping[str, Any]) -> bool:
+    """Not only a report, which has no interval: until the first heartbeat silence is judged by the default interval, and only a heartbeat
+    says that all is well."""
+    return bool(agent["status"] == "heard" and agent["all_ok"])
 
 
 def came_back(trace: Trace, since_s: float) -> float | None:

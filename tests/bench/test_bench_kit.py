@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench.kit import breakdown, others  # noqa: E402
 from bench.kit.endpoint import Endpoint  # noqa: E402
+from bench.kit.stage import heartbeat_heard  # noqa: E402
 
 from bench import events  # noqa: E402
 from holdfast.config.agent import AgentConfig  # noqa: E402
@@ -121,3 +122,11 @@ def test_the_endpoint_notes_the_first_arrival_of_each_finding() -> None:
 
 def test_latencies_are_of_what_arrived() -> None:
     assert events.latencies({"1": 1.0, "2": 2.0, "3": 3.0}, {"1": 1.5, "3": 3.25, "9": 9.0}) == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("status", "all_ok", "expected"), [("heard", True, True), ("heard", False, False), ("silent", True, False)]
+)
+def test_a_stage_is_ready_once_each_agents_heartbeat_was_heard(status: str, all_ok: bool, expected: bool) -> None:
+    """A report makes an agent heard, too, but says nothing of its interval, nor that all is well."""
+    assert heartbeat_heard({"status": status, "all_ok": all_ok}) is expected
