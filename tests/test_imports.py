@@ -64,6 +64,7 @@ PURE_CONTROLLER = frozenset(
         "replacement",
         "rungs",
         "silence",
+        "resumed",
         "slurm_drains",
         "stacks",
         "stillborn",
