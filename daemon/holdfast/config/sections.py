@@ -35,6 +35,9 @@ class StoreSection:
         "sqlite:////var/lib/holdfast/holdfast.db", "sqlite:////PATH on a local disk, or postgresql://USER@HOST/NAME."
     )
     keep_days: int = option(400, "Events and closed incidents are kept this long.", low=1)
+    keep_report_days: int = option(
+        30, "What tells a report from its repetition is kept this long; an agent repeats what was not answered.", low=1
+    )
 
 
 @dataclass(frozen=True, slots=True)

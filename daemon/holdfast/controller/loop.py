@@ -46,6 +46,8 @@ BACKGROUND, PRUNE = "background", "prune"
 LONGEST_PAUSE_S = 10.0
 """Between two turns that fail; shorter than the lease, which goes on being renewed."""
 PRUNE_EVERY_S = 6 * 3600.0
+PRUNE_AFTER_S = 600.0
+"""First: a controller that is restarted every few hours prunes, too."""
 ORDER_SLACK_S = 10.0
 """An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
 
@@ -299,8 +301,10 @@ class ControlLoop:
 
     async def _prune(self) -> None:
         """Keep the store from growing for ever; beside the cycle, in small steps."""
+        pause_s = PRUNE_AFTER_S
         while self.prune is not None:
-            await asyncio.sleep(PRUNE_EVERY_S)
+            await asyncio.sleep(pause_s)
+            pause_s = PRUNE_EVERY_S
             if self.leads:
                 before = self.observer.clock.now() - self.keep
                 await self._in_background(PRUNE, partial(self.prune, before))

@@ -93,8 +93,12 @@ def build_controller(settings: Settings) -> Controller:
         cold_start_s=settings.run.cold_start_s,
     )
     ringer = Ringer(actor_socket(settings))
-    keep = timedelta(days=settings.store.keep_days)
-    loop = ControlLoop(observer, store, hub, holder.id, ringer.ring, new_ids(), keep=keep, prune=store.prune)
+    keep, keep_reports = (timedelta(days=d) for d in (settings.store.keep_days, settings.store.keep_report_days))
+
+    def prune(before: datetime) -> int:
+        return store.prune(before, max(before, clock.now() - keep_reports))
+
+    loop = ControlLoop(observer, store, hub, holder.id, ringer.ring, new_ids(), keep=keep, prune=prune)
     loop.ended = holder.ended
     rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
     if rooms is not None:

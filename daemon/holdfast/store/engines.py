@@ -23,6 +23,8 @@ STATEMENT_TIMEOUT_S = 15.0
 """PostgreSQL ends a statement, or an idle transaction of a client that went away, after this time."""
 CONNECT_TIMEOUT_S = 5
 READERS = 8
+LOG_BYTES = 64 * 2**20
+"""SQLite's log is cut to this size when it is empty; it grows beyond while a long reading holds it."""
 
 _WRITE_LOCK = 0x686F6C64  # any fixed number: advisory locks are counted per database
 MOUNTS = Path("/proc/mounts")
@@ -106,7 +108,9 @@ def _sqlite(url: URL, *, begin: str, read_only: bool, size: int) -> Engine:
         cursor = raw.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
         if not read_only:
+            cursor.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a file without tables; later it has no effect
             cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.execute("PRAGMA foreign_keys = ON")
         if read_only:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine
+from sqlalchemy import URL, Connection, Engine
 
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, Rejected, Unavailable
 from holdfast.store.failures import translated
+from holdfast.store.upkeep import backup_sqlite
 
 log = logging.getLogger(__name__)
 
@@ -22,15 +24,44 @@ _FOLDER = Path(__file__).parent / "migrations"
 def upgrade(engine: Engine) -> None:
     """Make the schema this release's own. Several processes may do so at once: the first one works, the others wait.
 
-    Raises ConfigError when a newer release has written the schema, Unavailable when the database does not answer."""
+    An SQLite store is copied first, beside itself; where it cannot be, nothing is changed. Raises ConfigError when a newer release has
+    written the schema, Unavailable when the database does not answer or there is no room for the copy."""
     with translated(), engine.begin() as connection:
         current = MigrationContext.configure(connection).get_current_revision()
         script = ScriptDirectory.from_config(alembic_config())
         if current == script.get_current_head():
             return
         _refuse_unknown(current, script)
+        _copy_first(engine.url, current)
         log.info("store_schema_upgrade before=%s after=%s", current or "empty", script.get_current_head())
         command.upgrade(alembic_config(connection), "head")
+
+
+def _copy_first(url: URL, current: str | None) -> None:
+    """Under the write lock: the copy holds all that was ever committed with this schema."""
+    if current is None:
+        return
+    if url.get_backend_name() != "sqlite":
+        log.warning("store_schema_upgrade_without_copy reason=postgresql to_do='pg_dump before an upgrade'")
+        return
+    store = Path(url.database or "")
+    target = store.with_name(f"{store.name}{BEFORE}{current}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    try:
+        backup_sqlite(url, target)
+    except Rejected as error:
+        raise Unavailable(
+            f"the store needs schema changes, and is copied first: {error}. Make room for a copy of it, then start again"
+        ) from error
+    log.info("store_copied path=%s", target)
+    for old in sorted(store.parent.glob(f"{store.name}{BEFORE}*"), key=lambda each: each.stat().st_mtime)[:-COPIES]:
+        old.unlink(missing_ok=True)
+        log.info("store_copy_removed path=%s", old)
+
+
+BEFORE = ".before-"
+"""After the store's name, with the schema that the copy has and the time at which it was made."""
+COPIES = 3
+"""Kept; older ones are removed once a new one is complete."""
 
 
 def alembic_config(connection: Connection | None = None) -> Config:

@@ -203,12 +203,17 @@ class SqlStore:
     def ping(self) -> None:
         self._read(lambda c: c.execute(text("SELECT 1")).scalar())
 
-    def prune(self, before: datetime) -> int:
-        """Delete what is older, nothing of open incidents; in small transactions. Returns the number of rows."""
+    def prune(self, before: datetime, reports_before: datetime | None = None) -> int:
+        """Delete what is older, nothing of open incidents; in small transactions. Returns the number of rows.
+
+        ``reports_before``: the same of what tells a report from its repetition; None: as ``before``. An SQLite file then shrinks."""
         gone = 0
-        for step in upkeep.prune_steps(before):
+        for step in upkeep.prune_steps(before, reports_before or before):
             while count := self._writer.run(step):
                 gone += count
+        if self.path is not None:
+            while self._writer.run(upkeep.give_back):
+                pass
         return gone
 
     def backup(self, target: Path) -> None:

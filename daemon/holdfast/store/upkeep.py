@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Column, Connection, Table, select
+from sqlalchemy import URL, Column, Connection, Table, select, tuple_
 
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import UPKEEP
@@ -20,10 +20,17 @@ BATCH = 2000
 """Rows deleted in one transaction: reports that come in meanwhile wait for no more than that."""
 
 
-def prune_steps(before: datetime) -> tuple[Callable[[Connection], int], ...]:
+BUNDLES = 20
+"""The same of evidence bundles, which may have megabytes each."""
+PAGES = 1000
+"""Pages given back to the file system in one transaction."""
+
+
+def prune_steps(before: datetime, reports_before: datetime) -> tuple[Callable[[Connection], int], ...]:
     """Deletions, each to be repeated until it returns 0; nothing of an open incident is ever among them.
 
-    Incidents go last, so that a prune that was interrupted finds them again."""
+    ``reports_before``: of the rows by which a report's repetition is known. Incidents go last, so that a prune that was interrupted
+    finds them again."""
     i, n = t.incidents.c, t.nodes.c
     recent = select(i.id).where(i.is_open | (i.closed_at >= before))
     old = select(i.id).where(~i.is_open, i.closed_at < before)
@@ -41,22 +48,40 @@ def prune_steps(before: datetime) -> tuple[Callable[[Connection], int], ...]:
         _step(
             t.recoveries, t.recoveries.c.id, t.recoveries.c.incident_id.in_(old) & (t.recoveries.c.final_at < before)
         ),
-        lambda connection: (
-            connection.execute(t.checkpoints.delete().where(t.checkpoints.c.stated_at < before)).rowcount
-        ),
-        lambda connection: connection.execute(t.reports.delete().where(t.reports.c.received_at < before)).rowcount,
-        _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old)),
-        lambda connection: (
-            connection.execute(
-                t.inventories.delete().where(v.received_at < before, v.instance_id.not_in(serving))
-            ).rowcount
-        ),
+        _batch(t.checkpoints, t.checkpoints.c.stated_at < before),
+        _batch(t.reports, t.reports.c.received_at < reports_before),
+        _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old), BUNDLES),
+        _batch(t.inventories, (v.received_at < before) & v.instance_id.not_in(serving)),
         _step(t.incidents, i.id, i.id.in_(old)),
     )
 
 
-def _step(table: Table, key: Column[Any], condition: Any) -> Callable[[Connection], int]:
-    some = select(key).where(condition).limit(BATCH)
+def _batch(table: Table, condition: Any) -> Callable[[Connection], int]:
+    """Of a table whose key has several columns."""
+    key = tuple_(*table.primary_key.columns)
+    some = select(*table.primary_key.columns).where(condition).limit(BATCH)
+    return lambda connection: connection.execute(table.delete().where(key.in_(some))).rowcount
+
+
+def give_back(connection: Connection) -> int:
+    """Return some free pages of an SQLite file to the file system; how many there were. 0 also where an earlier release made the file:
+    there free pages are used again, and the file grows no further."""
+    if connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:
+        return 0
+    left = int(connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0)
+    if left:
+        # By the driver's own cursor: SQLAlchemy sees no rows in it, and would step once, which frees one page.
+        with closing(connection.connection.cursor()) as cursor:
+            cursor.execute(f"PRAGMA incremental_vacuum({PAGES})")
+            cursor.fetchall()
+    return left
+
+
+_INCREMENTAL = 2
+
+
+def _step(table: Table, key: Column[Any], condition: Any, most: int = BATCH) -> Callable[[Connection], int]:
+    some = select(key).where(condition).limit(most)
     return lambda connection: connection.execute(table.delete().where(key.in_(some))).rowcount
 
 
@@ -80,4 +105,5 @@ def backup_sqlite(url: URL, target: Path) -> None:
     except sqlite3.Error as error:
         raise Unavailable(f"the backup of the store failed: {error}") from error
     finally:
-        partial.unlink(missing_ok=True)
+        for end in ("", "-journal"):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
