@@ -49,7 +49,21 @@ def main(tokens: str, folder: str, name: str, until: int, pause_s: float) -> Non
     data = TokenFile(tokens, length=16)
     order = Order(data.count, batch)
     slowly = Path(folder) / "slowly"
-    with open(Path(folder) / f"{name}.jsonl", "w", buffering=1) as log, Session(model, optimizer, batch) as session:
+    averages = torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)  # type: ignore[no-untyped-call]
+    ema = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=averages)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+
+    def follow() -> None:
+        ema.update_parameters(model)
+        scheduler.step()
+
+    where = os.environ.get("EMA", "")
+    extra: Any = {"extra": {"ema": ema, "scheduler": scheduler}} if where else {}
+    hook: Any = {"after_step": follow} if where == "after_step" else {}
+    with (
+        open(Path(folder) / f"{name}.jsonl", "w", buffering=1) as log,
+        Session(model, optimizer, batch, **extra, **hook) as session,
+    ):
 
         def say(**fields: Any) -> None:
             log.write(json.dumps({"at_s": time.time(), **fields}) + "\n")
@@ -61,6 +75,8 @@ def main(tokens: str, folder: str, name: str, until: int, pause_s: float) -> Non
         last = None
         for attempt in session.steps(until):
             if last is not None and session.step > last.step:
+                if where == "loop":
+                    follow()
                 committed()
             last = attempt
             for number in attempt.micro_batches:
@@ -70,6 +86,8 @@ def main(tokens: str, folder: str, name: str, until: int, pause_s: float) -> Non
         committed()
         say(kind="done")
         torch.save(model.state_dict(), Path(folder) / f"{name}.pt")
+        torch.save(ema.state_dict(), Path(folder) / f"{name}.ema.pt")
+        say(kind="rates", rates=scheduler.get_last_lr(), differs=session.differs)
 
 
 if __name__ == "__main__":

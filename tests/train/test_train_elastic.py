@@ -153,6 +153,36 @@ def test_a_killed_group_comes_back_and_nothing_of_the_training_shows_it(job: Job
     assert far_apart(finals[0], uninterrupted(job)) < 1e-6
 
 
+@pytest.mark.parametrize("where", ["after_step", pytest.param("loop", marks=pytest.mark.soak)])
+def test_an_average_of_the_weights_is_the_same_in_every_group_after_a_healing_or_it_is_said(
+    job: Job, where: str
+) -> None:
+    job.until = 30
+    for group in range(3):
+        job.start(group, f"g{group}", EMA=where)
+    job.wait(job.at("g0", 8))
+    (job.folder / "slowly").touch()
+    job.running[1].send_signal(signal.SIGKILL)
+    job.start(1, "g1b", EMA=where)
+    job.wait(lambda: bool(job.lines("g1b", "attempt")))
+    (job.folder / "slowly").unlink()
+    for process, status in zip(job.running, (0, -signal.SIGKILL, 0, 0), strict=True):
+        assert process.wait(60) == status, (job.folder / "g0.err").read_text()[-2000:]
+    names = ("g0", "g1b", "g2")
+    averages = [torch.load(job.folder / f"{n}.ema.pt", weights_only=True) for n in names]
+    ends = [job.lines(n, "rates")[0] for n in names]
+    said = "".join((job.folder / f"{n}.err").read_text() for n in names)
+    if where == "after_step":
+        assert all(far_apart(averages[0], other) == 0 for other in averages[1:])
+        assert len({tuple(end["rates"]) for end in ends}) == 1
+        assert all(end["differs"] == [] for end in ends)
+        assert "extra_differs" not in said
+    else:  # whether the loop has changed it by the time that it is sent is chance; that nothing is said of a difference is not
+        differ = any(far_apart(averages[0], other) > 0 for other in averages[1:])
+        assert differ <= all("ema" in end["differs"] for end in ends), ends
+        assert differ <= ("event=extra_differs" in said)
+
+
 @pytest.mark.soak
 def test_a_group_that_is_told_to_leave_exits_85_between_steps(job: Job) -> None:
     job.until = 30

@@ -113,6 +113,11 @@ class Buckets:
                 mine = place.view_as(local(parameter)).to(parameter.dtype)
                 parameter.grad = like(mine, parameter) if groups else None
 
+    @property
+    def device(self) -> torch.device:
+        """Of the first buffer; the CPU without any."""
+        return self._buckets[0].flat.device if self._buckets else torch.device("cpu")
+
     def flats(self) -> list[torch.Tensor]:
         """The buffers themselves."""
         return [bucket.flat for bucket in self._buckets]

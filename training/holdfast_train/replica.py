@@ -49,16 +49,18 @@ class Replica:
         buckets: Buckets,
         extra: Mapping[str, Stateful],
         before_step: Callable[[], object] | None = None,
+        after_step: Callable[[], object] | None = None,
     ) -> None:
-        """``before_step``: called with the gradients in place."""
+        """``before_step``: called with the gradients in place; ``after_step``: with the step taken."""
         self._model, self._optimizer, self._buckets, self._extra = model, optimizer, buckets, extra
-        self._before_step = before_step or (lambda: None)
+        self._before_step, self._after_step = before_step or (lambda: None), after_step or (lambda: None)
 
     def apply(self, flats: list[torch.Tensor]) -> None:
         """One step of the optimizer with these gradients: live, or again."""
         self._buckets.hand_out(flats)
         self._before_step()
         self._optimizer.step()
+        self._after_step()
 
     def let_go(self) -> None:
         """Somebody keeps the gradients of this step."""

@@ -23,6 +23,7 @@ from holdfast_train.durable import DurableCheckpoints, Training
 from holdfast_train.ending import Ending
 from holdfast_train.errors import Refused, TrainError, TransferFailed, tell
 from holdfast_train.events import REQUEUE, Watch
+from holdfast_train.likeness import Likeness
 from holdfast_train.membership import Membership, Standing
 from holdfast_train.progress import Progress
 from holdfast_train.quick import end_quickly
@@ -78,8 +79,10 @@ class Session:
     have theirs, and a step that failed is tried again. ``lr``: factor on the learning rates by samples seen. ``extra``:
     further state that a group needs from its peers, by name. ``checkpoints``: for the loss of all groups at once.
     ``before_step``: called when the averaged gradients stand in the parameters, to clip them; it must do the same in every
-    group. ``exact``: sums in float64, with twice the bytes on the wire: the result does not depend on how many groups there
-    were, but for a last bit now and then.
+    group. ``after_step``: called when the optimizer has stepped, in a group that catches up as well: the place for what goes with
+    the model from step to step, an average of its weights (EMA) or a scheduler, which stand in ``extra``. ``exact``: sums in
+    float64, with twice the bytes on the wire: the result does not depend on how many groups there were, but for a last bit now
+    and then.
     Leaves with exit status 85 after SIGUSR1 or SIGTERM. When :meth:`steps` has come to its end, the training is done for all
     groups: who waits for a place, or comes later, ends with status 0."""
 
@@ -94,6 +97,7 @@ class Session:
         extra: Mapping[str, Stateful] | None = None,
         checkpoints: DurableCheckpoints | None = None,
         before_step: Callable[[], object] | None = None,
+        after_step: Callable[[], object] | None = None,
         exact: bool = False,
         settings: Settings | None = None,
     ) -> None:
@@ -114,6 +118,8 @@ class Session:
         """Groups in the last step."""
         self.holders = 0
         """Groups that came out of the last committed step with the state that we have, ourselves among them."""
+        self.differs: tuple[str, ...] = ()
+        """Names of ``extra`` of which groups were seen to have different state, the last time that there were any."""
         self._changing = self._reached = False
         era = self._era
         with era.lines.noted() if era else nullcontext():
@@ -128,7 +134,8 @@ class Session:
             self._end(error)
             raise
         others = {name: part for name, part in self._state.items() if name not in ("model", "optimizer")}
-        replica = Replica(model, optimizer, self._buckets, others, before_step)
+        replica = Replica(model, optimizer, self._buckets, others, before_step, after_step)
+        self._likeness = Likeness(extra or {}, self._buckets.device)
         self._sharing = Sharing(replica, self._membership.transport, self._settings.token, self._check)
         if era is not None:
             era.session = self
@@ -299,7 +306,10 @@ class Session:
     def _finish(self) -> bool:
         """Whether the step was committed, and by it the model changed."""
         self._membership.summing()
-        self._buckets.reduce(lambda flat: self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM))
+        likeness = self._likeness.begin(self._membership.quorum_id, self._sum)
+        self._buckets.reduce(self._sum)
+        if likeness is not None:
+            likeness.wait()
         factor = 1.0 if self._lr is None else self._lr(self.samples_seen)
         self._changing = True
         if not self._membership.commit():
@@ -312,7 +322,11 @@ class Session:
                 group["lr"] = base * factor
         self._sharing.step(flats, self.step, self._membership.quorum_id)
         self._changing, self.holders = False, self.present
+        self.differs = self._likeness.settle(self._membership.quorum_id, self.step) or self.differs
         return True
+
+    def _sum(self, flat: torch.Tensor) -> Any:
+        return self._membership.manager.allreduce(flat, reduce_op=ReduceOp.SUM)
 
     def _check(self) -> None:
         """Raises what ends the training here, or begins it anew."""
