@@ -18,6 +18,7 @@ from holdfast.cli import (
     operating,
     practice,
     reading,
+    restoring,
     spares,
     status,
     submitting,
@@ -77,7 +78,7 @@ _budget.command()(budgets.show)
 _budget.command()(budgets.extend)
 for daemon in (local.controller, local.actor, local.agent):
     app.command(rich_help_panel="Daemons")(daemon)
-for chore in (local.doctor, local.backup):
+for chore in (local.doctor, local.backup, restoring.restore):
     app.command(rich_help_panel="Set up")(chore)
 _config = _group("config", "The controller's settings.", "Set up")
 _config.command()(local.check)

@@ -71,7 +71,7 @@ class ActorParts:
 
 def build_actor(settings: Settings) -> ActorParts:
     """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
-    alone = Alone(settings.run.dir / "actor.lock")
+    alone = Alone(actor_lock(settings))
     clock: Clock = SystemClock()
     store = open_store(settings.store.url, needed(settings.policy))
     notifier = notifier_for(settings.notify.urls, clock)
@@ -110,6 +110,11 @@ def build_actor(settings: Settings) -> ActorParts:
 def controller_lock(settings: Settings) -> Path:
     """Locked by the controller for life; says which process that is."""
     return settings.run.dir / "controller.lock"
+
+
+def actor_lock(settings: Settings) -> Path:
+    """Locked by the actor for life."""
+    return settings.run.dir / "actor.lock"
 
 
 def actor_state(settings: Settings) -> Path:

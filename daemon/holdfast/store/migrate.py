@@ -31,7 +31,7 @@ def upgrade(engine: Engine) -> None:
         script = ScriptDirectory.from_config(alembic_config())
         if current == script.get_current_head():
             return
-        _refuse_unknown(current, script)
+        refuse_unknown(current)
         _copy_first(engine.url, current)
         log.info("store_schema_upgrade before=%s after=%s", current or "empty", script.get_current_head())
         command.upgrade(alembic_config(connection), "head")
@@ -72,9 +72,11 @@ def alembic_config(connection: Connection | None = None) -> Config:
     return config
 
 
-def _refuse_unknown(current: str | None, script: ScriptDirectory) -> None:
-    if current is not None and current not in {s.revision for s in script.walk_revisions()}:
+def refuse_unknown(schema: str | None) -> None:
+    """Raises ConfigError for a schema that a newer release has written."""
+    script = ScriptDirectory.from_config(alembic_config())
+    if schema is not None and schema not in {s.revision for s in script.walk_revisions()}:
         raise ConfigError(
-            f"the store has schema {current}, which this release does not know: "
+            f"the store has schema {schema}, which this release does not know: "
             "a newer Holdfast wrote it. Install that release, or restore a backup of the older one"
         )

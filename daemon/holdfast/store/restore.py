@@ -1,0 +1,128 @@
+"""A backup put in the place of an SQLite store, with every process that uses it stopped."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from holdfast.model.errors import Rejected
+from holdfast.store.engines import parse_url
+from holdfast.store.migrate import refuse_unknown
+
+_ENDS = ("", "-wal", "-shm")
+"""What belongs to a database besides its file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What was done."""
+
+    schema: str
+    """Of the backup: a daemon of this release brings it up to date at its start."""
+    replaced: Path | None
+    """Where the former store is now; None: there was none."""
+
+
+def restore(url: str, source: Path, now: datetime) -> Restored:
+    """Put a copy of ``source`` in the place of the store. The former store is moved aside, never deleted.
+
+    Nothing is changed where it raises: ConfigError for a store that is no SQLite file here or a backup of a newer release, Rejected for a
+    backup that is damaged or no store, for a store that a process still has open, and for a disk without room."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        raise Rejected("restore PostgreSQL with pg_restore, with every daemon of Holdfast stopped")
+    store = Path(parsed.database or "")
+    if not source.is_file():
+        raise Rejected(f"{source} is no file")
+    if store.exists() and source.samefile(store):
+        raise Rejected(f"{source} is the store itself")
+    _prove_unused(store)
+    draft = store.with_name(f".{store.name}.restoring")
+    try:
+        schema = _copy(source, draft)
+        refuse_unknown(schema)
+        _as_before(store, draft)
+        return Restored(schema, _exchange(store, draft, now))
+    except OSError as error:
+        raise Rejected(f"cannot write {error.filename or draft}: {error.strerror or error}") from error
+    finally:
+        for end in (*_ENDS, "-journal"):
+            draft.with_name(draft.name + end).unlink(missing_ok=True)
+
+
+def _prove_unused(store: Path) -> None:
+    """Of a database in WAL mode every open connection holds a lock: with it none other has the file open. Its log is then written into it.
+
+    A file that SQLite cannot read is no database that a process could use."""
+    if not store.exists():
+        return
+    try:
+        with closing(sqlite3.connect(store, timeout=0.0, isolation_level=None)) as connection:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise Rejected(
+                f"a process has {store} open: systemctl stop holdfast-controller holdfast-actor holdfast-quorum, then try again"
+            ) from error
+    except sqlite3.DatabaseError:
+        return
+
+
+def _copy(source: Path, draft: Path) -> str:
+    """Read through SQLite, so that a log beside the backup counts, and nothing is left beside one without; returns its schema."""
+    how = "mode=ro" if source.with_name(f"{source.name}-wal").exists() else "mode=ro&immutable=1"
+    address = f"{source.resolve().as_uri()}?{how}"
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        with closing(sqlite3.connect(address, uri=True)) as backup, closing(sqlite3.connect(draft)) as copy:
+            backup.backup(copy)
+            found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
+            if found != ["ok"]:
+                raise Rejected(f"{source} is damaged: {found[0]}")
+            schema = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.Error as error:
+        raise Rejected(f"{source} cannot be restored: {error}") from error
+    if schema is None:
+        raise Rejected(f"{source} is no store of Holdfast: it names no schema")
+    with draft.open("rb") as written:
+        os.fsync(written.fileno())
+    return str(schema[0])
+
+
+def _as_before(store: Path, draft: Path) -> None:
+    """Owner and mode of the former store, for the daemons' users; without one those that daemons of one group need."""
+    with suppress(FileNotFoundError):
+        former = store.stat()
+        os.chmod(draft, former.st_mode & 0o777)
+        if os.geteuid() == 0:
+            os.chown(draft, former.st_uid, former.st_gid)
+        return
+    os.chmod(draft, 0o660)
+    if os.geteuid() == 0:
+        folder = store.parent.stat()
+        os.chown(draft, folder.st_uid, folder.st_gid)
+
+
+def _exchange(store: Path, draft: Path, now: datetime) -> Path | None:
+    aside = store.with_name(f"{store.name}.replaced-{now:%Y%m%dT%H%M%SZ}")
+    if aside.exists():
+        raise Rejected(f"{aside} exists already: try again in a second")
+    there = store.exists()
+    for end in reversed(_ENDS):  # the database last: while it is in its place its log belongs to it
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + end).rename(aside.with_name(aside.name + end))
+    draft.rename(store)
+    folder = os.open(store.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return aside if there else None
