@@ -51,10 +51,14 @@ def check(
 ) -> None:
     """Read controller.toml and say what is wrong with it, or what it changes."""
     from holdfast.config.controller import load  # noqa: PLC0415
+    from holdfast.controller.notify import wrong_addresses  # noqa: PLC0415
+    from holdfast.model.errors import ConfigError  # noqa: PLC0415
     from holdfast.store.engines import parse_url  # noqa: PLC0415
 
     settings = load(path)
     parse_url(settings.store.url)
+    if wrong := wrong_addresses(settings.notify.urls):
+        raise ConfigError(f"{path}: {'; '.join(wrong)}")
     line(
         f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {settings.store.url.split('@')[-1]}"
     )

@@ -52,7 +52,7 @@ class ModeSection:
 
 @dataclass(frozen=True, slots=True)
 class NotifySection:
-    urls: tuple[str, ...] = option((), "Apprise URLs (needs the package apprise); the log is always told.")
+    urls: tuple[str, ...] = option((), "Apprise URLs, where messages to people go; they always go to the log.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.model.errors import ConfigError, OutsideError, Unavailable
+from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.parts import NotifierState
 from holdfast.ports import Clock, Notifier
 
 log = logging.getLogger(__name__)
+
+_REMEMBERED = 256
+"""Messages that some addresses lack."""
 
 
 class LogNotifier:
@@ -23,33 +28,86 @@ class LogNotifier:
 
 
 class AppriseNotifier:
-    """Sends through Apprise (mail, chat, paging), and to the log besides."""
+    """Sends through Apprise (mail, chat, paging), and to the log as well.
+
+    An address that fails keeps no other from its message, and one that has a message does not get it again with the next try. It
+    remembers that in memory: after a restart of the process a message that was delivered in part may come twice."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        try:
-            apprise: Any = importlib.import_module("apprise")
-        except ImportError as error:
-            raise ConfigError("notify.urls needs the package apprise: pip install apprise") from error
-        self._sender = apprise.Apprise()
-        for url in urls:
-            if not self._sender.add(url):
-                raise ConfigError(f"notify.urls: apprise does not understand {url.split(':', 1)[0]}://…")
+        """An address that cannot be used fails with each message; :func:`wrong_addresses` names it beforehand."""
+        self._addresses = [_address(url) for url in urls]
+        self._delivered: OrderedDict[tuple[str, str], set[int]] = OrderedDict()
+        self._lock = threading.Lock()
         self._log = LogNotifier()
 
     def notify(self, subject: str, body: str) -> None:
-        self._log.notify(subject, body)
-        if not self._sender.notify(title=subject, body=body):
-            raise Unavailable("apprise could not deliver the message to every address")
+        """Raises Unavailable, naming the addresses without their secrets, when one did not take it."""
+        with self._lock:
+            have = self._delivered.get((subject, body))
+            if have is None:
+                self._log.notify(subject, body)
+                have = self._delivered[subject, body] = set()
+                while len(self._delivered) > _REMEMBERED:
+                    self._delivered.popitem(last=False)
+            failed = []
+            for number, address in enumerate(self._addresses):
+                if number not in have:
+                    try:
+                        address.send(subject, body)
+                        have.add(number)
+                    except Unavailable as error:
+                        failed.append(f"{address.name}: {error}")
+            if not failed:
+                self._delivered.pop((subject, body), None)
+                return
+        others = "; the others have it" if have else ""
+        raise Unavailable(f"{'; '.join(failed)[:400]}{others}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    name: str
+    """Its kind, such as ``mailto``: what follows may hold a secret."""
+    sender: Any
+    """An Apprise of this address alone; None: it cannot be used."""
+    problem: str = ""
+
+    def send(self, subject: str, body: str) -> None:
+        if self.sender is None:
+            raise Unavailable(self.problem)
+        try:
+            taken = self.sender.notify(title=subject, body=body)
+        except Exception as error:  # of a plugin of Apprise's: one address, not the actor
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+        if not taken:
+            raise Unavailable("not delivered; the log of apprise says why")
+
+
+def _address(url: str) -> _Address:
+    name = f"{url.split(':', 1)[0]}://…"
+    try:
+        apprise: Any = importlib.import_module("apprise")
+    except ImportError:
+        return _Address(name, None, "the package apprise is missing: pip install apprise")
+    sender = apprise.Apprise()
+    return (
+        _Address(name, sender) if sender.add(url) else _Address(name, None, "apprise does not understand this address")
+    )
+
+
+def wrong_addresses(urls: Sequence[str]) -> tuple[str, ...]:
+    """One line for each address that cannot be used, without its secrets."""
+    return tuple(f"notify.urls: {each.name}: {each.problem}" for each in map(_address, urls) if each.sender is None)
 
 
 class WatchedNotifier:
     """A notifier that remembers how its last message went. Safe to use from any thread."""
 
-    def __init__(self, notifier: Notifier, clock: Clock, addresses: int) -> None:
-        """``addresses``: how many it sends to besides the log."""
+    def __init__(self, notifier: Notifier, clock: Clock, addresses: int, problem: str = "") -> None:
+        """``addresses``: how many it sends to besides the log. ``problem``: what is known to be wrong before the first message."""
         self._notifier = notifier
         self._clock = clock
-        self._state = NotifierState(addresses)
+        self._state = NotifierState(addresses, problem[:300], clock.now() if problem else None)
 
     def notify(self, subject: str, body: str) -> None:
         """Raises what the notifier raises."""
@@ -68,6 +126,6 @@ class WatchedNotifier:
 
 
 def notifier_for(urls: Sequence[str], clock: Clock) -> WatchedNotifier:
-    """Sends to these addresses, or to the log alone where there are none. Raises ConfigError for one that cannot be used."""
+    """Sends to these addresses, or to the log alone where there are none."""
     notifier: Notifier = AppriseNotifier(urls) if urls else LogNotifier()
-    return WatchedNotifier(notifier, clock, len(urls))
+    return WatchedNotifier(notifier, clock, len(urls), "; ".join(wrong_addresses(urls)))
