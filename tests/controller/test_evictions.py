@@ -134,7 +134,7 @@ def test_a_down_takes_the_jobs_that_it_names() -> None:
     ids=str,
 )
 def test_a_drain_alone_ends_nobody_unless_the_fault_is_fatal_and_hurts_it(changed: Mapping[str, Any]) -> None:
-    shared = group_job(72, exclusive=False, gpu_minors={"n1": frozenset({5})})
+    shared = group_job(72, exclusive=False, gpu_indices={"n1": frozenset({5})})
     faults = {"inc1": replace(incident(state=IncidentState.OPEN), **changed)}
     assert evicted(world_of(view_of(shared), DRAIN, incidents=faults), room_of("0~72.0:a")) == []
 

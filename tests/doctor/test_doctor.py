@@ -267,6 +267,12 @@ TABLE = [
     ("agents.silent", Level.ERROR, agents({"n2": (agent("n2", age_s=26),)}), "n2"),
     ("agents.clock_skew", Level.WARNING, agents({"n2": (agent("n2", offset_s=-40.0),)}), "n2, -40.0 s"),
     ("agents.clock_skew", Level.ERROR, agents({"n2": (agent("n2", offset_s=400.0),)}), "n2, +400.0 s"),
+    (
+        "agents.gres",
+        Level.WARNING,
+        agents({"n2": (replace(agent("n2"), gres_problem="/dev/nvidia8 is no GPU; NVML has minors 0-7"),)}),
+        "on n2: /dev/nvidia8 is no GPU; NVML has minors 0-7",
+    ),
     ("agents.versions", Level.HINT, agents({"n2": (agent("n2", version="0.9"),)}), "0.9, 1.0"),
     (
         "controller.failing",

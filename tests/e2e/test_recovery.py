@@ -37,7 +37,7 @@ def test_on_a_shared_node_only_the_holder_of_the_gpu_is_stopped(drill: Drill) ->
     first, second = (drill.train(nodes=1, gpus=4) for _ in range(2))
     (bad,) = drill.job(first).nodes
     assert drill.job(second).nodes == (bad,)
-    victim, neighbour = (first, second) if 3 in drill.job(first).gpu_minors[bad] else (second, first)
+    victim, neighbour = (first, second) if 3 in drill.job(first).gpu_indices[bad] else (second, first)
     faults = len(drill.faults())
     drill.inject.xid(bad, 79, 3)
     assert bad not in drill.trains(victim, restarts=1).nodes
@@ -57,7 +57,7 @@ def test_jobs_that_may_not_be_stopped_run_on_and_are_told(drill: Drill) -> None:
     (bad,) = drill.job(unasked).nodes
     assert drill.job(pinned).nodes == (bad,)
     faults = len(drill.faults())
-    for gpu in {*drill.job(unasked).gpu_minors[bad], *drill.job(pinned).gpu_minors[bad]}:
+    for gpu in {*drill.job(unasked).gpu_indices[bad], *drill.job(pinned).gpu_indices[bad]}:
         drill.inject.xid(bad, 79, gpu)
     eventually(lambda: "did not opt in" in drill.job(unasked).admin_comment, within_s=PATIENCE_S)
     eventually(lambda: "cannot be requeued" in drill.job(pinned).admin_comment, within_s=PATIENCE_S)

@@ -98,10 +98,10 @@ class SchedulerContract:
         second = self.running(
             slurm, practice, "-N2", "-w", "n1,n2", "--gres=gpu:3", "--job-name=it is", "--comment=a b=c"
         )
-        assert first.gpu_minors == {"n1": frozenset({0, 1})}
+        assert first.gpu_indices == {"n1": frozenset({0, 1})}
         assert set(second.nodes) == {"n1", "n2"}
-        assert {node: len(held) for node, held in second.gpu_minors.items()} == {"n1": 3, "n2": 3}
-        assert not second.gpu_minors["n1"] & first.gpu_minors["n1"]
+        assert {node: len(held) for node, held in second.gpu_indices.items()} == {"n1": 3, "n2": 3}
+        assert not second.gpu_indices["n1"] & first.gpu_indices["n1"]
         assert (second.name, second.comment) == ("it is", "a b=c")
         assert not first.exclusive
         assert (second.state, second.restarts, second.requeueable) == ("RUNNING", 0, True)

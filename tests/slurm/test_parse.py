@@ -27,7 +27,7 @@ def test_job() -> None:
     assert (job.state, job.reason, job.restarts, job.requeueable) == ("RUNNING", "", 2, True)
     assert (job.nodes, job.num_nodes) == (("n1", "n2", "n3"), 3)
     assert (job.required_nodes, job.excluded_nodes) == ((), ("n7", "n9"))
-    assert job.gpu_minors == {
+    assert job.gpu_indices == {
         "n1": frozenset({0, 3}),
         "n2": frozenset({0, 3}),
         "n3": frozenset({4, 5}),
@@ -70,7 +70,7 @@ def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
     assert record is not None
     job = parse.job(record, "c", own)
     assert (job.name, job.user, job.state, job.nodes) == ("a b JobId=9 UserId=x", "daemon", "RUNNING", ("n1", "n2"))
-    assert job.gpu_minors == {"n1": frozenset(range(8)), "n2": frozenset(range(8))}
+    assert job.gpu_indices == {"n1": frozenset(range(8)), "n2": frozenset(range(8))}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,25 @@ def test_durations(text: str, seconds: int | None) -> None:
 )
 def test_gpu_indices(gres: str, indices: set[int] | None) -> None:
     record = f"JobId=1 JOB_GRES=x   Nodes=n1 CPU_IDs=0-3 Mem=0 GRES={gres} MinCPUsNode=1 Command=x"
-    assert parse.gpu_minors(record) == ({"n1": frozenset(indices)} if indices else {})
+    assert parse.gpu_indices(record) == ({"n1": frozenset(indices)} if indices else {})
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "shares"),
+    [
+        # as 22.05 prints them
+        ("gpu:1g.5gb:1(IDX:2)", {2}, {}),
+        ("shard:3(IDX:1)", set(), {"shard": {1}}),
+        ("gpu:1(IDX:0),shard:tesla:3(IDX:4-5)", {0}, {"shard": {4, 5}}),
+        ("gres/mps:50(IDX:0)", set(), {"mps": {0}}),
+        ("gpu_mem:80(IDX:3)", set(), {}),
+        ("shard:0(IDX:)", set(), {}),
+    ],
+)
+def test_mig_instances_and_shares(gres: str, gpus: set[int], shares: dict[str, set[int]]) -> None:
+    record = f"JobId=1 JOB_GRES=x   Nodes=n1 CPU_IDs=0-3 Mem=0 GRES={gres} MinCPUsNode=1 Command=x"
+    assert parse.gpu_indices(record) == ({"n1": gpus} if gpus else {})
+    assert parse.shared_indices(record) == ({"n1": shares} if shares else {})
 
 
 def named(job_id: int, name: str, account: str = "lab", comment: str = "") -> str:

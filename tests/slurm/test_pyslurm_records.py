@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.model.errors import Rejected
 from holdfast.slurm import pyslurm_records
-from holdfast.slurm.pyslurm_records import JOB_ATTRIBUTES, NODE_ATTRIBUTES, gpu_minors
+from holdfast.slurm.pyslurm_records import JOB_ATTRIBUTES, NODE_ATTRIBUTES, gpu_indices, shared_indices
 from holdfast.slurm.pyslurm_twin import fits
 
 NODE: dict[str, Any] = dict.fromkeys((*NODE_ATTRIBUTES, "reason_user")) | {"name": "n1", "state": "IDLE"}
@@ -78,7 +78,13 @@ def test_a_reason_with_its_author() -> None:
     ],
 )
 def test_gpus_that_a_job_holds(layout: dict[str, dict[str, Any]], held: dict[str, set[int]]) -> None:
-    assert gpu_minors(layout) == held
+    assert gpu_indices(layout) == held
+
+
+def test_shares_that_a_job_holds() -> None:
+    layout = {"n1": {"shard:tesla": {"count": 3, "indexes": "1-2"}, "gpu": {"count": 1, "indexes": "0"}, "mps": 5}}
+    assert shared_indices(layout) == {"n1": {"shard": {1, 2}}}
+    assert shared_indices({"n1": {"shard": {"count": 0, "indexes": ""}}}) == {}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from holdfast.agent.evidence import collect_evidence
 from holdfast.agent.fabric import Fabric
 from holdfast.agent.flaps import Events
 from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
+from holdfast.agent.gres import GresWatch
 from holdfast.agent.inspect import Inspector
 from holdfast.agent.job_gate import JobGate
 from holdfast.agent.jobsocket import JobSocket
@@ -96,6 +97,7 @@ class Agent:
         gate = JobGate()
         self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting, gate)
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
+        self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
         self.kernel = KernelLog(
             config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
         )
@@ -174,6 +176,7 @@ class Agent:
         self.reporting.begin()
         self.sender.start()
         self.orders.start()
+        self.gres.start()
         self.loop.watch(self.kernel, self.read_kernel)
         self.nvml.attach(self.loop)
         if self.nvml.known.this_boot:
@@ -198,6 +201,7 @@ class Agent:
     def close(self) -> None:
         sd_notify("STOPPING=1")
         self.orders.stop()
+        self.gres.stop()
         self.jobs.stop()
         self.host.close()
         self.nvml.close()
@@ -235,6 +239,9 @@ class Agent:
 
     def _heartbeat(self) -> None:
         aside = self.memory.set_aside()
+        gres, gres_problem = self.gres.told(
+            ref.minor for ref in self.nvml.known.inventory.gpus if ref.minor is not None
+        )
         self.sender.beat(
             {
                 "interval_s": self.config.heartbeat_s,
@@ -243,6 +250,8 @@ class Agent:
                 "failing": (*self.standing.failing, *(f"agent.{part}" for part in sorted(unexpected.standing()))),
                 "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
                 "authorities": self.authorities.known(),
+                "gres": gres,
+                "gres_problem": gres_problem,
                 "set_aside": aside.count,
                 "set_aside_s": None if aside.since_s is None else max(0.0, time.time() - aside.since_s),
             }
@@ -308,3 +317,4 @@ class Agent:
     def _tell_inventory(self) -> None:
         known = self.nvml.known
         self.report([Item(known.wire(), time.monotonic(), key="inventory")], {INVENTORY_KEY: known.dump()})
+        self._heartbeat()

@@ -146,7 +146,7 @@ class SlurmNode:
 
         Raises Unavailable when slurmd cannot be identified, since nothing can be proved then."""
         try:
-            slurmd = self._slurmd()
+            slurmd = self.slurmd()
             parents, uid = {slurmd.pid, slurmd.ppid()}, slurmd.uids().effective
         except psutil.Error as error:
             raise Unavailable(f"slurmd is gone: {error}") from error
@@ -164,7 +164,7 @@ class SlurmNode:
 
         Raises Unavailable when slurmd cannot be identified."""
         try:
-            slurmd = self._slurmd()
+            slurmd = self.slurmd()
             uid, children = slurmd.uids().effective, slurmd.children()
         except psutil.Error as error:
             raise Unavailable(f"slurmd is gone: {error}") from error
@@ -188,7 +188,8 @@ class SlurmNode:
     def node(self) -> str:
         return self._node
 
-    def _slurmd(self) -> psutil.Process:
+    def slurmd(self) -> psutil.Process:
+        """The node's slurmd. Raises Unavailable."""
         pid = find(self._wanted)
         if pid is None:
             raise Unavailable(f"no slurmd of {self._node} among the processes")

@@ -83,6 +83,8 @@ HEARTBEAT = _body(
         "failing": [],
         "fabric_silent_s": 0.0,
         "authorities": ["3a3f2a8068448822"],
+        "gres": {"gpu": [0, 1, 2, 3, 4, 5, 6, 7]},
+        "gres_problem": "",
         "set_aside": 0,
         "set_aside_s": None,
     },

@@ -98,6 +98,8 @@ class _Ingest:
             failing=body.failing,
             fabric_silent_s=body.fabric_silent_s,
             authorities=body.authorities,
+            gres=body.gres,
+            gres_problem=body.gres_problem,
             set_aside=body.set_aside,
             set_aside_s=body.set_aside_s,
         )

@@ -28,6 +28,9 @@ MAX_BUNDLE_BYTES = 768 * 1024
 MAX_WORD = 256
 _BIG = 2**63 - 1
 _LONGEST_SILENCE_S = 1e8
+_MOST_KINDS = 8
+_MOST_INDICES = 1024
+"""GRES indices of a node, and device minors."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,251}$")
 
@@ -62,6 +65,25 @@ def _silence(value: object) -> float | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if 0 <= value <= _LONGEST_SILENCE_S else None
+
+
+def _gres(value: object) -> dict[str, tuple[int, ...]] | None:
+    """GRES name → minors by index; what makes no sense proves nothing."""
+    if not isinstance(value, dict) or len(value) > _MOST_KINDS:
+        return None
+    return {k: tuple(v) for k, v in value.items() if isinstance(k, str) and _are_minors(v)} or None
+
+
+def _are_minors(value: object) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) <= _MOST_INDICES
+        and all(type(each) is int and 0 <= each < _MOST_INDICES for each in value)
+    )
+
+
+def _problem(value: object) -> str:
+    return clean(value, 300) if isinstance(value, str) else ""
 
 
 def _scalar(value: object) -> Scalar:
@@ -144,6 +166,7 @@ OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else 
 Text = Annotated[str, BeforeValidator(_text)]
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
 Age = Annotated[float, BeforeValidator(_age)]
+OptGres = Annotated[dict[str, tuple[int, ...]] | None, BeforeValidator(_gres)]
 OptSilence = Annotated[float | None, BeforeValidator(_silence)]
 OptWords = Annotated[tuple[str, ...] | None, BeforeValidator(_opt_words)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
@@ -263,6 +286,8 @@ class HeartbeatBody(Envelope):
     failing: Words = ()
     fabric_silent_s: OptSilence = None
     authorities: OptWords = None
+    gres: OptGres = None
+    gres_problem: Annotated[str, BeforeValidator(_problem)] = ""
     set_aside: Annotated[int, Field(ge=0, le=_BIG)] | None = None
     set_aside_s: OptSilence = None
 

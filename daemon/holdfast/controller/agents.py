@@ -30,6 +30,9 @@ class Hello:
     """None in a heartbeat: nothing is known of the fabric (any more)."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts."""
+    gres: Mapping[str, tuple[int, ...]] | None = None
+    """None in a heartbeat: nothing is proved (any more)."""
+    gres_problem: str = ""
     set_aside: int | None = None
     """Files and items of its memory that it cannot read and has set aside."""
     set_aside_s: float | None = None
@@ -92,6 +95,8 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         authorities=before.authorities if hello.authorities is None else hello.authorities,
         set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
         set_aside_since=before.set_aside_since if hello.set_aside is None else _since(hello, received_at),
+        gres=before.gres if hello.interval_s is None else hello.gres,
+        gres_problem=before.gres_problem if hello.interval_s is None else hello.gres_problem,
         fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
@@ -112,6 +117,8 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         authorities=hello.authorities,
         set_aside=hello.set_aside or 0,
         set_aside_since=_since(hello, received_at),
+        gres=hello.gres,
+        gres_problem=hello.gres_problem,
         fabric_moved_at=_moved_at(hello, received_at),
     )
 

@@ -201,16 +201,6 @@ def free_of_jobs(view: ClusterView, node: str) -> bool:
     return not view.jobs_on(node) and not view.nodes[node].completing
 
 
-def hurt_by(incident: Incident, job: Job) -> bool:
-    """Whether a job that holds the incident's node is hurt: it holds the GPU at fault, or the node itself is at fault.
-
-    A job of which no GPU is known on that node is not hurt by a GPU fault, unless it holds the node exclusively."""
-    if incident.gpu_minors is None:
-        return True
-    held = job.gpu_minors.get(incident.node, frozenset())
-    return bool(held & incident.gpu_minors) or (not held and job.exclusive)
-
-
 def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
     """What the job said of its checkpoints: by its own uid, on a node that it holds or held. An agent's word counts for no other job.
 

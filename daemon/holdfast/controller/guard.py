@@ -321,7 +321,7 @@ def _gpus(world: World, action: Action) -> int:
     if not isinstance(action, Requeue | HoldJob):
         return 0
     job = world.view.jobs.get(action.job.job_id) if world.view is not None else None
-    return sum(len(m) for m in job.gpu_minors.values()) if job is not None else 0
+    return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
 
 
 def _released(world: World, kind: BrakeKind) -> datetime:

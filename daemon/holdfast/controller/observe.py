@@ -77,8 +77,10 @@ def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView
     if before is None:
         return after
     jobs = {
-        number: replace(job, gpu_minors=held.gpu_minors)
-        if (held := before.jobs.get(number)) is not None and not job.gpu_minors and _same_run(held, job)
+        number: replace(job, gpu_indices=held.gpu_indices, shared_indices=held.shared_indices)
+        if (held := before.jobs.get(number)) is not None
+        and not (job.gpu_indices or job.shared_indices)
+        and _same_run(held, job)
         else job
         for number, job in after.jobs.items()
     }

@@ -45,7 +45,8 @@ def whole(components: Iterable[Job]) -> Job:
         nodes=_union(p.nodes for p in holding),
         required_nodes=_union(p.required_nodes for p in parts),
         excluded_nodes=_union(p.excluded_nodes for p in parts),
-        gpu_minors=_gpus(parts),
+        gpu_indices=_gpus(parts),
+        shared_indices=_shares(parts),
         end_time=_latest(p.end_time for p in parts),
         eligible_time=_latest(p.eligible_time for p in parts),
         time_limit_s=None if None in limits else max(limit for limit in limits if limit is not None),
@@ -81,8 +82,17 @@ def _union(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 def _gpus(parts: tuple[Job, ...]) -> dict[str, frozenset[int]]:
     held: dict[str, frozenset[int]] = {}
     for part in parts:
-        for node, minors in part.gpu_minors.items():
-            held[node] = held.get(node, frozenset()) | minors
+        for node, indices in part.gpu_indices.items():
+            held[node] = held.get(node, frozenset()) | indices
+    return held
+
+
+def _shares(parts: tuple[Job, ...]) -> dict[str, dict[str, frozenset[int]]]:
+    held: dict[str, dict[str, frozenset[int]]] = {}
+    for part in parts:
+        for node, kinds in part.shared_indices.items():
+            mine = held.setdefault(node, {})
+            mine.update({kind: mine.get(kind, frozenset()) | indices for kind, indices in kinds.items()})
     return held
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, Level
-from holdfast.doctor.facts import DoctorFacts, SlurmFacts
+from holdfast.doctor.facts import DoctorFacts, SlurmFacts, names
 
 
 def gres(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
@@ -14,7 +14,7 @@ def gres(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.gres_types",
             Level.ERROR,
             "GresTypes has no gpu: Slurm does not know of GPUs",
-            "Nobody can tell which job holds a faulty GPU, so each GPU fault hurts every job on its node.",
+            "It is not known which job holds a faulty GPU: its fault drains the node, and stops only a job that has the node for itself.",
             "slurm.conf: GresTypes=gpu   # and Gres=gpu:8 on the node lines, AutoDetect=nvml in gres.conf",
         )
     elif slurm.computing and not any(node.gpu_count for node in slurm.computing):
@@ -22,7 +22,7 @@ def gres(slurm: SlurmFacts, _: DoctorFacts) -> Iterator[Advice]:
             "slurm.gres_types",
             Level.ERROR,
             "no node has a Gres=gpu:N",
-            "Nobody can tell which job holds a faulty GPU, so each GPU fault hurts every job on its node.",
+            "It is not known which job holds a faulty GPU: its fault drains the node, and stops only a job that has the node for itself.",
             "slurm.conf: Gres=gpu:8 on the node lines, and AutoDetect=nvml in gres.conf",
         )
 
@@ -63,4 +63,21 @@ def job_memory(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (gres, select_type, process_tracking, job_memory)
+def proved_indices(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
+    """By what each agent found on its node: gres.conf as slurmd read it, against NVML."""
+    with_gpus = {node.name for node in slurm.computing if node.gpu_count}
+    unproved: dict[str, list[str]] = {}
+    for node, agents in (facts.agents or {}).items():
+        if agents and node in with_gpus and agents[-1].gres is None and agents[-1].gres_problem:
+            unproved.setdefault(agents[-1].gres_problem, []).append(node)
+    for problem, nodes in sorted(unproved.items()):
+        yield Advice(
+            "agents.gres",
+            Level.WARNING,
+            f"nothing proves which GPU a GRES index is on {names(nodes)}: {problem}",
+            "A fault of a GPU drains the node there, and stops no job but one that holds the whole node.",
+            "gres.conf: Name=gpu File=/dev/nvidia[0-7], or AutoDetect=nvml; then restart slurmd and look again",
+        )
+
+
+RULES = (proved_indices, gres, select_type, process_tracking, job_memory)

@@ -101,8 +101,11 @@ class Job:
     """Nodes that it holds now (also while COMPLETING); empty while pending."""
     required_nodes: tuple[str, ...]
     excluded_nodes: tuple[str, ...]
-    gpu_minors: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Node → GRES indices that the job holds there (``scontrol show job -d``). A node that is absent: no GPU known."""
+    gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Node → GRES indices of GPUs or MIG instances that the job holds there (``scontrol show job -d``). No device minors: only the node's
+    slurmd knows which GPU an index is (``controller/gpu_link.py``). A node that is absent: no GPU known."""
+    shared_indices: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
+    """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
     exclusive: bool = False
     priority: int = 0
     reservation: str = ""

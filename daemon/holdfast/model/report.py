@@ -185,5 +185,9 @@ class AgentView:
     """Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."""
     set_aside_since: datetime | None = None
     """Since when the oldest of them; None: none is, or it does not say."""
+    gres: Mapping[str, tuple[int, ...]] | None = None
+    """``gpu``, ``shard`` or ``mps`` → device minor of the GPU that each GRES index is, proved on the node; None: nothing is proved."""
+    gres_problem: str = ""
+    """Why nothing is proved, for people."""
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""

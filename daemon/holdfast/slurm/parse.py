@@ -5,7 +5,7 @@ Times are asked for as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
@@ -21,8 +21,10 @@ from holdfast.slurm.records import OwnTexts, fields, free_text, printable
 _REASON = re.compile(r"(?:^|\s)Reason=(.*) \[([^\s@\]]*)@([^\s\]]*)\]", re.DOTALL)
 _USER = re.compile(r"(.*)\((\d+)\)$")
 _DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
-_GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
-_GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
+_GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?(gpu|shard|mps)(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
+_GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
+SHARED = ("shard", "mps")
+"""GRES of which several jobs hold shares of one GPU."""
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
@@ -60,21 +62,30 @@ def duration_s(text: str) -> int | None:
     return sum(number * unit for number, unit in zip(numbers, _UNITS_S, strict=True))
 
 
-def gpu_minors(record: str) -> dict[str, frozenset[int]]:
-    """Node → GRES indices of GPUs from the detail lines of ``show job -d``. Nodes without a GPU are absent."""
+def gpu_indices(record: str, *names: str) -> dict[str, frozenset[int]]:
+    """Node → GRES indices of GPUs, or of ``names``, from the detail lines of ``show job -d``. Nodes without one are absent."""
     held: dict[str, frozenset[int]] = {}
     for nodes, gres in _DETAIL.findall(record.partition(" Command=")[0]):
-        indices = _indices(gres)
+        indices = _indices(gres, names or ("gpu",))
         for node in hosts(nodes) if indices else ():
             held[node] = held.get(node, frozenset()) | indices
     return held
 
 
-def _indices(gres: str) -> frozenset[int]:
+def shared_indices(record: str) -> dict[str, dict[str, frozenset[int]]]:
+    """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
+    held: dict[str, dict[str, frozenset[int]]] = {}
+    for name in SHARED:
+        for node, indices in gpu_indices(record, name).items():
+            held.setdefault(node, {})[name] = indices
+    return held
+
+
+def _indices(gres: str, names: Collection[str]) -> frozenset[int]:
     found: set[int] = set()
-    for text in _GRES_INDICES.findall(gres):
+    for name, text in _GRES_INDICES.findall(gres):
         try:
-            found.update(int(index) for index in RangeSet(text))
+            found.update(int(index) for index in RangeSet(text) if name in names)
         except RangeSetException:
             continue
     return frozenset(found)
@@ -107,7 +118,8 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         nodes=hosts(found.get("NodeList", "")),
         required_nodes=hosts(found.get("ReqNodeList", "")),
         excluded_nodes=hosts(found.get("ExcNodeList", "")),
-        gpu_minors=gpu_minors(record),
+        gpu_indices=gpu_indices(record),
+        shared_indices=shared_indices(record) if any(name in record for name in SHARED) else {},
         exclusive=_has_nodes_alone(found),
         priority=_number(found.get("Priority")),
         reservation=found.get("Reservation", ""),

@@ -10,7 +10,7 @@ from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.model.cluster import Job, JobKey, Node
 from holdfast.model.errors import Rejected
-from holdfast.slurm.parse import hosts, node_state, waiting_tasks
+from holdfast.slurm.parse import SHARED, hosts, node_state, waiting_tasks
 from holdfast.slurm.records import printable
 
 Attributes = Mapping[str, Any]
@@ -136,7 +136,8 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
         nodes=hosts(found["allocated_nodes"] or ""),
         required_nodes=hosts(found["required_nodes"] or ""),
         excluded_nodes=hosts(found["excluded_nodes"] or ""),
-        gpu_minors=gpu_minors(found["layout"]),
+        gpu_indices=gpu_indices(found["layout"]),
+        shared_indices=shared_indices(found["layout"]),
         exclusive=found["resource_sharing"] == "NO",
         priority=_INFINITE if found["priority"] == "UNLIMITED" else _number(found["priority"]),
         reservation=found["reservation"] or "",
@@ -157,7 +158,7 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
     )
 
 
-def gpu_minors(layout: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[int]]:
+def gpu_indices(layout: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[int]]:
     """Node → GRES indices of GPUs that the job holds there. Nodes without a GPU, or without indices, are absent."""
     held: dict[str, frozenset[int]] = {}
     for name, gres in layout.items():
@@ -167,6 +168,19 @@ def gpu_minors(layout: Mapping[str, Mapping[str, Any]]) -> dict[str, frozenset[i
                 indices |= _indices(str(share.get("indexes", "")))
         if indices:
             held[name] = frozenset(indices)
+    return held
+
+
+def shared_indices(layout: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, frozenset[int]]]:
+    """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
+    held: dict[str, dict[str, frozenset[int]]] = {}
+    for node, gres in layout.items():
+        for kind, share in gres.items():
+            name = kind.partition(":")[0]
+            indices = _indices(str(share.get("indexes", ""))) if isinstance(share, Mapping) else set()
+            if name in SHARED and indices:
+                mine = held.setdefault(node, {})
+                mine[name] = mine.get(name, frozenset()) | indices
     return held
 
 

@@ -59,6 +59,7 @@ class SimAgents:
             machine.boot_id,
             interval_s=HEARTBEAT_S,
             all_ok=True,
+            gres=machine.gres,
             fabric_silent_s=machine.fabric_silent_s(self._clock.elapsed_s),
         )
         fresh = self.registry.heard(hello, self._clock.now(), self._clock.monotonic_s())

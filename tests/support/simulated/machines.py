@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -12,6 +13,8 @@ class Machine:
     instance_id: str
     node: str
     gpus: int = 8
+    gres: Mapping[str, tuple[int, ...]] | None = field(default_factory=lambda: {"gpu": tuple(range(8))})
+    """Minor of each GRES index, as its agent proves it; None: it proves nothing."""
     powered: bool = True
     cut_off: bool = False
     """Cut off from the controller and from slurmctld; peers still reach it."""

@@ -486,7 +486,7 @@ class SimSlurm:
             nodes=job.nodes,
             required_nodes=job.required,
             excluded_nodes=job.excluded,
-            gpu_minors=dict(job.minors),
+            gpu_indices=dict(job.minors),
             exclusive=job.exclusive,
             reservation=job.reservation,
             het_leader=job.het_leader,

@@ -67,7 +67,7 @@ class Capacity:
         """GPUs that a group takes of a node that it shares with others; 0: it takes whole nodes, or that is not known."""
         if element.exclusive or element.num_nodes > 1:
             return 0
-        return max((len(minors) for g in job.running for minors in g.job.gpu_minors.values()), default=0)
+        return max((len(minors) for g in job.running for minors in g.job.gpu_indices.values()), default=0)
 
     def _offered(self, node: Node) -> bool:
         if node.name in self._reserved or node.flags:
@@ -84,7 +84,7 @@ class Capacity:
         if node.base_state == "IDLE":
             used = 0 if self._idle_long_enough(node) else node.gpu_count
         else:
-            used = sum(len(j.gpu_minors.get(node.name, ())) for j in self._view.jobs_on(node.name))
+            used = sum(len(j.gpu_indices.get(node.name, ())) for j in self._view.jobs_on(node.name))
         return max(0, node.gpu_count - used - self._gpus_taken[node.name]) // gpus
 
     def _idle_long_enough(self, node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, notices
+from holdfast.controller import facts, gpu_link, notices
 from holdfast.controller.groups import elastic_spec
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -20,7 +20,8 @@ CONSENT_WORD = "holdfast"
 
 def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
-    hurt = [j for j in view.jobs_on(incident.node) if facts.hurt_by(incident, j) and j.state != "COMPLETING"]
+    running = (j for j in view.jobs_on(incident.node) if j.state != "COMPLETING")
+    hurt = [j for j in running if gpu_link.hits(world, incident, j)]
     for _, job in sorted(view.jobs.items()):
         if job.state not in facts.FAILED or incident.node not in job.nodes or job.end_time is None:
             continue
@@ -28,9 +29,15 @@ def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
         known = world.book.recovery_of(job.key, job.restarts)
         told = known is not None and known.incident_id == incident.id
         soon = _around(world, incident, job.end_time)
-        if told or (soon and facts.hurt_by(incident, job)):
+        if told or (soon and gpu_link.may_have_hit(world, incident, job)):
             hurt.append(job)
     return hurt
+
+
+def unproven_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs on the node that hold GPUs there, and nothing proves which: they run on."""
+    running = (j for j in view.jobs_on(incident.node) if j.state == "RUNNING")
+    return [j for j in running if gpu_link.link(world, incident, j) is gpu_link.Link.UNPROVEN]
 
 
 def calls_for_a_restart(world: World, incident: Incident) -> bool:

@@ -43,6 +43,8 @@ def recover(world: World) -> Part:
     for incident in world.book.open_incidents():
         for job in _jobs_of(world, view, incident):
             plan.add(incident, job)
+        for job in _spared(world, view, incident):
+            plan.spare(incident, job)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
@@ -59,6 +61,12 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
         return hurt.failed_jobs(world, view, incident)
     hung = hangs.to_restart(world, view, incident)
     return [] if hung is None else [hung]
+
+
+def _spared(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that may hold the GPU at fault and are not stopped, since nothing proves it."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL
+    return hurt.unproven_jobs(world, view, incident) if fatal and not notices.planned(world, incident) else []
 
 
 class _Plan:
@@ -82,6 +90,16 @@ class _Plan:
             self._begin(incident, job, self._new(incident, job), failed=failed)
         else:
             self._go_on(incident, cause, job, known, failed=failed)
+
+    def spare(self, incident: Incident, job: Job) -> None:
+        """Put on record, once, why the job runs on. Once a proof is there, or the job has failed, it is as any other."""
+        if job.run.text in self.recoveries or self.world.book.recovery_of(job.key, job.restarts) is not None:
+            return
+        text = (
+            f"node {incident.node} has a fault ({incident.headline}); nothing proves whether the job holds this GPU "
+            "(holdfast doctor says why), so it runs on until it fails"
+        )
+        self._leave(incident, job, self._new(incident, job), RecoveryPhase.AWAITING_CONSENT, text)
 
     def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
         if known.phase is RecoveryPhase.AWAITING_CONSENT:
@@ -125,7 +143,7 @@ class _Plan:
             excluded_before=own,
             excluded_added=tuple(n for n in job.excluded_nodes if n not in own),
             partition=job.partition,
-            gpus=sum(len(m) for m in job.gpu_minors.values()),
+            gpus=sum(len(m) for m in job.gpu_indices.values()),
             created_at=self.world.now,
             checkpoint_step=facts.restorable_step(self.world, job),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, notices
+from holdfast.controller import facts, gpu_link, notices
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
 from holdfast.model.book import World
@@ -36,7 +36,7 @@ def faulty(world: World, job: Job) -> bool:
         facts.acting(i)
         and i.severity is Severity.FATAL
         and i.node in job.nodes
-        and facts.hurt_by(i, job)
+        and gpu_link.hits(world, i, job)
         and not notices.planned(world, i)
         for i in world.book.open_incidents()
     )

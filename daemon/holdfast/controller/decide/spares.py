@@ -34,7 +34,7 @@ def choose_spare(
     agent has not had the time to be heard since this controller started is what it was before. ``serves_again``: nodes that stand in
     the job's list because Holdfast put them there for an earlier run."""
     promised = taken | {r.spare for r in world.book.recoveries.values() if r.spare is not None and not r.final}
-    wanted_gpus = max((len(m) for m in job.gpu_minors.values()), default=0)
+    wanted_gpus = max((len(m) for m in job.gpu_indices.values()), default=0)
     excluded = set(job.excluded_nodes) - serves_again
     bad, busy = view.nodes.get(replaced), busy_nodes(view)
     fit = [

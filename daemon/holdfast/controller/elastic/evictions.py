@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, notices
+from holdfast.controller import facts, gpu_link, notices
 from holdfast.controller.elastic.naming import known_room, outlived
 from holdfast.controller.groups import Group, elastic_jobs, elastic_spec
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
@@ -179,7 +179,7 @@ def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
 def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
     """Of a fatal fault nobody waits to see the job's end. A machine that only will go leaves its groups the time to leave by themselves."""
     fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
-    return fatal and facts.hurt_by(incident, job) and not notices.planned(world, incident)
+    return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
 
 
 def _withheld(world: World, run: GroupRun, job: Job) -> bool:

@@ -1,0 +1,78 @@
+"""Whether a fault of a GPU hits a job: only by the map of the node's own slurmd. Pure.
+
+Slurm shows which *indices* of a node's GRES a job holds, a finding names the device's minor number. They are the same number only where
+gres.conf happens to list the files so. The node's agent reports what stands between them (:mod:`holdfast.agent.gres`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from holdfast.model.book import World
+from holdfast.model.cluster import Job
+from holdfast.model.incident import Incident
+
+
+class Link(Enum):
+    """How a job on the incident's node stands to the fault."""
+
+    NODE = "node"
+    """The node itself is at fault."""
+    WHOLE_NODE = "whole_node"
+    """The job holds every GPU of the node, or the node alone: no map is needed."""
+    HOLDS = "holds"
+    """It is proved that it holds a GPU at fault."""
+    HOLDS_OTHERS = "holds_others"
+    """It is proved that it holds none of them."""
+    NO_GPU = "no_gpu"
+    """Slurm shows no GPU of the node as the job's."""
+    UNPROVEN = "unproven"
+    """It holds GPUs of the node, and nothing proves which."""
+
+
+HIT = frozenset({Link.NODE, Link.WHOLE_NODE, Link.HOLDS})
+"""A running job may be stopped for the fault."""
+
+
+def link(world: World, incident: Incident, job: Job) -> Link:
+    """How the job stands to the fault."""
+    if incident.gpu_minors is None:
+        return Link.NODE
+    held = job.gpu_indices.get(incident.node, frozenset())
+    shared = job.shared_indices.get(incident.node, {})
+    if not held and not shared:
+        return Link.WHOLE_NODE if job.exclusive else Link.NO_GPU
+    node = world.view.nodes.get(incident.node) if world.view is not None else None
+    if node is not None and 0 < node.gpu_count <= len(held):
+        return Link.WHOLE_NODE
+    minors = _minors(_map_of(world, incident), {**shared, **({"gpu": held} if held else {})})
+    if minors is None:
+        return Link.UNPROVEN
+    return Link.HOLDS if minors & incident.gpu_minors else Link.HOLDS_OTHERS
+
+
+def hits(world: World, incident: Incident, job: Job) -> bool:
+    """Whether the running job is hit, by proof."""
+    return link(world, incident, job) in HIT
+
+
+def may_have_hit(world: World, incident: Incident, job: Job) -> bool:
+    """Whether the fault may have ended a job that failed on the node: to recover it stops no job, so no proof is asked."""
+    return link(world, incident, job) in HIT | {Link.UNPROVEN}
+
+
+def _map_of(world: World, incident: Incident) -> Mapping[str, tuple[int, ...]]:
+    """Of the machine and the boot that had the fault: minors may change with a boot."""
+    agents = world.agents.get(incident.node, ())
+    mine = (a for a in agents if (a.instance_id, a.boot_id) == (incident.instance_id, incident.boot_id))
+    return next((agent.gres for agent in mine if agent.gres is not None), {})
+
+
+def _minors(gres: Mapping[str, tuple[int, ...]], held: Mapping[str, frozenset[int]]) -> frozenset[int] | None:
+    found: set[int] = set()
+    for kind, indices in held.items():
+        minors = gres.get(kind, ())
+        if any(not 0 <= index < len(minors) for index in indices):
+            return None
+        found |= {minors[index] for index in indices}
+    return frozenset(found)

@@ -1,0 +1,164 @@
+"""Which jobs a fault of a GPU hits: by the map of the node's own slurmd, never by the index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from holdfast.controller.gpu_link import HIT, Link, link, may_have_hit
+from holdfast.model.action import TellOwner
+from holdfast.model.book import Book, World
+from holdfast.model.cluster import Node
+from holdfast.model.incident import RecoveryPhase
+from holdfast.model.report import AgentView
+from support.rooms import T0, group_job, view_of
+from support.simulated import Site
+from support.simulated.site import POLICY
+from support.store_nouns import incident
+
+Gres = Mapping[str, tuple[int, ...]]
+SAME: Gres = {"gpu": tuple(range(8))}
+SHIFTED: Gres = {"gpu": tuple(range(1, 9))}
+REVERSED: Gres = {"gpu": tuple(reversed(range(8)))}
+MIG: Gres = {"gpu": (1, 1, 2, 2)}
+SHARDS: Gres = {"gpu": tuple(range(1, 9)), "shard": tuple(range(1, 9))}
+MPS: Gres = {"gpu": (0, 1), "mps": (0, 1)}
+
+
+def of(
+    gres: Gres | None,
+    at_fault: set[int] | None,
+    held: set[int],
+    shared: Mapping[str, set[int]] | None = None,
+    *,
+    exclusive: bool = False,
+    gpus: int = 8,
+    boot: str = "boot-1",
+) -> Link:
+    minors = None if at_fault is None else frozenset(at_fault)
+    fault = incident(node="n1", instance_id="i-1", boot_id="boot-1", gpu_minors=minors)
+    shares = {"n1": {kind: frozenset(indices) for kind, indices in (shared or {}).items()}} if shared else {}
+    job = group_job(72, exclusive=exclusive, gpu_indices={"n1": frozenset(held)} if held else {}, shared_indices=shares)
+    view = view_of(job)
+    view = replace(view, nodes={"n1": Node("n1", "MIXED", frozenset(), gpu_count=gpus)})
+    agent = AgentView("n1", "i-1", boot, T0, T0, gres=gres)
+    return link(World(T0, POLICY, Book(), view, agents={"n1": (agent,)}), fault, job)
+
+
+@pytest.mark.parametrize(
+    ("gres", "at_fault", "held", "shared", "expected"),
+    [
+        # gres.conf lists the files in the order of the minors
+        (SAME, {3}, {2, 3}, None, Link.HOLDS),
+        (SAME, {3}, {0, 1}, None, Link.HOLDS_OTHERS),
+        # File=/dev/nvidia[1-8]: index 3 is minor 4
+        (SHIFTED, {3}, {2, 3}, None, Link.HOLDS),
+        (SHIFTED, {3}, {3, 4}, None, Link.HOLDS_OTHERS),
+        (SHIFTED, {8}, {7}, None, Link.HOLDS),
+        (SHIFTED, {0}, {0}, None, Link.HOLDS_OTHERS),
+        (REVERSED, {7}, {0}, None, Link.HOLDS),
+        (REVERSED, {7}, {7}, None, Link.HOLDS_OTHERS),
+        # MIG: an index is an instance, several are of one GPU
+        (MIG, {1}, {0}, None, Link.HOLDS),
+        (MIG, {1}, {1}, None, Link.HOLDS),
+        (MIG, {1}, {2}, None, Link.HOLDS_OTHERS),
+        (MIG, {0}, {0}, None, Link.HOLDS_OTHERS),
+        # shares of a GPU
+        (SHARDS, {3}, set(), {"shard": {2}}, Link.HOLDS),
+        (SHARDS, {3}, set(), {"shard": {3}}, Link.HOLDS_OTHERS),
+        (MPS, {1}, set(), {"mps": {1}}, Link.HOLDS),
+        (MPS, {1}, set(), {"mps": {0}}, Link.HOLDS_OTHERS),
+        (SHARDS, {3}, {0}, {"shard": {2}}, Link.HOLDS),
+        # no proof
+        (None, {3}, {3}, None, Link.UNPROVEN),
+        ({}, {3}, {3}, None, Link.UNPROVEN),
+        (MIG, {1}, {4}, None, Link.UNPROVEN),
+        (SAME, {3}, set(), {"shard": {3}}, Link.UNPROVEN),
+        (SAME, {3}, {2}, {"mps": {1}}, Link.UNPROVEN),
+        # nothing of the GPUs is the job's
+        (SAME, {3}, set(), None, Link.NO_GPU),
+        (None, {3}, set(), None, Link.NO_GPU),
+        # no map is needed
+        (None, {3}, set(range(8)), None, Link.WHOLE_NODE),
+        (None, None, {1}, None, Link.NODE),
+        (None, None, set(), None, Link.NODE),
+    ],
+)
+def test_the_map_decides(
+    gres: Gres | None, at_fault: set[int] | None, held: set[int], shared: Mapping[str, set[int]] | None, expected: Link
+) -> None:
+    assert of(gres, at_fault, held, shared) is expected
+
+
+def test_a_job_alone_on_its_node_needs_a_map_only_if_it_holds_some_of_the_gpus() -> None:
+    assert of(None, {3}, set(), exclusive=True) is Link.WHOLE_NODE
+    assert of(None, {3}, {0, 1}, exclusive=True) is Link.UNPROVEN
+    assert of(SAME, {3}, {0, 1}, exclusive=True) is Link.HOLDS_OTHERS
+    assert of(None, {0}, {0}, gpus=1) is Link.WHOLE_NODE
+
+
+def test_a_map_of_another_boot_proves_nothing() -> None:
+    assert of(SAME, {3}, {3}, boot="boot-2") is Link.UNPROVEN
+
+
+def test_only_what_is_proved_stops_a_running_job() -> None:
+    assert {Link.NODE, Link.WHOLE_NODE, Link.HOLDS} == HIT
+
+
+# The whole controller
+
+
+def _two_jobs(gres: Gres | None) -> tuple[Site, list[int]]:
+    """Two jobs of four GPUs on n1. GPU 4 fails: it is index 4, the second job's, or by a shift index 3, the first one's."""
+    site = Site(2)
+    site.machine("n1").gres = gres
+    first, second = (site.slurm.submit(1, gpus=4, comment="holdfast") for _ in range(2))
+    site.run(15)
+    assert (first.nodes, second.nodes) == (("n1",), ("n1",))
+    site.fault("n1", minor=4)
+    site.run(20)
+    assert site.slurm.nodes["n1"].drain
+    return site, [first.restarts, second.restarts]
+
+
+@pytest.mark.parametrize(
+    ("gres", "restarts"), [(SAME, [0, 1]), (SHIFTED, [1, 0]), (None, [0, 0]), ({"gpu": (0, 1)}, [0, 0])]
+)
+def test_the_innocent_job_runs_on(gres: Gres | None, restarts: list[int]) -> None:
+    assert _two_jobs(gres)[1] == restarts
+
+
+def test_without_proof_the_record_says_why_and_the_owner_is_told_once() -> None:
+    site, _ = _two_jobs(None)
+    recoveries = [r for r in site.book.recoveries.values() if r.incident_id == site.incident("n1").id]
+    assert [r.phase for r in recoveries] == [RecoveryPhase.AWAITING_CONSENT] * 2
+    assert all("nothing proves whether the job holds this GPU" in r.note for r in recoveries)
+    told = [i for i in site.store.intents() if isinstance(i.action, TellOwner)]
+    assert len(told) == 2
+
+
+def test_a_proof_that_comes_later_counts() -> None:
+    site, _ = _two_jobs(None)
+    site.machine("n1").gres = SHIFTED
+    site.run(30)
+    jobs = sorted(site.slurm.jobs.values(), key=lambda j: j.job_id)
+    assert [j.restarts for j in jobs] == [1, 0]
+
+
+def test_a_job_that_fails_of_it_is_recovered_without_proof() -> None:
+    site, _ = _two_jobs(None)
+    job = min(site.slurm.jobs.values(), key=lambda j: j.job_id)
+    site.slurm.finish(job, "FAILED")
+    site.run(60)
+    assert job.restarts == 1
+
+
+def test_who_failed_and_held_another_gpu_was_not_hit() -> None:
+    view = view_of(group_job(72))
+    fault = incident(node="n1", instance_id="i-1", boot_id="boot-1", gpu_minors=frozenset({3}))
+    job = group_job(72, exclusive=False, gpu_indices={"n1": frozenset({3})})
+    for gres, hit in ((SAME, True), (SHIFTED, False), (None, True)):
+        agent = AgentView("n1", "i-1", "boot-1", T0, T0, gres=gres)
+        assert may_have_hit(World(T0, POLICY, Book(), view, agents={"n1": (agent,)}), fault, job) is hit
