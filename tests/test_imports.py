@@ -47,6 +47,8 @@ PURE_CONTROLLER = frozenset(
         "fencing",
         "follow",
         "guard",
+        "gpu_link",
+        "job_gate",
         "hands_off",
         "hangs",
         "identity",
