@@ -261,6 +261,7 @@ def _no_deps() -> ApiDeps:
         "disk": lambda: DiskRoom(0, 0, 0),
         "led_by": lambda: None,
         "actor": lambda: ProcessSeen(0.0),
+        "slurm_seen_at": lambda: None,
         "slurm_error": lambda: None,
         "notifier": lambda: None,
         "certificate": lambda: Certificate(clock.now()),

@@ -33,6 +33,15 @@ def test_slurm_answers_only_as_long_as_decisions_are_made_on_its_word() -> None:
     assert cluster_shape(_world(stale), {}, NOW, leader=True).slurm_read_at is None
 
 
+def test_while_no_cycle_passes_slurm_is_not_blamed_for_it() -> None:
+    """The world is that of the last cycle; Slurm is read beside it."""
+    old = _world(NOW - timedelta(minutes=9))
+    assert cluster_shape(old, {}, NOW, leader=True, slurm_seen_at=NOW).slurm_read_at == NOW
+    assert cluster_shape(None, {}, NOW, leader=False, slurm_seen_at=NOW).slurm_read_at == NOW, "also on a standby"
+    gone = NOW - timedelta(minutes=5)
+    assert cluster_shape(old, {}, NOW, leader=True, slurm_seen_at=gone).slurm_read_at is None
+
+
 def test_many_silent_agents_are_said_to_freeze() -> None:
     long_ago = NOW - timedelta(hours=1)
     agents = {f"n{k}": (AgentView(f"n{k}", "i", "b", long_ago, long_ago),) for k in range(4)}

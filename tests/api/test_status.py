@@ -41,6 +41,17 @@ def test_what_has_failed(broken: Any) -> None:
     assert (answer.status_code, answer.json()["error"]["message"]) == (503, shown["why"])
 
 
+def test_slurm_that_answers_is_not_blamed_for_a_store_that_does_not(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.deps, "slurm_seen_at", served.clock.now)
+    monkeypatch.setattr(served.deps, "trouble", lambda: "the last 9 cycles failed, nothing is decided: disk full")
+    assert served.call("GET", "/v1/nodes").json()["slurm_read_at"] is not None
+    assert "holdfast_slurm_answers 1.0" in served.call("GET", "/metrics").text
+    parts = {p["name"]: p["condition"] for p in served.call("GET", "/v1/status").json()["parts"]}
+    assert (parts["slurm"], parts["loop"]) == ("good", "failed")
+
+
 def test_prometheus_sees_the_same(broken: Any) -> None:
     text = broken.call("GET", "/metrics").text
     for line in (

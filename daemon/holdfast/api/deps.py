@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -102,6 +103,8 @@ class ApiDeps:
     """How this process's own messages to people went; None: it sends none."""
     disk: Callable[[], DiskRoom | None] = lambda: None
     """Space where the store lies; None: not on this machine."""
+    slurm_seen_at: Callable[[], datetime | None] = lambda: None
+    """When Slurm was last read, also while no cycle passes; None: as the world shows it."""
     slurm_error: Callable[[], str | None] = lambda: None
     """Why the last reading of Slurm failed; None: it did not."""
     certificate: Callable[[], Certificate | None] = lambda: None

@@ -30,7 +30,13 @@ class Gauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         deps = self._deps
-        shown = cluster_shape(deps.world(), deps.agents.views(), deps.clock.now(), leader=deps.leader())
+        shown = cluster_shape(
+            deps.world(),
+            deps.agents.views(),
+            deps.clock.now(),
+            leader=deps.leader(),
+            slurm_seen_at=deps.slurm_seen_at(),
+        )
         agents = Counter(a.status for n in shown.nodes for a in n.agents)
         yield _labelled(
             "holdfast_agents", "Agents by status.", "status", {s: agents[s] for s in ("heard", "silent", "unknown")}

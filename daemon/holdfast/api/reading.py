@@ -53,7 +53,14 @@ def reading_router(api: Api) -> APIRouter:
     async def nodes() -> ClusterShape:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
         world, led_by = deps.world(), deps.led_by()
-        shown = cluster_shape(world, deps.agents.views(), deps.clock.now(), leader=deps.leader(), led_by=led_by)
+        shown = cluster_shape(
+            world,
+            deps.agents.views(),
+            deps.clock.now(),
+            leader=deps.leader(),
+            led_by=led_by,
+            slurm_seen_at=deps.slurm_seen_at(),
+        )
         shown.frozen = deps.trouble() or shown.frozen
         shown.failing = [f"{part}: {error}" for part, error in sorted(unexpected.standing().items())]
         shown.set_aside = [each.text for each in deps.aside()]

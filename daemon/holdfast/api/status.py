@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from fastapi import APIRouter
 
 from holdfast import __version__
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.status_shapes import PartShape, StatusShape
-from holdfast.api.views import agent_counts
+from holdfast.api.views import agent_counts, newest_reading, slurm_read_at
 from holdfast.controller.parts import Vitals, parts_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.parts import PartState, not_ready
@@ -42,8 +40,7 @@ class StoreHealth:
 
 def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
     """All of it as it is now; nothing here asks the store."""
-    world, now = deps.world(), deps.clock.now()
-    view = world.view if world is not None else None
+    world, now, seen_at = deps.world(), deps.clock.now(), deps.slurm_seen_at()
     return Vitals(
         now=now,
         now_s=deps.clock.monotonic_s(),
@@ -60,10 +57,8 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         actor=deps.actor(),
         notifier=deps.notifier(),
         untaken=deps.untaken.problem(),
-        slurm_read_at=view.read_at if view is not None else None,
-        slurm_fresh=world is not None
-        and view is not None
-        and now - view.read_at <= timedelta(seconds=world.policy.view_max_age_s),
+        slurm_read_at=newest_reading(world, seen_at),
+        slurm_fresh=slurm_read_at(world, seen_at, now) is not None,
         slurm_error=deps.slurm_error() or "",
         provider=world.book.provider if world is not None else None,
         agents=dict(agent_counts(world, deps.agents.views(), now)),

@@ -14,9 +14,9 @@ from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, CheckpointRecord, World, told_of
-from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident, Recovery
-from holdfast.model.policy import DeathPolicy
+from holdfast.model.policy import DeathPolicy, Policy
 from holdfast.model.report import AgentView, SeenFinding
 
 Agents = Mapping[str, tuple[AgentView, ...]]
@@ -65,8 +65,9 @@ def cluster_shape(
     leader: bool,
     led_by: str | None = None,
     untaken: str | None = None,
+    slurm_seen_at: datetime | None = None,
 ) -> ClusterShape:
-    """All nodes that Slurm, an agent or an open incident knows."""
+    """All nodes that Slurm, an agent or an open incident knows. ``slurm_seen_at``: Slurm's newest reading, also while no cycle passes."""
     book, view = (world.book, world.view) if world else (Book(), None)
     named = set(agents) | {i.node for i in book.open_incidents()} | set(view.nodes if view else ())
     brakes = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
@@ -75,7 +76,7 @@ def cluster_shape(
         mode=world.policy.mode.value if world else "",
         leader=leader,
         led_by=led_by,
-        slurm_read_at=view.read_at if world and view and _fresh(world, view, now) else None,
+        slurm_read_at=slurm_read_at(world, slurm_seen_at, now),
         paused=book.paused,
         frozen=freeze_reason(world) if world else "the control loop has not turned yet",
         untaken=untaken,
@@ -101,9 +102,17 @@ def _status(agent: AgentView, death: DeathPolicy, now: datetime) -> str:
     return "heard" if silent_s <= death.silent_after_heartbeats * agent.heartbeat_interval_s else "silent"
 
 
-def _fresh(world: World, view: ClusterView, now: datetime) -> bool:
-    """Whether Slurm answers: as long as decisions are made on what it said."""
-    return now - view.read_at <= timedelta(seconds=world.policy.view_max_age_s)
+def slurm_read_at(world: World | None, seen_at: datetime | None, now: datetime) -> datetime | None:
+    """When Slurm was last read, by a cycle or since (``seen_at``); None: so long ago that nothing is decided on it, it does not answer."""
+    latest = newest_reading(world, seen_at)
+    most_s = (world.policy if world is not None else Policy()).view_max_age_s
+    return latest if latest is not None and now - latest <= timedelta(seconds=most_s) else None
+
+
+def newest_reading(world: World | None, seen_at: datetime | None) -> datetime | None:
+    """Of Slurm, however old; None: never."""
+    in_world = world.view.read_at if world is not None and world.view is not None else None
+    return max((at for at in (in_world, seen_at) if at is not None), default=None)
 
 
 def _spare(world: World | None, node: str) -> bool:

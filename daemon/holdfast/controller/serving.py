@@ -125,6 +125,7 @@ def build_controller(settings: Settings) -> Controller:
         trouble=lambda: loop.trouble,
         actor=actor.look,
         disk=lambda: disk_room(store.path),
+        slurm_seen_at=lambda: observer.slurm.view.read_at if observer.slurm.view is not None else None,
         slurm_error=lambda: observer.slurm.error,
         certificate=lambda: Certificate(ends_at(cert)) if cert is not None else None,
         notifier=notifier.state,
