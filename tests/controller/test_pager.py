@@ -23,6 +23,7 @@ from support.simulated import Site
 from support.simulated.clock import SimClock
 
 STORE = {"store": Page("Holdfast on head: store failed", "disk full")}
+LOOP = {"loop": Page("Holdfast on head: loop failed", "the last 9 cycles failed")}
 
 
 @dataclass
@@ -91,6 +92,26 @@ def test_a_process_that_is_restarted_again_and_again_pages_once(bench: Bench) ->
         bench.restart()
         bench.look(STORE, 10)
     assert len(bench.mail.sent) == 1
+
+
+def test_an_outage_is_not_over_because_the_process_was_restarted_in_it(bench: Bench) -> None:
+    """A fresh controller has not tried to write yet; then it knows only that its cycles fail."""
+    bench.look(STORE, LASTS_S + 10)
+    bench.restart()
+    for found in ({}, LOOP, LOOP):
+        for _ in range(20):
+            bench.pager.look(found, settled=False)
+            bench.clock.advance(5)
+    assert len(bench.mail.sent) == 1
+    bench.look({}, 10)
+    assert bench.mail.sent[1:] == ["over: Holdfast on head: store failed: holdfast status"]
+
+
+def test_a_loop_that_fails_for_want_of_a_store_is_one_outage(bench: Bench) -> None:
+    bench.look(LOOP | STORE, LASTS_S + 10)
+    assert len(bench.mail.sent) == 1
+    bench.look(LOOP, LASTS_S + 10)
+    assert [text.partition(":")[0] for text in bench.mail.sent[1:]] == ["over", "Holdfast on head"]
 
 
 def test_what_was_not_delivered_is_tried_again_every_minute(bench: Bench) -> None:

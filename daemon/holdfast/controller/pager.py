@@ -47,31 +47,38 @@ class Outage:
 
 
 def due(
-    known: Mapping[str, Outage], found: Mapping[str, Page], now_s: float
+    known: Mapping[str, Outage], found: Mapping[str, Page], now_s: float, *, settled: bool = True
 ) -> tuple[dict[str, Outage], tuple[str, ...]]:
-    """The outages of now, and those of them to be paged now. Pure. What began in the future is of another boot, and begins now."""
+    """The outages of now, and those of them to be paged now. Pure. What began in the future is of another boot, and begins now.
+
+    ``settled``: False while the process cannot say yet that an outage is over, as after its restart in the middle of one."""
     held = {name: outage for name, outage in known.items() if outage.since_s <= now_s}
-    now = {name: held.get(name, Outage(now_s, page.subject)) for name, page in found.items()}
+    now = {} if settled else dict(held)
+    now |= {name: held.get(name, Outage(now_s, page.subject)) for name, page in found.items()}
+    now = {name: outage for name, outage in now.items() if _CAUSES.get(name) not in now}
     ripe = (
         name
         for name, outage in now.items()
-        if not outage.sent
+        if name in found
+        and not outage.sent
         and now_s - outage.since_s >= LASTS_S
         and (outage.tried_s is None or now_s - outage.tried_s >= REPEAT_S)
     )
     return now, tuple(ripe)
 
 
-def ended(known: Mapping[str, Outage], found: Mapping[str, Page]) -> tuple[Outage, ...]:
+_CAUSES = {PartName.LOOP.value: PartName.STORE.value}
+"""A loop that fails for want of a store is the store's outage."""
+
+
+def ended(known: Mapping[str, Outage], now: Mapping[str, Outage]) -> tuple[Outage, ...]:
     """Outages that were paged and are over."""
-    return tuple(outage for name, outage in known.items() if outage.sent and name not in found)
+    return tuple(outage for name, outage in known.items() if outage.sent and name not in now)
 
 
 def pages_of(parts: tuple[PartState, ...], who: str) -> dict[str, Page]:
-    """What the controller pages for. ``who``: which head node this is, for people. A loop that fails for want of a store is one outage."""
+    """What the controller pages for. ``who``: which head node this is, for people."""
     failed = {p.name: p for p in parts if p.condition is Condition.FAILED and p.name in PAGED}
-    if PartName.STORE in failed:
-        failed.pop(PartName.LOOP, None)
     return {
         name.value: Page(
             f"Holdfast on {who}: {name.value} failed", f"{p.text}\nNext step: {p.next_step}\nholdfast status"
@@ -101,11 +108,11 @@ class Pager:
     _known: dict[str, Outage] = field(default_factory=dict)
     _read: bool = False
 
-    def look(self, found: Mapping[str, Page]) -> None:
-        """``found``: what is out now. Never raises."""
+    def look(self, found: Mapping[str, Page], *, settled: bool = True) -> None:
+        """``found``: what is out now; ``settled``: whether what is not among it is over. Never raises."""
         before = self._remembered()
-        over = ended(before, found)
-        self._known, ripe = due(before, found, self.clock_s())
+        self._known, ripe = due(before, found, self.clock_s(), settled=settled)
+        over = ended(before, self._known)
         for name in ripe:
             sent = self._send(found[name])
             self._known[name] = replace(self._known[name], sent=sent, tried_s=self.clock_s(), text=found[name].subject)

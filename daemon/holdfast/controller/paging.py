@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Event as Stop
 
 from holdfast import unexpected
 from holdfast.controller.pager import Pager, pages_of, pages_of_actor
 from holdfast.controller.parts import Vitals, loop_late, parts_of
 from holdfast.controller.process_state import StateReader, StateWriter
+from holdfast.model.parts import Condition, PartName
 
 LOOK_S = 5.0
 PAGING = "paging"
@@ -42,8 +44,9 @@ class ControllerPaging:
         seen = self.vitals()
         if loop_late(seen.turned_s, seen.now_s, seen.loop_late_s) is None:
             self.state.beat(seen.trouble or "")
-        pages = pages_of(parts_of(seen), self.who)
-        await asyncio.to_thread(self.pager.look, pages)
+        parts = parts_of(seen)
+        settled = any(p.name is PartName.LOOP and p.condition is Condition.GOOD for p in parts)
+        await asyncio.to_thread(partial(self.pager.look, pages_of(parts, self.who), settled=settled))
 
 
 @dataclass
