@@ -36,6 +36,9 @@ GOAL_CPU_PERCENT = 0.2
 GOAL_PSS_BYTES = 64 * procs.MIB
 KMSG = Path("/dev/kmsg")
 EFA_DEVICES = 32
+COUNT_S = 60.0
+"""System calls are counted this long."""
+SHOWN_CALLS = 12
 PROCESSES = 3000
 """On a node with 192 CPUs the kernel alone has so many."""
 REAL_LOG = {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boot_id"}
@@ -75,6 +78,7 @@ class Subject:
         self.pid = pid
         self._began_s = time.monotonic()
         self._before = procs.tree_cpu(pid)
+        self._wakeups = procs.wakeups(pid)
 
     def report(self) -> None:
         """Print its figures."""
@@ -91,8 +95,18 @@ class Subject:
         print(
             f"  PSS {pss / procs.MIB:.1f} MiB: " + "; ".join(f"{s / procs.MIB:.1f} {procs.command(p)}" for p, s in each)
         )
+        print(f"  {(procs.wakeups(self.pid) - self._wakeups) / wall_s:.2f} wake-ups a second")
         figures.goal(f"CPU <= {GOAL_CPU_PERCENT} % of a core", met=percent <= GOAL_CPU_PERCENT)
         figures.goal("PSS of the tree <= 64 MiB", met=pss <= GOAL_PSS_BYTES)
+
+    def show_system_calls(self, seconds: float) -> None:
+        """Print how many a second. It slows the agent down, so after its figures."""
+        calls = procs.system_calls(self.pid, seconds)
+        if not calls:
+            print(f"{self.name}: system calls cannot be counted here (strace)")
+            return
+        most = ", ".join(f"{name} {each:.1f}" for name, each in list(calls.items())[:SHOWN_CALLS])
+        print(f"{self.name}: {sum(calls.values()):.1f} system calls a second over {seconds:.0f} s: {most}")
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -113,6 +127,8 @@ def measure(options: argparse.Namespace) -> None:
         time.sleep(options.minutes * 60)
         for subject in subjects:
             subject.report()
+        for subject in subjects:
+            subject.show_system_calls(min(COUNT_S, options.minutes * 60))
         config = load_agent_config(machine_config(made))
         if options.breakdown:
             breakdown.show(breakdown.breakdown(config))
