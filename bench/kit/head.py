@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -91,8 +91,16 @@ class Run:
 
 
 @contextmanager
-def head(*, agents: int, slurm_nodes: int, store_url: str | None) -> Iterator[Head]:
-    """Up and listening. ``store_url`` None: SQLite in the folder. Nothing is left afterwards."""
+def head(
+    *,
+    agents: int,
+    slurm_nodes: int,
+    store_url: str | None,
+    slurm_conf: str = "",
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[Head]:
+    """Up and listening. ``store_url`` None: SQLite in the folder. ``slurm_conf``: more of Slurm's configuration, ``tables``: more of the
+    controller's. Nothing is left afterwards."""
     procs.end_cleanly()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -100,12 +108,12 @@ def head(*, agents: int, slurm_nodes: int, store_url: str | None) -> Iterator[He
         raise Unavailable(f"the hard limit of open files is {hard}: {agents} agents need {2 * agents + 200}")
     folder = Path(tempfile.mkdtemp(prefix="hfhead-", dir="/tmp"))
     folder.chmod(0o755)
-    practice = Practice.create(folder, nodes=1, name="bench", extra_slurm_conf=_slurm_nodes(slurm_nodes))
+    practice = Practice.create(folder, nodes=1, name="bench", extra_slurm_conf=_slurm_nodes(slurm_nodes) + slurm_conf)
     try:
         practice.up()
         url = store_url or f"sqlite:///{folder}/holdfast.db"
         made = Head(practice, url, _tokens(url, agents))
-        _start(practice, url)
+        _start(practice, url, tables or {})
         yield made
     finally:
         practice.down()
@@ -138,13 +146,14 @@ def _tokens(url: str, count: int) -> list[str]:
     return tokens
 
 
-def _start(practice: Practice, url: str) -> None:
+def _start(practice: Practice, url: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
     table = {
         "cluster": {"name": "bench", "slurm_client": "commands", "slurm_conf": str(practice.slurm_conf)},
         "server": {"port": practice.spec.controller_port},
         "store": {"url": url},
         "mode": {"mode": "act"},
         "run": {"dir": str(practice.folder / "run")},
+        **tables,
     }
     path = practice.folder / "etc" / "controller.toml"
     path.write_text(tomli_w.dumps(table))

@@ -38,7 +38,7 @@ def cycles(loop: ControlLoop, number: int) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(loop.cycles, "passed", counted(loop.cycles.passed))
         patched.setattr(loop.cycles, "ended", counted(loop.cycles.ended))
-        loop.wake, loop.look = asyncio.Event(), asyncio.Event()
+        loop.wake = asyncio.Event()
         asyncio.run(loop.run())
     loop.stopping = False
 

@@ -20,26 +20,18 @@ from holdfast.controller.guard import harmless
 from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.slurm_reader import SlurmReader, begins_something, reported_faults, wait_for
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import RecoveryPhase
 from holdfast.model.policy import Mode
 from holdfast.ports import Lease, Operation, Outcome, Store
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-BUSY_POLL_S = 0.25
-"""How often Slurm is read while something is on its way; every tick otherwise."""
-LOOK_SPACING_S = 0.05
-"""Least pause between two readings of Slurm, however often somebody says that it has changed."""
-JOB_SPACING_S = 0.03
-JOB_LOOKS = 5
-"""Looks at a job on its way between two readings of all of Slurm; one costs about 15 ms of two commands."""
-MOST_MOVING_JOBS = 4
 LEASE_TTL_S = 15.0
 BACKGROUND, PRUNE = "background", "prune"
 """Parts that work beside the turn: histories and topology are read, what is old is removed."""
@@ -65,8 +57,6 @@ class ControlLoop:
     """Wakes the actor."""
     new_id: Callable[[datetime], str]
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    look: asyncio.Event = field(default_factory=asyncio.Event)
-    """Something was done to Slurm: it is read soon instead of at the next poll."""
     world: World | None = None
     turned_at_s: float | None = None
     lease: Lease | None = None
@@ -92,12 +82,25 @@ class ControlLoop:
     committed_s: float | None = None
     """Monotonic: when the store last took a write of this process as the leader; None: not yet."""
     _held_until_s: float = 0.0
+    reader: SlurmReader = field(init=False)
+    """Reads Slurm."""
     _told: set[Input] = field(default_factory=set)
     """What was logged as set aside."""
 
+    def __post_init__(self) -> None:
+        self.reader = SlurmReader(
+            self.observer.slurm,
+            lambda: self.observer.policy.view_max_age_s,
+            self._woken,
+            lambda: self.world,
+        )
+
+    def _woken(self) -> None:
+        self.wake.set()
+
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
-        watcher = asyncio.create_task(self._watch_slurm())
+        watcher = asyncio.create_task(self.reader.run())
         pruner = asyncio.create_task(self._prune())
         reader = asyncio.create_task(self._read_background())
         keeper = asyncio.create_task(self._keep_rooms())
@@ -132,20 +135,20 @@ class ControlLoop:
     async def _pause(self) -> None:
         """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
         if not self.cycles.failed_turns:
-            await _wait_for(self.wake, TICK_S)
+            await wait_for(self.wake, TICK_S)
             return
         clock_s = asyncio.get_running_loop().time
         until_s = clock_s() + min(TICK_S * 2.0 ** (self.cycles.failed_turns - 1), LONGEST_PAUSE_S)
         while not self.stopping and (left_s := until_s - clock_s()) > 0:
             self.wake.clear()
-            await _wait_for(self.wake, left_s)
+            await wait_for(self.wake, left_s)
 
     async def _cycle(self) -> None:
         lease = self.lease
         assert lease is not None  # noqa: S101 - _lead() said so
-        world = await asyncio.to_thread(self._look)
-        change = (await self._decide(world, lease.fence)).change
+        world, change = await self._decide_on_new(lease.fence)
         self.world = world
+        self.reader.turned(world, change)
         self.untaken.look(world, self.observer.clock.monotonic_s())
         if not change.empty:
             await asyncio.to_thread(self.store.commit, change, lease.fence)
@@ -155,6 +158,24 @@ class ControlLoop:
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
         if change.incidents or change.recoveries:
             self.wake.set()  # what moved may allow the next step at once
+
+    async def _decide_on_new(self, fence: int) -> tuple[World, Change]:
+        """The world and what is decided about it. Slurm is read seldom while nothing happens: what begins something is decided again on
+        a newer view, so that no step rests on an older one than if Slurm were read all the time."""
+        world = await asyncio.to_thread(self._look)
+        if reported_faults(world):
+            world = await self._on_newer(world)
+        change = (await self._decide(world, fence)).change
+        if begins_something(change) and (newer := await self._on_newer(world)) is not world:
+            world, change = newer, (await self._decide(newer, fence)).change
+        return world, change
+
+    async def _on_newer(self, world: World) -> World:
+        """The world with a newer view where its own is too old to begin something on. Slurm that does not answer delays it by seconds."""
+        if not self.reader.too_old(world):
+            return world
+        await self.reader.newer()
+        return await asyncio.to_thread(self._look)
 
     async def _decide(self, world: World, fence: int) -> Turned:
         def decide(world: World) -> Change:
@@ -249,44 +270,6 @@ class ControlLoop:
                 self.store.finish_intent(intent.key, fence, ended, world.now)
                 self.wake.set()
 
-    async def _watch_slurm(self) -> None:
-        while True:
-            self.look.clear()
-            before = self.observer.slurm.view
-            await asyncio.to_thread(self.observer.slurm.refresh)
-            after = self.observer.slurm.view
-            if before is None or (after is not None and _differs(before, after)):
-                self.wake.set()
-            await asyncio.sleep(LOOK_SPACING_S)
-            await self._watch_moving_jobs()
-            await _wait_for(self.look, (BUSY_POLL_S if self._busy() else TICK_S) - LOOK_SPACING_S)
-
-    async def _watch_moving_jobs(self) -> None:
-        """While a job is between its stop and its restart, look at it alone and often, until something moves or it is time for all."""
-        for _ in range(JOB_LOOKS):
-            moving = self._moving_jobs()
-            if not moving or self.look.is_set():
-                return
-            before = self.observer.slurm.view
-            await asyncio.to_thread(self.observer.slurm.refresh_jobs, moving)
-            after = self.observer.slurm.view
-            if (
-                before is not None
-                and after is not None
-                and any(before.jobs.get(j) != after.jobs.get(j) for j in moving)
-            ):
-                self.wake.set()
-            await asyncio.sleep(JOB_SPACING_S)
-
-    def _moving_jobs(self) -> list[int]:
-        if self.world is None:
-            return []
-        phases = (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING)
-        moving = sorted(r.job.job_id for r in self.world.book.recoveries.values() if r.phase in phases)
-        jobs = self.world.view.jobs if self.world.view is not None else {}
-        parts = {n: [p.key.job_id for p in jobs[n].components] if n in jobs else [n] for n in moving}
-        return [number for n in moving[:MOST_MOVING_JOBS] for number in parts[n]]
-
     async def _read_background(self) -> None:
         """Histories and topology; beside the cycle, since a query of weeks takes its time."""
         while True:
@@ -319,26 +302,6 @@ class ControlLoop:
             unexpected.failed(part, error)
         else:
             unexpected.passed(part)
-
-    def _busy(self) -> bool:
-        if self.world is None:
-            return True
-        book = self.world.book
-        return any(not r.final for r in book.recoveries.values()) or any(not i.settled for i in book.intents.values())
-
-
-async def _wait_for(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return
-
-
-def _differs(before: object, after: object) -> bool:
-    """Whether Slurm shows something new; the time of reading is not news."""
-    fields = ("nodes", "jobs", "reservations")
-    return any(getattr(before, f) != getattr(after, f) for f in fields)
 
 
 LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")

@@ -81,4 +81,4 @@ def _rung(controller: Controller) -> None:
     """The actor has done something: its outcome is in the store, and Slurm has changed."""
     controller.bell.drain()
     controller.loop.wake.set()
-    controller.loop.look.set()
+    controller.loop.reader.slurm_changed()

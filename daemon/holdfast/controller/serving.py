@@ -120,7 +120,7 @@ def build_controller(settings: Settings) -> Controller:
         led_by=lambda: loop.led_by,
         rooms=rooms,
         quorum=settings.quorum,
-        look=loop.look.set,
+        look=loop.reader.slurm_changed,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,
         actor=actor.look,

@@ -82,11 +82,12 @@ class SlurmPyslurm:
         self._client.close()
 
     def view(self) -> ClusterView:
+        read_at = self._utc()
         nodes = self.all_nodes()
         reservations = self.all_reservations()
         return ClusterView(
             cluster=self._cluster_name(),
-            read_at=self._utc(),
+            read_at=read_at,
             nodes=nodes,
             jobs=self._jobs(),
             reservations=reservations,

@@ -1,0 +1,257 @@
+"""How often Slurm is read, and that nothing begins on what was read long ago."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast.controller import loop as loop_module
+from holdfast.controller import slurm_reader
+from holdfast.controller.loop import ControlLoop
+from holdfast.controller.slurm_reader import BUSY_S, IDLE_S, JOB_S, JOB_SLOWEST_S, job_pause_s, moving_jobs, pause_s
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.policy import Policy
+from holdfast_checks.result import Remedy, Severity
+from support.simulated.site import Site
+
+MAX_AGE_S = Policy().view_max_age_s
+PATIENCE_S = 30.0
+
+
+@pytest.mark.parametrize(
+    ("since_event_s", "took_s", "pause"),
+    [
+        (0.0, 0.02, BUSY_S),
+        (2.0, 0.02, BUSY_S),
+        (20.0, 0.02, 2.0),
+        (3600.0, 0.02, pytest.approx(IDLE_S, abs=0.1)),
+        (0.0, 0.7, pytest.approx(7.0)),
+        (3600.0, 4.0, pytest.approx(6.0)),
+        (3600.0, 60.0, BUSY_S),
+    ],
+)
+def test_slurm_is_read_ever_more_seldom_and_never_faster_than_it_answers(
+    since_event_s: float, took_s: float, pause: float
+) -> None:
+    assert pause_s(since_event_s, took_s, MAX_AGE_S) == pause
+
+
+@pytest.mark.parametrize("took_s", [0.02, 0.5, 2.0, 4.0])
+def test_a_view_never_ages_until_decisions_freeze(took_s: float) -> None:
+    """A view's age counts from before its first question: it is replaced after a pause and one more reading."""
+    for max_age_s in (MAX_AGE_S, 60.0):
+        assert took_s + pause_s(3600.0, took_s, max_age_s) + took_s <= max_age_s
+
+
+def test_an_elastic_job_is_followed_each_second() -> None:
+    assert pause_s(3600.0, 0.02, MAX_AGE_S, slurm_reader.ELASTIC_S) == 1.0
+
+
+def test_a_job_on_its_way_is_read_often_then_seldom() -> None:
+    assert [job_pause_s(s) for s in (0.0, 3.0, 50.0, 3600.0)] == [JOB_S, JOB_S, 0.5, JOB_SLOWEST_S]
+
+
+def test_what_waits_keeps_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One job that awaited consent had Slurm read three times a second for as long as it ran."""
+    site = Site(4)
+    site.slurm.submit(2)
+    site.fault("n1")
+    site.run(5)
+    now_s = 0.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader = site.loop.reader
+    assert site.loop.world is not None
+    assert [r.phase for r in site.book.recoveries.values()] == [RecoveryPhase.AWAITING_CONSENT]
+    reader.event()
+    for _ in range(400):
+        now_s += 1.0
+        change = site.turn()
+        assert change is not None
+        reader.turned(site.loop.world, change)
+    assert moving_jobs(site.loop.world) == []
+    assert reader._pause_s() == pytest.approx(IDLE_S, abs=0.1)
+
+
+def test_an_outcome_of_a_step_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(4)
+    site.fault("n1")
+    change = site.turn()
+    assert change is not None
+    now_s = 0.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader, world = site.loop.reader, site.loop.observer.world()
+    reader.turned(world, replace(change, incidents=(), recoveries=(), intents=()))
+    now_s = 500.0
+    assert reader._pause_s() > 9
+    reader.turned(world, replace(change, incidents=(), recoveries=(), intents=()))
+    assert reader._pause_s() > 9, "the step is still under way"
+    site.act()
+    reader.turned(site.loop.observer.world(), replace(change, incidents=(), recoveries=(), intents=()))
+    assert reader._pause_s() == BUSY_S
+
+
+class Reads:
+    """Counts readings of all of Slurm; the loop asks for those that it needs, and none comes by itself."""
+
+    def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        plain = site.loop.observer.slurm.refresh
+
+        def refresh() -> None:
+            self.count += 1
+            plain()
+
+        monkeypatch.setattr(site.loop.observer.slurm, "refresh", refresh)
+        monkeypatch.setattr(slurm_reader, "pause_s", lambda *_: 1000.0)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site(6, spares=("n5", "n6"))
+
+
+@pytest.fixture
+def reads(site: Site, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    monkeypatch.setattr(loop_module, "TICK_S", 0.05)
+    return Reads(site, monkeypatch)
+
+
+def _drive(loop: ControlLoop, until: Callable[[], bool], then: Callable[[], None] = lambda: None) -> None:
+    """The real loop, until it has read Slurm and turned; then what happens, and on until that is so."""
+
+    async def drill() -> None:
+        running = asyncio.create_task(loop.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while loop.turned_at_s is None or loop.reader._done == 0:
+                    await asyncio.sleep(0.01)
+                then()
+                while not until() and not running.done():
+                    await asyncio.sleep(0.01)
+        finally:
+            loop.stopping = True
+            loop.wake.set()
+            await running
+
+    loop.wake = asyncio.Event()
+    asyncio.run(drill())
+
+
+def test_a_fault_is_decided_on_a_view_that_was_read_after_it(site: Site, reads: Reads) -> None:
+    """Eight seconds ago the job was elsewhere, and the first spare was in service: an operator has drained it since."""
+    job = site.slurm.submit(2, comment="holdfast")
+    assert job.nodes
+
+    def happens() -> None:
+        site.slurm.drain("n5", "a fan (bob)")
+        site.clock.advance(8)
+        site.fault(job.nodes[0])
+        site.loop.wake.set()
+
+    _drive(site.loop, lambda: bool(site.store.due_intents()), happens)
+    planned = {i.kind: i.action for i in site.store.due_intents()}
+    assert planned["PromoteSpare"].target.node == "n6"
+    assert reads.count == 2, "one at the start, one for the decision"
+    assert site.loop.world is not None
+    assert site.loop.world.view is not None
+    assert site.loop.world.view.read_at == site.clock.now()
+
+
+def test_a_turn_that_finds_nothing_to_do_reads_nothing(site: Site, reads: Reads) -> None:
+    turned: list[float] = []
+    site.loop.beat = lambda: turned.append(1)
+    _drive(site.loop, lambda: len(turned) > 8, lambda: site.clock.advance(8))
+    assert reads.count == 1
+
+
+def test_what_a_turn_decides_without_a_report_is_decided_again_on_a_newer_view(site: Site, reads: Reads) -> None:
+    """An operator ends a pause; meanwhile another one has drained the spare that the last view shows in service."""
+    job = site.slurm.submit(2, comment="holdfast")
+    site.operate("pause")
+    site.fault(job.nodes[0])
+    site.run(3)
+    assert site.store.due_intents() == ()
+
+    def happens() -> None:
+        site.slurm.drain("n5", "a fan (bob)")
+        site.clock.advance(8)
+        site.operate("resume")
+        site.loop.wake.set()
+
+    before = reads.count
+    _drive(site.loop, lambda: bool(site.store.due_intents()), happens)
+    planned = {i.kind: i.action for i in site.store.due_intents()}
+    assert planned["PromoteSpare"].target.node == "n6"
+    assert reads.count == before + 2, "one at the start, one for the decision"
+
+
+def test_a_warning_is_watched_and_reads_nothing(site: Site, reads: Reads) -> None:
+    def happens() -> None:
+        site.clock.advance(8)
+        site.fault("n1", severity=Severity.WARNING, remedy=Remedy.NONE, failed=False)
+        site.loop.wake.set()
+
+    _drive(site.loop, lambda: bool(site.store.incidents(node="n1")), happens)
+    assert site.incident("n1").state is IncidentState.WATCHING
+    assert reads.count == 1
+
+
+def test_slurm_that_does_not_answer_holds_up_no_decision(site: Site, reads: Reads) -> None:
+    def happens() -> None:
+        site.slurm.away = True
+        site.clock.advance(8)
+        site.fault("n1")
+        site.loop.wake.set()
+
+    _drive(site.loop, lambda: bool(site.store.due_intents()), happens)
+    assert [i.kind for i in site.store.due_intents()] == ["Drain"]
+
+
+def test_a_reading_under_way_is_new_enough(site: Site, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large cluster one takes a second: a report that comes meanwhile waits for no other one."""
+    begun, go_on = threading.Event(), threading.Event()
+    plain = site.slurm.view
+
+    def view() -> ClusterView:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        return plain()
+
+    def happens() -> None:
+        monkeypatch.setattr(site.slurm, "view", view)
+        site.loop.reader.look.set()
+        site.clock.advance(8)
+
+    def decided() -> bool:
+        if begun.is_set() and not go_on.is_set():
+            site.fault("n1")
+            site.loop.wake.set()
+            go_on.set()
+        return bool(site.store.due_intents())
+
+    _drive(site.loop, decided, happens)
+    assert [i.kind for i in site.store.due_intents()] == ["Drain"]
+    assert reads.count == 2
+
+
+def test_a_reading_that_hangs_holds_up_a_decision_for_seconds_alone(
+    site: Site, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_reader, "PATIENCE_S", 0.2)
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    def happens() -> None:
+        monkeypatch.setattr(site.loop.reader, "_read_all", hangs)
+        site.clock.advance(8)
+        site.fault("n1")
+        site.loop.wake.set()
+
+    _drive(site.loop, lambda: bool(site.store.due_intents()), happens)
+    assert [i.kind for i in site.store.due_intents()] == ["Drain"]
