@@ -134,6 +134,8 @@ def heartbeats() -> list[dict[str, Any]]:
             "fabric": Fabric(30.0),
             "sender": sender,
             "memory": SimpleNamespace(set_aside=lambda: SetAside(1, time.time() - 60.0)),
+            "gres": SimpleNamespace(told=lambda _known: ({"gpu": tuple(range(8))}, "")),
+            "nvml": SimpleNamespace(known=SimpleNamespace(inventory=Inventory())),
             "authorities": SimpleNamespace(known=lambda: ["3a3f2a8068448822"]),
         }
         Agent._heartbeat(cast(Any, SimpleNamespace(**parts)))

@@ -28,10 +28,10 @@ class AgentShape(Shape):
         default=None,
         description="Fingerprints of the certificate authorities that it trusts; empty: its system's; null: it does not say.",
     )
-    gres: dict[str, list[int]] | None = Field(
-        default=None, description="GRES name → device minor of the GPU that each index is; null: nothing is proved."
+    gres_problem: str = Field(
+        default="",
+        description="Why nothing proves which GPU its GRES indices are; empty: it is proved, or it does not say.",
     )
-    gres_problem: str = Field(default="", description="Why nothing is proved of its GRES indices.")
     set_aside: int = Field(
         default=0, description="Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."
     )

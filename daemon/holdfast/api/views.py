@@ -182,7 +182,6 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         all_ok=agent.all_ok,
         failing=list(agent.failing),
         authorities=None if agent.authorities is None else list(agent.authorities),
-        gres=None if agent.gres is None else {name: list(minors) for name, minors in agent.gres.items()},
         gres_problem=agent.gres_problem,
         set_aside=agent.set_aside,
         set_aside_since=agent.set_aside_since,

@@ -229,7 +229,6 @@ def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
         clock_offset_s=shown.clock_offset_s,
         all_ok=shown.all_ok,
         authorities=tuple(shown.authorities) if shown.authorities is not None else None,
-        gres=None if shown.gres is None else {name: tuple(minors) for name, minors in shown.gres.items()},
         gres_problem=shown.gres_problem,
         set_aside=shown.set_aside,
         set_aside_since=shown.set_aside_since,

@@ -68,7 +68,7 @@ def proved_indices(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
     with_gpus = {node.name for node in slurm.computing if node.gpu_count}
     unproved: dict[str, list[str]] = {}
     for node, agents in (facts.agents or {}).items():
-        if agents and node in with_gpus and agents[-1].gres is None and agents[-1].gres_problem:
+        if agents and node in with_gpus and agents[-1].gres_problem:
             unproved.setdefault(agents[-1].gres_problem, []).append(node)
     for problem, nodes in sorted(unproved.items()):
         yield Advice(
