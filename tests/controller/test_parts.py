@@ -68,6 +68,7 @@ TABLE = [
     (PartName.LOOP, FAILED, False, seen(turned_s=960.0), "not turned for 40 s"),
     (PartName.LOOP, FAILED, False, seen(trouble="the last 9 cycles failed"), "9 cycles"),
     (PartName.LEASE, GOOD, False, seen(leads=False, led_by="b/0123"), "standby: another controller leads (b/0123)"),
+    (PartName.LEASE, WARNING, False, seen(leads=False, trouble="disk full", led_by="a/0123"), "could not renew"),
     (PartName.ACTOR, FAILED, False, seen(untaken="no actor takes steps (Drain n1)"), "Drain n1"),
     (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0, ACTOR)), "no sign of life for 40 s"),
     (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0)), "no sign of life for 40 s"),

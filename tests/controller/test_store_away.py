@@ -66,10 +66,12 @@ def test_it_leads_only_while_its_lease_lasts(monkeypatch: pytest.MonkeyPatch) ->
     Refusing(site, monkeypatch, Unavailable(FULL))
     cycles(site.loop, 1)
     assert site.loop.leads, "the lease has not run out yet"
+    assert site.loop.shown_leader == site.loop.holder
     site.clock.advance(LEASE_TTL_S)
     assert not site.loop.leads
     cycles(site.loop, 1)
     assert not site.loop.leads
+    assert site.loop.shown_leader is None, "it does not say of itself that another one leads"
 
 
 def test_the_lease_counts_from_before_the_call_that_took_it(monkeypatch: pytest.MonkeyPatch) -> None:

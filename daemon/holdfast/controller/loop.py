@@ -263,6 +263,11 @@ class ControlLoop:
         """It holds the lease now: one that could not be renewed in time is another controller's to take."""
         return self.lease is not None and self.observer.clock.monotonic_s() < self._held_until_s
 
+    @property
+    def shown_leader(self) -> str | None:
+        """Who leads as far as is known: not this process once its own lease has run out."""
+        return None if self.led_by == self.holder and not self.leads else self.led_by
+
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():
             ended = _ended(world.now, intent, world.policy.mode)

@@ -147,6 +147,9 @@ def _loop(v: Vitals) -> PartState:
 def _lease(v: Vitals) -> PartState:
     if v.leads:
         return _good(PartName.LEASE, "this controller leads")
+    if v.trouble is not None:
+        text = "this controller could not renew its lease; another one may lead"
+        return PartState(PartName.LEASE, Condition.WARNING, text, "see store and loop", ready=False)
     whom = f" ({v.led_by})" if v.led_by else ""
     return PartState(PartName.LEASE, Condition.GOOD, f"standby: another controller leads{whom}", ready=False)
 

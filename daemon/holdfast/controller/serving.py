@@ -117,7 +117,7 @@ def build_controller(settings: Settings) -> Controller:
         mode=settings.policy.mode,
         leader=lambda: loop.leads,
         committed_at=lambda: loop.committed_s,
-        led_by=lambda: loop.led_by,
+        led_by=lambda: loop.shown_leader,
         rooms=rooms,
         quorum=settings.quorum,
         look=loop.reader.slurm_changed,
