@@ -37,6 +37,7 @@ PURE_CONTROLLER = frozenset(
     {
         "adopt",
         "budgets",
+        "clock_steps",
         "correlate",
         "cycle",
         "decide",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -61,6 +61,10 @@ class AgentRegistry:
     def views(self) -> Mapping[str, tuple[AgentView, ...]]:
         """Node → its agents, most recently heard last; a copy that does not change."""
         return dict(self._nodes)
+
+    def replace_all(self, changed: Callable[[AgentView], AgentView]) -> None:
+        """Change what is known of every agent. A word that comes in between may be lost: the next one follows within a heartbeat."""
+        self._nodes = {node: tuple(map(changed, agents)) for node, agents in dict(self._nodes).items()}
 
     def forget(self, node: str, instance_id: str) -> None:
         """Drop a machine that is gone for good (terminated). One that is not known is a success."""

@@ -151,7 +151,7 @@ class ControlLoop:
         self.reader.turned(world, change)
         self.untaken.look(world, self.observer.clock.monotonic_s())
         if not change.empty:
-            await asyncio.to_thread(self.store.commit, change, lease.fence)
+            await asyncio.to_thread(self.store.commit, self.observer.as_recorded(change), lease.fence)
             self._announce(change)
         if self.rooms is not None:
             self.rooms.look(replace(world, book=apply(world.book, change)), lease.fence)
@@ -206,12 +206,24 @@ class ControlLoop:
     def _look(self) -> World:
         """The world as it is. Paused first where the store has lost what is under way: nothing is done on half a memory."""
         world = self.observer.world()
+        self._record_step(world)
         why = lost_memory(world)
         if why is None:
             return world
         log.error("event=store_lost reason=%r", why)
         self.store.operate(Operation("pause", "holdfast", reason=why), world.now)
         return self.observer.world()
+
+    def _record_step(self, world: World) -> None:
+        """Put a step of the clock on record, once."""
+        step_s, lease = self.observer.new_step_s, self.lease
+        if step_s is None or lease is None:
+            return
+        way = "ahead" if step_s > 0 else "back"
+        text = f"the clock of the controller's machine was set {way} by {abs(step_s):.0f} s: patiences and pauses continue as they were"
+        event = Event(world.now, EventKind.CLOCK_STEP, text=text, detail={"seconds": round(step_s, 1)})
+        self.store.commit(Change(events=(event,)), lease.fence)
+        self.observer.new_step_s = None
 
     def _announce(self, change: Change) -> None:
         for event in change.events:

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from holdfast import unexpected
+from holdfast.controller import clock_steps
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
+from holdfast.controller.clock_steps import ClockStep
 from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
-from holdfast.model.book import Book, World
+from holdfast.model.book import Book, Change, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
@@ -116,7 +119,13 @@ class Observer:
     background: BackgroundWatch = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
     """Wall clock minus monotonic clock, as of the last look."""
+    new_step_s: float | None = None
+    """A step of the clock that is not on record yet."""
     _last_out: Mapping[str, datetime] = field(default_factory=dict, init=False)
+    _steps: tuple[ClockStep, ...] = field(default=(), init=False)
+    _recorded: Mapping[datetime, datetime] = field(default_factory=dict, init=False)
+    """Times of the newest world that the store has otherwise: from before a step of the clock."""
+    _before: Book | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.background = BackgroundWatch(self.store, self.slurm.scheduler)
@@ -124,7 +133,12 @@ class Observer:
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
         now = self.clock.now()
-        if self.listening_since is None or self._jumped(now):
+        step_s = self._stepped(now)
+        if self.listening_since is None:
+            self._steps = clock_steps.read(self.store.note(clock_steps.NOTE))
+        if step_s:
+            self._remember_step(now, step_s)
+        if self.listening_since is None or step_s:
             self.listening_since = now
         cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)
         book = self.store.load_book(now)
@@ -143,7 +157,25 @@ class Observer:
             last_out=self._last_out,
             background=self.background.newest,
         )
-        return self._with_start(world) if in_question(world) else world
+        return self._carried(self._with_start(world) if in_question(world) else world)
+
+    def _carried(self, world: World) -> World:
+        carried, self._recorded = clock_steps.carry(world, self._steps)
+        self._before = carried.book
+        return carried
+
+    def as_recorded(self, change: Change) -> Change:
+        """A change of the newest world, as the store is to have it."""
+        return clock_steps.as_recorded(change, self._recorded)
+
+    def _remember_step(self, now: datetime, step_s: float) -> None:
+        known = (
+            clock_steps.own_times(self._before) if self._before is not None and step_s < 0 else frozenset[datetime]()
+        )
+        self._steps = (*self._steps, ClockStep(now, step_s, known))[-clock_steps.MOST :]
+        self.agents.replace_all(partial(clock_steps.carry_agent, step=replace(self._steps[-1], known=frozenset())))
+        self.new_step_s = step_s
+        self.store.set_note(clock_steps.NOTE, clock_steps.write(self._steps))
 
     def _with_start(self, world: World) -> World:
         """With the time at which slurmctld started, and a view that was read after that; without a view where Slurm does not answer."""
@@ -157,10 +189,11 @@ class Observer:
         started_at = datetime.fromtimestamp(int(text), UTC) if text.isdecimal() else None
         return replace(world, view=whole_jobs(view) if view is not None else None, slurmctld_started_at=started_at)
 
-    def _jumped(self, now: datetime) -> bool:
-        """Whether the clock was set since the last look: from here on everybody is heard anew, as after a start."""
+    def _stepped(self, now: datetime) -> float:
+        """By how many seconds the clock was set since the last look; 0: it was not."""
         before, self._clock_ahead_s = self._clock_ahead_s, now.timestamp() - self.clock.monotonic_s()
-        jumped = before is not None and abs(self._clock_ahead_s - before) > CLOCK_JUMP_S
-        if jumped:
-            log.warning("event=clock_jump seconds=%.1f", self._clock_ahead_s - (before or 0.0))
-        return jumped
+        step_s = 0.0 if before is None else self._clock_ahead_s - before
+        if abs(step_s) <= CLOCK_JUMP_S:
+            return 0.0
+        log.warning("event=clock_step seconds=%.1f", step_s)
+        return step_s

@@ -86,6 +86,8 @@ class EventKind(StrEnum):
     """An operator paused all actions."""
     RESUMED = "resumed"
     """An operator ended a pause."""
+    CLOCK_STEP = "clock.step"
+    """The wall clock of the controller's machine was set; by how many ``seconds``, in the detail."""
     OPERATOR = "operator"
     """Something an operator did through the API, with who and what."""
 

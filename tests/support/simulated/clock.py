@@ -12,12 +12,18 @@ class SimClock:
 
     def __init__(self) -> None:
         self.elapsed_s = 0.0
+        self.wall_ahead_s = 0.0
+        """How far somebody has set the wall clock ahead since the beginning."""
 
     def now(self) -> datetime:
-        return EPOCH + timedelta(seconds=self.elapsed_s)
+        return EPOCH + timedelta(seconds=self.elapsed_s + self.wall_ahead_s)
 
     def monotonic_s(self) -> float:
         return self.elapsed_s
+
+    def step(self, seconds: float) -> None:
+        """The wall clock is set; CLOCK_MONOTONIC goes on."""
+        self.wall_ahead_s += seconds
 
     def advance(self, seconds: float) -> None:
         self.elapsed_s += seconds

@@ -219,7 +219,7 @@ class Site:
             change = turned.change
             loop.world = world
             if not change.empty:
-                self.store.commit(change, loop.lease.fence)
+                self.store.commit(loop.observer.as_recorded(change), loop.lease.fence)
             loop._expire_orders(world, loop.lease.fence)
         except Unavailable:
             return None

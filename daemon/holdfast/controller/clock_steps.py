@@ -1,0 +1,163 @@
+"""The wall clock of this machine was set: what was recorded before counts as if the clock had always been right. Pure.
+
+Holdfast's own times in the store are wall times. A step would make all of them an hour older, or lie in the future, and with them every
+patience, pause and window. So times from before a step are read with the step added (:func:`carry`), and written back as they were
+(:func:`as_recorded`). Times that operators, the provider or Slurm's reservations name are wall times and stay so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from holdfast.model.action import Intent
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
+from holdfast.model.incident import Incident, IncidentKind, Recovery
+from holdfast.model.report import AgentView, Finding
+
+T = TypeVar("T")
+NOTE = "clock.steps"
+"""Note of the store that keeps the steps for the next process."""
+MOST = 16
+"""Steps that are remembered."""
+_NOTICED_WITHIN = timedelta(seconds=60)
+"""A step is noticed so soon; the lease is lost much earlier."""
+_FUTURE = timedelta(seconds=5)
+_OWN: Mapping[type, tuple[str, ...]] = {
+    Incident: ("opened_at", "state_since", "closed_at", "validated_at", "drain_lost_at", "fault_at"),
+    Intent: ("planned_at", "started_at", "finished_at"),
+    Finding: ("received_at", "fault_at", "cleared_at"),
+    Recovery: ("created_at",),
+    Brake: ("tripped_at", "released_at"),
+    NodeRecord: ("checked_at", "deep_at", "hands_since", "hands_ended_at"),
+    CheckpointRecord: ("saved_at", "progress_at", "phase_at", "step_at", "own_at", "resumed_at"),
+    AgentView: ("last_heard", "first_heard", "set_aside_since", "fabric_moved_at"),
+}
+"""Times that Holdfast recorded by its own clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockStep:
+    """The wall clock of the controller's machine was set."""
+
+    noticed_at: datetime
+    """By the clock as set."""
+    by_s: float
+    """Positive: it was set ahead."""
+    known: frozenset[datetime] = frozenset()
+    """Of a step back: times that were known before. By themselves they cannot be told from those of the hour that comes twice."""
+
+    def carries(self, at: datetime, now: datetime) -> datetime:
+        """The time by the clock as set, of one that was recorded before or since."""
+        by = timedelta(seconds=self.by_s)
+        if self.by_s > 0:
+            before = at <= self.noticed_at - by
+        else:
+            before = at < self.noticed_at - _NOTICED_WITHIN or at in self.known or at > now + _FUTURE
+        return at + by if before else at
+
+
+def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datetime, datetime]]:
+    """The world with all of its own times by the clock as it is set now, and how each of them is recorded."""
+    recorded: dict[datetime, datetime] = {}
+    if not steps:
+        return world, recorded
+
+    def moved(at: datetime) -> datetime:
+        after = at
+        for step in steps:
+            after = step.carries(after, world.now)
+        if after != at:
+            recorded[after] = at
+        return after
+
+    book = world.book
+    carried = replace(
+        book,
+        incidents=_each(book.incidents, moved),
+        findings=_each(book.findings, moved),
+        recoveries=_each(book.recoveries, moved),
+        intents=_each(book.intents, moved),
+        nodes=_each(book.nodes, moved),
+        brakes=_each(book.brakes, moved),
+        checkpoints={job: _each(claims, moved) for job, claims in book.checkpoints.items()},
+    )
+    view = _view(world.view, moved) if world.view is not None else None
+    return replace(world, book=carried, view=view), recorded
+
+
+def carry_agent(agent: AgentView, step: ClockStep) -> AgentView:
+    """What was heard before the step, by the clock as it was just set."""
+    return _moved(agent, lambda at: step.carries(at, step.noticed_at))
+
+
+def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change:
+    """The change with the times of before a step as the store has them."""
+    if not recorded:
+        return change
+
+    def back(at: datetime) -> datetime:
+        return recorded.get(at, at)
+
+    return replace(
+        change,
+        incidents=tuple(_moved(i, back) for i in change.incidents),
+        recoveries=tuple(_moved(r, back) for r in change.recoveries),
+        nodes=tuple(_moved(n, back) for n in change.nodes),
+        brakes=tuple(_moved(b, back) for b in change.brakes),
+    )
+
+
+def own_times(book: Book) -> frozenset[datetime]:
+    """All times that Holdfast recorded in the store."""
+    nouns: Iterable[Any] = (
+        *book.incidents.values(),
+        *book.findings.values(),
+        *book.recoveries.values(),
+        *book.intents.values(),
+        *book.nodes.values(),
+        *book.brakes.values(),
+        *(claim for claims in book.checkpoints.values() for claim in claims.values()),
+    )
+    times = (getattr(noun, name) for noun in nouns for name in _OWN[type(noun)])
+    return frozenset(at for at in times if at is not None)
+
+
+def _each(nouns: Mapping[Any, T], moved: Callable[[datetime], datetime]) -> dict[Any, T]:
+    return {key: _moved(noun, moved) for key, noun in nouns.items()}
+
+
+def _moved(noun: T, moved: Callable[[datetime], datetime]) -> T:
+    names = _OWN[type(noun)]
+    if isinstance(noun, Incident) and noun.kind is IncidentKind.SLURM_DRAIN:
+        names = tuple(name for name in names if name != "fault_at")  # Slurm's own time, compared with what Slurm shows
+    times = {name: at for name in names if (at := getattr(noun, name)) is not None}
+    changed = {name: after for name, at in times.items() if (after := moved(at)) != at}
+    return replace(noun, **changed) if changed else noun  # type: ignore[type-var]
+
+
+def _view(view: ClusterView, moved: Callable[[datetime], datetime]) -> ClusterView:
+    """Jobs' starts and ends are compared with times of Holdfast's own."""
+    return replace(view, jobs={number: _job(job, moved) for number, job in view.jobs.items()})
+
+
+def _job(job: Job, moved: Callable[[datetime], datetime]) -> Job:
+    start = moved(job.start_time) if job.start_time is not None and job.state in HOLDING_STATES else job.start_time
+    end = moved(job.end_time) if job.end_time is not None and job.state not in HOLDING_STATES else job.end_time
+    return job if (start, end) == (job.start_time, job.end_time) else replace(job, start_time=start, end_time=end)
+
+
+def write(steps: tuple[ClockStep, ...]) -> str:
+    """The steps as text for the store, without the times that were known."""
+    return " ".join(f"{step.noticed_at.timestamp()}/{step.by_s}" for step in steps)
+
+
+def read(text: str | None) -> tuple[ClockStep, ...]:
+    """What :func:`write` wrote; none where it cannot be read."""
+    pairs = [each.partition("/") for each in (text or "").split()]
+    try:
+        return tuple(ClockStep(datetime.fromtimestamp(float(at), UTC), float(by_s)) for at, _, by_s in pairs)
+    except (ValueError, OverflowError, OSError):
+        return ()

@@ -1,0 +1,198 @@
+"""The head node's wall clock is set by an hour in the middle of a recovery: everything goes as without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+
+import pytest
+
+from holdfast.controller import hands_off
+from holdfast.model.event import EventKind
+from holdfast.model.incident import IncidentState
+from holdfast.model.maintenance import Window
+from holdfast.ports import Operation
+from holdfast_checks.result import Remedy, Severity
+from support.simulated import Site
+from support.simulated.site import NO_BUDGET
+
+_S = IncidentState
+HOUR_S = 3600.0
+LATE_S = 45.0
+"""After a step silence means nothing until every agent had the time to be heard."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One recovery, the moment of the step, and how long it is watched."""
+
+    name: str
+    begin: Callable[[Site], object]
+    until: Callable[[Site], bool]
+    watch_s: float
+    rounds: bool = False
+    """Witnesses are asked in rounds for as long as it lasts: not how often, but what is done is compared."""
+
+
+def dies(site: Site) -> None:
+    machine = site.machine("n1")
+    machine.cut_off, machine.unreachable_by = True, set(site.slurm.nodes)
+
+
+def job_and_fault(site: Site) -> None:
+    site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(2)
+    site.fault("n1")
+
+
+def no_capacity(site: Site) -> None:
+    site.provider.capacity = False
+    site.fault("n1")
+
+
+def dead_without_capacity(site: Site) -> None:
+    site.provider.capacity = False
+    dies(site)
+
+
+def silent_agent(site: Site) -> None:
+    """Its witnesses reach it: it is never dead."""
+    site.machine("n1").cut_off = True
+
+
+def warned(site: Site) -> None:
+    site.fault("n1", severity=Severity.WARNING, remedy=Remedy.NONE)
+
+
+def state(wanted: IncidentState) -> Callable[[Site], bool]:
+    return lambda site: bool(site.store.incidents(node="n1")) and site.incident("n1").state is wanted
+
+
+def quiet(site: Site) -> bool:
+    return state(_S.VALIDATING)(site) and site.incident("n1").validated_at is not None
+
+
+def after(seconds: float) -> Callable[[Site], bool]:
+    return lambda site: site.clock.elapsed_s >= 31 + seconds
+
+
+WAYS = [
+    Way("evidence", lambda s: s.fault("n1"), after(1), 900),
+    Way("replacement boots", lambda s: s.fault("n1"), state(_S.REPAIRING), 900),
+    Way("replacement is validated", lambda s: s.fault("n1"), state(_S.VALIDATING), 900),
+    Way("quiet time", lambda s: s.fault("n1"), quiet, 900),
+    Way("reboot", lambda s: s.fault("n1", remedy=Remedy.REBOOT), state(_S.REPAIRING), 900),
+    Way("reset", lambda s: s.fault("n1", remedy=Remedy.RESET_GPU), after(1), 900),
+    Way("no capacity", no_capacity, after(200), 1500),
+    Way("silence", dies, after(20), 900),
+    Way("suspicion", dies, after(31), 900),
+    Way("dead", dead_without_capacity, state(_S.REPAIRING), 900),
+    Way("cut off from the controller alone", silent_agent, after(40), 900, rounds=True),
+    Way("job starts again", job_and_fault, after(6), 900),
+    Way("job's own word is awaited", job_and_fault, after(60), 1500),
+    Way("a warning is watched", warned, after(60), 4000),
+    Way("an operator is awaited", lambda s: s.fault("n1", remedy=Remedy.HUMAN), after(30), 900),
+    Way("all is well", lambda s: None, after(30), 900),
+]
+
+
+def story(way: Way, step_s: float) -> list[tuple[float, str]]:
+    """What happened, and how many seconds after the begin; without the step's own event, and holds, which Slurm may end first."""
+    site = Site(4, policy=NO_BUDGET)
+    way.begin(site)
+    stepped = False
+    told: list[tuple[float, str]] = []
+    known = len(site.store.events())
+    begun_s = site.clock.elapsed_s
+    while site.clock.elapsed_s < begun_s + way.watch_s:
+        if not stepped and way.until(site):
+            site.clock.step(step_s)
+            stepped = True
+        site.run(1)
+        for event in site.store.events()[known:]:
+            known += 1
+            if event.kind is not EventKind.CLOCK_STEP and event.detail.get("kind") != "DropHold":
+                told.append((site.clock.elapsed_s - begun_s, _words(site, event.kind.value, dict(event.detail))))
+    assert stepped
+    return told
+
+
+@cache
+def plain_story(way: Way) -> list[tuple[float, str]]:
+    """Without a step."""
+    return story(way, 0.0)
+
+
+def _words(site: Site, kind: str, detail: dict[str, object]) -> str:
+    return " ".join([kind, *(str(detail[k]) for k in ("kind", "from", "to", "attempt") if k in detail)])
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_nothing_escalates_ends_or_waits_because_the_clock_was_set(way: Way, step_s: float) -> None:
+    plain, stepped = plain_story(way), story(way, step_s)
+    if way.rounds:
+        assert {w for _, w in stepped} == {w for _, w in plain}
+        return
+    assert sorted(w for _, w in stepped) == sorted(w for _, w in plain)
+    for (at_s, word), (other_s, _) in zip(sorted(plain, key=_by_word), sorted(stepped, key=_by_word), strict=True):
+        assert abs(other_s - at_s) <= LATE_S, word
+
+
+def _by_word(told: tuple[float, str]) -> tuple[str, float]:
+    return told[1], told[0]
+
+
+def test_a_step_is_on_record_and_told_once() -> None:
+    site = Site(2)
+    site.clock.step(HOUR_S)
+    site.run(60)
+    site.clock.step(-HOUR_S)
+    site.run(60)
+    steps = site.store.events(kinds=(EventKind.CLOCK_STEP,))
+    assert [event.detail["seconds"] for event in steps] == [HOUR_S, -HOUR_S]
+    assert "set ahead by 3600 s" in steps[0].text
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_controller_that_starts_after_a_step_knows_of_it(step_s: float) -> None:
+    site = Site(4, policy=NO_BUDGET)
+    no_capacity(site)
+    site.run(60)
+    before = site.incident("n1")
+    site.clock.step(step_s)
+    site.run(5)
+    site.start_controller()
+    site.run(120)
+    assert site.incident("n1").state is _S.REPAIRING
+    assert site.incident("n1").repair_attempt == before.repair_attempt
+    assert site.incident("n1").state_since == before.state_since, "the store keeps what was recorded"
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_maintenance_window_ends_at_the_wall_time_that_its_operator_named(step_s: float) -> None:
+    site = Site(2)
+    now = site.clock.now()
+    window = Window("w1", ("n1",), now, now + timedelta(hours=2), "ops", "psu")
+    site.store.operate(Operation("maintain", "ops", "n1", "psu", window=window), now)
+    site.run(10)
+    site.clock.step(step_s)
+    site.run(10)
+    assert [w.until for w in site.book.windows] == [window.until]
+    assert site.loop.world is not None
+    assert hands_off.on(site.loop.world, "n1") is not None
+    site.run(2 * HOUR_S - step_s, step_s=30)
+    assert hands_off.on(site.loop.world, "n1") is None
+
+
+def test_a_job_that_is_requeued_while_the_clock_is_set_back_runs_again_once() -> None:
+    """Its new submit time lies before the old one: to Holdfast it is gone, and Slurm itself starts it."""
+    site = Site(4, policy=NO_BUDGET)
+    job_and_fault(site)
+    site.run(1)
+    site.clock.step(-HOUR_S)
+    site.run(300)
+    (job,) = site.slurm.jobs.values()
+    assert (job.state, job.restarts, site.slurm.requeued.total()) == ("RUNNING", 1, 1)
