@@ -26,6 +26,7 @@ PURE_STDLIB = frozenset(
         "fnmatch",
         "functools",
         "heapq",
+        "ipaddress",
         "itertools",
     }
     | {"math", "operator", "re", "statistics", "types", "typing", "zlib", "zoneinfo"}
@@ -38,8 +39,10 @@ PURE_CONTROLLER = frozenset(
         "adopt",
         "budgets",
         "clock_steps",
+        "consent",
         "correlate",
         "cycle",
+        "death",
         "decide",
         "disputes",
         "elastic",

@@ -105,8 +105,15 @@ class Stage:
         self._injector = Injector(made.practice)
         self._seen: set[str] = set()
 
-    def strike(self, fault: Callable[[Injector, str], None], *, heal_within_s: float) -> Struck:
-        """One fault on a random node of a job that trains. Raises Unavailable when it is not healed in time."""
+    def strike(
+        self,
+        fault: Callable[[Injector, str], None],
+        *,
+        heal_within_s: float,
+        mend: Callable[[Injector, str], None] = lambda _injector, _node: None,
+    ) -> Struck:
+        """One fault on a random node of a job that trains; ``mend`` is called once the job trains again. Raises Unavailable when it is not
+        healed in time."""
         wait("a spare", _READY_WITHIN_S, self._spare_ready)
         job_id = self._submit()
         trace = self._watcher.follow(self._site.practice.nodes[0], job_id)
@@ -117,6 +124,7 @@ class Stage:
         fault(self._injector, victim)
         injection = self._injection()
         wait("the job", heal_within_s, lambda: came_back(trace, injection.monotonic_s))
+        mend(self._injector, victim)
         incident = wait("the incident's end", heal_within_s, self._closed_incident)
         wait("the node", heal_within_s, lambda: trace.looks[-1] if not trace.looks[-1].out else None)
         story = get(self._site, f"/v1/incidents/{incident}")

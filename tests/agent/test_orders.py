@@ -20,6 +20,7 @@ import pytest
 from holdfast.agent import verbs
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.memory import Memory
+from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.orders import Done, Order, OrderBook, Orders, refusal
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, handles, start_ticks
@@ -186,19 +187,54 @@ def test_refusal_names_nothing_for_an_order_that_is_meant(tmp_path: Path) -> Non
     assert refusal(Order.from_wire(raw(), 0.0), ME, known, 30.0) is not None
 
 
+def _probe(asked: Order, neighbours: Neighbours | None = None) -> Done:
+    return verbs.probe_peer(neighbours or Neighbours())(asked)
+
+
+@pytest.mark.parametrize("control", ["reached", "unreached"])
+def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_is_reached_now(control: str) -> None:
+    now_s, gone = [100.0], {"n1", *({"n3"} if control == "unreached" else ())}
+    neighbours = Neighbours(lambda: now_s[0], lambda target, _timeout_s: None if target[0] != "n9" else OSError())
+    neighbours.told([["n1", 6818], ["n9", 6818], "nonsense", ["n1", 0], ["n1", True]])
+    neighbours.probe()
+    now_s[0] = 160.0
+
+    def answer(target: tuple[str, int], _timeout_s: float) -> OSError | None:
+        return TimeoutError() if target[0] in gone else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verbs, "connect", answer)
+        asked = order("probe_peer", address="n1", port=6818, control={"address": "n3", "port": 6818})
+        done = _probe(asked, neighbours)
+        gone.add("n9")
+        never = _probe(order("probe_peer", address="n9", port=6818), neighbours)
+    assert {k: v for k, v in done.detail.items() if k in ("errno", "reached_before_s", "control")} == {
+        "errno": errno.ETIMEDOUT, "reached_before_s": 60.0, "control": control,
+    }  # fmt: skip
+    assert {"reached_before_s", "control"} & set(never.detail) == set(), "never reached, and nothing to compare with"
+
+
+def test_what_is_no_neighbour_any_more_is_forgotten() -> None:
+    neighbours = Neighbours(connects=lambda _target, _timeout_s: ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+    neighbours.told([["n1", 6818]])
+    neighbours.probe()
+    assert neighbours.reached_before_s(("n1", 6818)) is not None, "a refusal is an answer of its kernel"
+    neighbours.told([["n2", 6818]])
+    neighbours.probe()
+    assert neighbours.reached_before_s(("n1", 6818)) is None
+
+
 def test_probe_peer_tells_an_open_port_from_a_closed_one_and_a_silent_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert verbs.probe_peer(order("probe_peer", address="127.0.0.1", port=port)).ok
-    closed = verbs.probe_peer(order("probe_peer", address="127.0.0.1", port=port))
+        assert _probe(order("probe_peer", address="127.0.0.1", port=port)).ok
+    closed = _probe(order("probe_peer", address="127.0.0.1", port=port))
     assert (closed.ok, closed.detail["errno"]) == (False, errno.ECONNREFUSED)
     with socket.socket() as full:  # a backlog that is full answers nobody
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         with socket.create_connection(full.getsockname()):
-            silent = verbs.probe_peer(
-                order("probe_peer", address="127.0.0.1", port=full.getsockname()[1], timeout_s=0.1)
-            )
+            silent = _probe(order("probe_peer", address="127.0.0.1", port=full.getsockname()[1], timeout_s=0.1))
     assert (silent.ok, silent.detail["errno"]) == (False, errno.ETIMEDOUT)
 
 
@@ -211,7 +247,7 @@ def test_trouble_of_this_nodes_own_is_no_word_about_the_peer(trouble: OSError, m
         raise trouble
 
     monkeypatch.setattr(socket, "create_connection", fail)
-    done = verbs.probe_peer(order("probe_peer", address="n2", port=6818))
+    done = _probe(order("probe_peer", address="n2", port=6818))
     assert not done.ok
     assert "errno" not in done.detail
 
@@ -221,7 +257,7 @@ def test_trouble_of_this_nodes_own_is_no_word_about_the_peer(trouble: OSError, m
 )
 def test_probe_peer_refuses_bad_arguments(args: dict[str, Any]) -> None:
     with pytest.raises(Rejected):
-        verbs.probe_peer(order("probe_peer", **args))
+        _probe(order("probe_peer", **args))
 
 
 class FakeSlurm(SlurmNode):

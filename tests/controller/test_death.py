@@ -41,7 +41,8 @@ def test_a_dead_node_is_set_down_and_its_job_runs_elsewhere() -> None:
     assert ("requeue", str(job.job_id)) not in site.slurm.calls, "setting DOWN is the requeue"
     assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
     assert site.provider.terminated == {}, "fenced by its checkpoint library: no power-off needed"
-    site.run(400, step_s=5)
+    assert site.provider.tokens == {}
+    site.run(1400, step_s=5)
     assert site.incident("n1").state is IncidentState.CLOSED
 
 
@@ -160,6 +161,7 @@ def test_a_suspicion_outlives_the_controller() -> None:
 @pytest.mark.parametrize("can", [NOTHING, replace(FULL, power_off_confirmed=False)])
 def test_an_unfenced_job_waits_for_a_human(can: object) -> None:
     site = Site(4, can=can)  # type: ignore[arg-type]
+    site.provider.sees_power = False
     job = _training(site, fenced=False)
     site.machine("n1").powered = False
     site.run(120, step_s=2)
@@ -175,17 +177,39 @@ def test_an_unfenced_job_waits_for_a_human(can: object) -> None:
     assert (job.state, job.restarts) == ("RUNNING", 1)
 
 
-def test_a_confirmed_power_off_is_a_fence() -> None:
+def test_a_machine_is_never_ended_as_a_fence_and_power_that_is_off_is_one() -> None:
     site = Site(4)
     job = _training(site, fenced=False)
     machine = site.machine("n1")
     machine.cut_off, machine.unreachable_by = True, {"n2", "n3", "n4"}  # it trains on, unseen
-    off_first: list[bool] = []
-    site.slurm.on_set_down = lambda _node: off_first.append(not machine.powered)
-    site.run(60)
-    assert off_first == [True]
+    site.run(120)
+    assert site.incident("n1").dead
+    assert (job.restarts, site.provider.terminated, site.provider.tokens) == (0, {}, {})
+    machine.powered = False
+    site.run(90)
+    assert ("set_down", "n1") in site.slurm.calls
     assert (job.state, job.restarts) == ("RUNNING", 1)
-    assert site.provider.terminated == {machine.instance_id: 1}
+
+
+@pytest.mark.parametrize("slurmd_timeout_s", [300, 0])
+def test_a_job_without_consent_is_stopped_when_slurm_would_and_never_ahead_of_it(slurmd_timeout_s: int) -> None:
+    """Where SlurmdTimeout is 0 Slurm never would: then it is Holdfast that sets the node DOWN, after 300 s."""
+    site = Site(4, can=NOTHING)
+    site.slurm.slurmd_timeout_s = slurmd_timeout_s
+    site.run(301, step_s=5)
+    job = site.slurm.submit(2, exclusive=True)
+    site.run(2)
+    site.agents.state(site.machine("n1"), "checkpoint.saved", job.job_id, 0, step=1)
+    site.machine("n1").powered = False
+    site.run(280, step_s=5)
+    assert site.incident("n1").dead
+    assert (job.restarts, ("set_down", "n1") in site.slurm.calls) == (0, False)
+    assert site.slurm.nodes["n1"].drain, "it takes no new work"
+    if slurmd_timeout_s == 0:
+        site.provider.can = FULL
+    site.run(400, step_s=5)
+    assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
+    assert (("set_down", "n1") in site.slurm.calls) is (slurmd_timeout_s == 0)
 
 
 def test_a_job_that_had_failed_on_the_dead_node_is_requeued_by_us() -> None:
@@ -207,7 +231,7 @@ def test_slurms_own_down_of_a_dead_node_is_nobodys_drain() -> None:
     site.run(320, step_s=5)
     assert site.slurm.nodes["n1"].reason == "Not responding"
     site.operate("resume")
-    site.run(600, step_s=5)
+    site.run(1500, step_s=5)
     assert site.incident("n1").state is IncidentState.CLOSED
     assert not site.slurm.nodes["n1"].down
     assert "n1" in {u.node for u in site.slurm.undrained}
@@ -225,18 +249,11 @@ def test_a_job_that_fails_before_its_nodes_down_takes_effect_is_requeued_by_us()
     assert site.slurm.requeued[(job.job_id, 0)] == 1
 
 
-@pytest.mark.parametrize("hurt_before", [False, True])
-def test_survivors_are_told_of_leftover_steps_at_the_down_itself(hurt_before: bool) -> None:
+def test_survivors_are_told_of_leftover_steps_at_the_down_itself() -> None:
     """The grace is waited out on the node, once; nothing else stands between the DOWN and the order."""
     policy = replace(POLICY, death=replace(POLICY.death, end_leftover_steps=True))
     site = Site(4, can=BLIND, policy=policy)
-    job = site.slurm.submit(2, exclusive=True)
-    site.run(2)
-    site.machine("n1").cut_off = True
-    site.run(40)
-    if hurt_before:  # the job's recovery is of another incident than the one that becomes dead
-        site.fault("n2")
-        site.run(2)
+    job = _training(site, fenced=True)
     site.machine("n1").powered = False
     site.run(60)
     assert job.restarts == 1
@@ -261,6 +278,7 @@ def test_no_step_is_ended_without_a_down() -> None:
 def test_a_job_that_came_after_the_decision_is_not_taken_from_a_dead_node() -> None:
     """Nobody has asked whether its run is fenced: the step is decided anew."""
     site = Site(4, can=NOTHING)
+    _training(site, fenced=True)
     site.machine("n1").powered = False
     came: list[str] = []
 

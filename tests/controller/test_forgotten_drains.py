@@ -249,8 +249,9 @@ def test_it_is_set_once_however_often_controller_and_actor_start_again() -> None
 def test_a_dead_node_whose_down_was_forgotten_is_drained_and_not_set_down_again() -> None:
     site = Site(3, policy=NO_BUDGET)
     site.provider.capacity = False
-    machine = site.machine("n1")
-    machine.cut_off, machine.unreachable_by = True, set(site.slurm.nodes)
+    assert site.slurm.submit(1, comment="holdfast", exclusive=True).nodes == ("n1",)
+    site.run(2)
+    site.machine("n1").powered = False
     site.run(60)
     assert (site.incident("n1").dead, site.slurm.nodes["n1"].down) == (True, True)
     site.slurm.start_cold()

@@ -197,7 +197,7 @@ def test_a_node_that_is_heard_again_before_anything_was_done_is_left_alone() -> 
     machine.cut_off, machine.unreachable_by = False, set()
     site.run(15)
     site.provider.away = False
-    site.run(60)
+    site.run(90)
     assert site.incident("n1").state is IncidentState.CLOSED
     assert (job.state, job.restarts) == ("RUNNING", 0)
     assert site.provider.terminated == {}

@@ -34,7 +34,7 @@ def test_a_job_on_a_dead_node_that_was_put_back_during_its_repair_is_not_hurt() 
     site = Site(3)
     site.provider.capacity = False
     _dies(site)
-    site.run(60)
+    site.run(1000, step_s=5)
     assert (site.incident("n1").state, site.incident("n1").dead) == (_S.REPAIRING, True)
     _lives(site)
     site.slurm.operator_resumes("n1")

@@ -15,6 +15,7 @@ from holdfast.model.incident import TRANSITIONS, Incident, IncidentKind, Inciden
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import MemoryStore, Site
+from support.simulated.provider import NOTHING
 from support.simulated.ways import Edge, edge_of
 from support.store_nouns import NOW
 
@@ -239,6 +240,17 @@ def operator(verb: str, state: IncidentState) -> Scene:
     return scene
 
 
+def reports_again() -> Scene:
+    """Thought dead, nothing can repair it, and it was the network all along."""
+    scene = Scene(can=NOTHING)
+    machine = scene.site.machine(NODE)
+    machine.cut_off, machine.unreachable_by = True, set(scene.site.slurm.nodes)
+    scene.until(_S.AWAITING_HUMAN)
+    machine.cut_off, machine.unreachable_by = False, set()
+    scene.until(_S.VALIDATING)
+    return scene
+
+
 SCENES: dict[Edge, Callable[[], Scene]] = {
     (None, _S.WATCHING, _BY.HOLDFAST): partial(opened, _S.WATCHING),
     (None, _S.SUSPECTED, _BY.HOLDFAST): partial(opened, _S.SUSPECTED),
@@ -264,6 +276,7 @@ SCENES: dict[Edge, Callable[[], Scene]] = {
     (_S.VALIDATING, _S.AWAITING_HUMAN, _BY.HOLDFAST): partial(then, _S.VALIDATING, Scene.operator_drains),
     (_S.VALIDATING, _S.CLOSED, _BY.HOLDFAST): partial(opened, _S.CLOSED),
     (_S.AWAITING_HUMAN, _S.CLOSED, _BY.HOLDFAST): partial(then, _S.AWAITING_HUMAN, Scene.operator_resumes),
+    (_S.AWAITING_HUMAN, _S.VALIDATING, _BY.HOLDFAST): reports_again,
     (_S.AWAITING_HUMAN, _S.REPAIRING, _BY.OPERATOR): partial(operator, "retry", _S.AWAITING_HUMAN),
     **{(s, _S.CLOSED, _BY.OPERATOR): partial(operator, "close", s) for s in _S if s is not _S.CLOSED},
 }

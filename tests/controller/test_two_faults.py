@@ -17,6 +17,8 @@ def _dies(site: Site, name: str) -> None:
 def _told(consent: str = "") -> tuple[Site, SimJob]:
     """A job on n1 and n2 that did not opt in; n1 has a fault, and n5 is a spare."""
     site = Site(5, spares=("n5",))
+    site.slurm.slurmd_timeout_s = 0  # so that Holdfast ends the run, and not Slurm
+    site.read_background()
     job = site.slurm.submit(2, comment=consent, exclusive=True)
     site.run(1)
     site.fault("n1")
@@ -28,7 +30,7 @@ def _told(consent: str = "") -> tuple[Site, SimJob]:
 def test_a_job_that_awaits_consent_and_loses_another_node_is_recovered_for_that() -> None:
     site, job = _told()
     _dies(site, "n2")
-    site.run(120)
+    site.run(400)
     assert (job.state, job.restarts) == ("RUNNING", 1)
     recovery = site.recovery(job.job_id)
     assert recovery.incident_id == site.incident("n2").id
@@ -61,7 +63,7 @@ def test_the_end_of_the_first_incident_does_not_end_it() -> None:
     site, job = _told()
     site.provider.away = True
     _dies(site, "n2")
-    site.run(60)
+    site.run(400)
     assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
     site.operate("close", site.incident("n1").id)
     site.run(5)

@@ -224,7 +224,7 @@ def test_a_group_without_power_is_replaced(training: Training) -> None:
     hit, spare = max(run.inside()), min(run.outside())
     before = training.element(hit)
     since_s = time.time()
-    drill.inject.power_loss(before.nodes[0])
+    drill.inject.power_loss(before.nodes[0], shown_off=True)
     training.taken_over(hit, spare, since_s)
     told(f"longest time between two steps: {steps.stall_s(run.attempts(), since_s, BASE, within_s=PATIENCE_S):.1f} s")
     training.runs_elsewhere(hit, before)

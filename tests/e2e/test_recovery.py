@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.decide.hurt import CONSENT_WORD
+from holdfast.controller.consent import CONSENT_WORD
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.xids import kernel_line
@@ -124,7 +124,7 @@ def test_the_users_own_exclusions_come_back(drill: Drill) -> None:
     assert {bad, kept_out} <= set(after.excluded_nodes) <= {bad, kept_out, *drill.spares()}
     drill.closed(faults + 1)
     second = after.nodes[1]
-    drill.inject.power_loss(second)
+    drill.inject.power_loss(second, shown_off=True)
     last = drill.trains(job_id, restarts=2)
     assert set(last.excluded_nodes) == {second, kept_out}, "the first node serves again: nothing keeps the job off it"
     drill.closed(faults + 2)

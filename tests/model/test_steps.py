@@ -76,6 +76,9 @@ TEXTS = [
     (steps.notify_capacity_end(), "Notify/capacity_end"),
     (steps.notify_short_of_spares(AT), "Notify/spares.1782909015"),
     (steps.notify_orphan("i-7", WEEK), "Notify/orphan.i-7.2946"),
+    (steps.notify_silent("10.2.3.0/24", AT), "Notify/silent.10.2.3.0_24.1782909015"),
+    (steps.notify_silent("the cluster", AT), "Notify/silent.the_cluster.1782909015"),
+    (steps.notify_slurm_silent(AT), "Notify/slurm_silent.1782909015"),
 ]
 CONSTRUCTORS = {
     name

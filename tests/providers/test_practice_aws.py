@@ -169,6 +169,9 @@ class RecordingHosts:
     def power_off(self, instance_id: str, node: str) -> None:
         self._do("power_off", instance_id, node)
 
+    def gone(self, instance_id: str, node: str) -> None:
+        pass
+
     def reboot(self, instance_id: str, node: str) -> None:
         self._do("reboot", instance_id, node)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.decide import hurt
+from holdfast.controller import consent
 from holdfast.model.action import Intent, IntentState, SetDown
 from holdfast.model.answers import Refusal, refusal_of
 from holdfast.model.incident import Ground, Recovery
@@ -46,8 +46,8 @@ def test_a_ground_of_this_release_is_read_as_it_is_whatever_the_words(ground: Gr
     assert decode(Recovery, encode(kept)) == kept
 
 
-@pytest.mark.parametrize("over", [hurt.FAILED, hurt.NODE_LOST])
-def test_a_run_that_is_over_is_not_stopped(over: hurt.Consent) -> None:
+@pytest.mark.parametrize("over", [consent.FAILED, consent.NODE_LOST])
+def test_a_run_that_is_over_is_not_stopped(over: consent.Consent) -> None:
     assert not recovery(ground=over.ground).stops_running_job
 
 

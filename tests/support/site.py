@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.controller.decide.hurt import CONSENT_WORD
+from holdfast.controller.consent import CONSENT_WORD
 from holdfast.model.action import Intent
 from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound, Rejected

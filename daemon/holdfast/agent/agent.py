@@ -29,6 +29,7 @@ from holdfast.agent.launchers import ask_group_to_leave
 from holdfast.agent.loop import Loop, Task
 from holdfast.agent.machine_id import machine_id
 from holdfast.agent.memory import Memory, only_agent
+from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Handler, Orders
 from holdfast.agent.outbox import Item, Outbox
@@ -95,7 +96,16 @@ class Agent:
         self.authorities = Authorities(config.ca_file)
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
         gate = JobGate()
-        self.sender = Sender(self._client(), self.outbox, self.identity, config.state_dir, self.reporting, gate)
+        self.neighbours = Neighbours()
+        self.sender = Sender(
+            self._client(),
+            self.outbox,
+            self.identity,
+            config.state_dir,
+            self.reporting,
+            gate,
+            self.neighbours.told,
+        )
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
         self.kernel = KernelLog(
@@ -137,7 +147,7 @@ class Agent:
             ),
             Verb.END_STEP: verbs.end_leftover_step(self.slurm),
             Verb.END_JOB: end_stuck_job(self.slurm),
-            Verb.PROBE_PEER: verbs.probe_peer,
+            Verb.PROBE_PEER: verbs.probe_peer(self.neighbours),
             Verb.SAVE: verbs.ask_job_to_save(self.slurm),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
@@ -175,6 +185,7 @@ class Agent:
         self.jobs.start()
         self.reporting.begin()
         self.sender.start()
+        self.neighbours.start()
         self.orders.start()
         self.gres.start()
         self.loop.watch(self.kernel, self.read_kernel)
@@ -205,6 +216,7 @@ class Agent:
         self.jobs.stop()
         self.host.close()
         self.nvml.close()
+        self.neighbours.stop()
         self.sender.stop()
         self.reporting.end()
         self.kernel.close()

@@ -63,8 +63,11 @@ class Sender:
         folder: Path,
         reporting: Reporting | None = None,
         gate: JobGate | None = None,
+        neighbours: Callable[[object], None] = lambda _named: None,
     ) -> None:
-        """``reporting`` is told of each request's outcome, ``gate`` of each answer to a heartbeat, from this class's thread."""
+        """``reporting`` is told of each request's outcome, ``gate`` of each answer to a heartbeat, ``neighbours`` of those that a leader
+        names; all from this class's thread."""
+        self._neighbours = neighbours
         self._client = client
         self._outbox = outbox
         self._identity = identity
@@ -126,6 +129,7 @@ class Sender:
         self._envelope_accepted = answer.status == 200
         if self._envelope_accepted:
             self._gate.answered(answer.body, asked_s)
+            self._neighbours(answer.body.get("neighbours"))
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0

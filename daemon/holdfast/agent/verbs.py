@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import psutil
 
+from holdfast.agent.neighbours import Neighbours, Target, alive, connect
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
 from holdfast.agent.trust import Weighed
@@ -107,22 +107,40 @@ def plain(weighed: Weighed) -> dict[str, Any]:
     return {key: value for key, value in weighed.result.plain().items() if key in keep and value not in (None, "")}
 
 
-def probe_peer(order: Order) -> Done:
-    """Whether a TCP port of another machine answers from here. A refusal is an answer of the machine, but not of the port."""
-    address, port = str(order.args.get("address", "")), order.args.get("port")
-    if not address or isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-        raise Rejected("arguments address and port are needed")
-    timeout_s = number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
-    began_s = time.monotonic()
-    try:
-        socket.create_connection((address, port), max(0.05, timeout_s)).close()
-    except OSError as error:
-        detail: dict[str, Any] = {"error": str(error)[:200], "waited_s": round(time.monotonic() - began_s, 3)}
-        code = errno.ETIMEDOUT if isinstance(error, TimeoutError) else error.errno
+def probe_peer(neighbours: Neighbours) -> Handler:
+    """Whether a TCP port of another machine answers from here. A refusal is an answer of the machine, but not of the port.
+
+    Where it does not, ``control`` says whether another node that the order names is reached at that moment, and ``reached_before_s``
+    when this one last was: without both the failure may be this node's own."""
+
+    def verb(order: Order) -> Done:
+        target, timeout_s = _target(order.args), number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
+        began_s = time.monotonic()
+        failure = connect(target, timeout_s)
+        waited = {"waited_s": round(time.monotonic() - began_s, 3)}
+        if alive(failure):
+            neighbours.note(target)
+        if failure is None:
+            return Done(True, f"{target[0]}:{target[1]} answered", waited)
+        detail: dict[str, Any] = {"error": str(failure)[:200], **waited}
+        code = errno.ETIMEDOUT if isinstance(failure, TimeoutError) else failure.errno
         if code in _SAYS_SOMETHING_OF_THE_PEER:
             detail["errno"] = code
-        return Done(False, f"{address}:{port} not reached: {error}", detail)
-    return Done(True, f"{address}:{port} answered", {"waited_s": round(time.monotonic() - began_s, 3)})
+        if (before_s := neighbours.reached_before_s(target)) is not None:
+            detail["reached_before_s"] = round(before_s, 1)
+        control = order.args.get("control")
+        if isinstance(control, dict):
+            detail["control"] = "reached" if alive(connect(_target(control), timeout_s)) else "unreached"
+        return Done(False, f"{target[0]}:{target[1]} not reached: {failure}", detail)
+
+    return verb
+
+
+def _target(args: Mapping[str, Any]) -> Target:
+    address, port = str(args.get("address", "")), args.get("port")
+    if not address or isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
+        raise Rejected("arguments address and port are needed")
+    return address, port
 
 
 def end_leftover_step(slurm: SlurmNode) -> Handler:

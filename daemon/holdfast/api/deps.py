@@ -120,6 +120,8 @@ class ApiDeps:
     """Why the control loop decides nothing at present; None: it does."""
     aside: Callable[[], Sequence[Input]] = lambda: ()
     """Inputs that no decision can be made about."""
+    neighbours: Callable[[str], list[list[str | int]]] = lambda _node: []
+    """``[address, port]`` of each node that this node's agent tries to reach in calm times."""
     look: Callable[[], None] = lambda: None
     """Has Slurm read soon: somebody knows more than the newest view shows."""
 

@@ -109,14 +109,20 @@ class _Ingest:
         return self._beaten(body.node)
 
     def _beaten(self, node: str) -> Response:
-        """The answer to a heartbeat: who leads, and whether jobs are to be kept off the node."""
+        """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, and which others it watches."""
         if not self._deps.leader():
             return Response(STANDBY, media_type="application/json")
         world = self._deps.world()
         incident = None if world is None else closed_by(world, node, self._deps.clock.now())
-        if incident is None:
+        neighbours = self._deps.neighbours(node)
+        if incident is None and not neighbours:
             return Response(LEADER, media_type="application/json")
-        return JSONResponse({"leader": True, "keep_off": incident})
+        told: dict[str, object] = {"leader": True}
+        if incident is not None:
+            told["keep_off"] = incident
+        if neighbours:
+            told["neighbours"] = neighbours
+        return JSONResponse(told)
 
     async def orders(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)

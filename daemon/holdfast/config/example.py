@@ -120,6 +120,9 @@ def toml(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
         return "{ " + ", ".join(f"{k} = {toml(v)}" for k, v in pairs) + " }"
+    if isinstance(value, dict):
+        inside = ", ".join(f"{toml(key)} = {toml(each)}" for key, each in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, tuple | frozenset):
         ordered = sorted(value, key=str) if isinstance(value, frozenset) else value
         return "[" + ", ".join(toml(each) for each in ordered) + "]"

@@ -18,6 +18,7 @@ from typing import cast
 from holdfast import unexpected
 from holdfast.controller import facts
 from holdfast.controller.act import AT_NODES, carry_out
+from holdfast.controller.death import evidence
 from holdfast.controller.hands_off import in_window
 from holdfast.controller.idle_actor import IdleWatch, idle
 from holdfast.controller.lanes import lane, pools
@@ -48,8 +49,8 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Book
 from holdfast.model.budgets import budget_of
-from holdfast.model.errors import FencedOff, OutsideError
-from holdfast.model.incident import Incident
+from holdfast.model.errors import FencedOff, NotFound, OutsideError
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.maintenance import KeepWindow, window_of
 from holdfast.model.policy import Mode
 from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
@@ -62,6 +63,7 @@ STALE_S = 600.0
 """A planned step that was not begun for so long is decided anew instead of done late."""
 LOOK_S = 0.5
 """How often the store is looked at without a nudge."""
+_IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
 _BRAKED = (Drain, Requeue, HoldJob)
 _NOT_AFTER_THE_END = (
     *_BRAKED,
@@ -134,7 +136,7 @@ def outlived(book: Book, intent: Intent) -> Outcome | None:
     if intent.state is not IntentState.PLANNED or incident is None:
         return None
     ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action) or _of_its_own_machine(incident, action)
-    if _of_the_dead(action) and not incident.dead:
+    if (_of_the_dead(action) and not incident.dead) or _of_the_silent(action, incident):
         return HEARD_AGAIN
     if not ends or (incident.open and not incident.acknowledged):
         return None
@@ -159,6 +161,50 @@ def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
 def _of_the_dead(action: Action) -> bool:
     """Steps that only the death of a node calls for; tasks stuck on a living one call for a DOWN, too."""
     return (isinstance(action, SetDown) and action.node_dead) or (isinstance(action, Terminate) and action.fence)
+
+
+def _of_the_silent(action: Action, incident: Incident) -> bool:
+    """A step at the machine of a silent node, planned before the node reported again and was sent to validation."""
+    if incident.state is not IncidentState.VALIDATING or incident.rung:
+        return False
+    return (
+        isinstance(action, Terminate | Replace | Reboot | StopStart) and action.instance_id == incident.serving_id
+    ) or isinstance(action, Launch)
+
+
+_LAST_WORDS_S = 1.0
+"""How long a node that is thought dead has to answer a connection before a step that cannot be taken back."""
+ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True)
+
+
+def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
+    """The node is asked once more, right before a step that only its silence calls for. None: it says nothing, or was not silent."""
+    incident, action = book.incidents.get(intent.incident_id), intent.action
+    if incident is None or not isinstance(action, SetDown | Terminate | Replace | Reboot | StopStart | Launch):
+        return None
+    if not (incident.dead or (incident.kind is IncidentKind.SILENCE and not incident.repair_attempt)):
+        return None
+    if isinstance(action, Terminate) and action.instance_id != incident.serving_id:
+        return None
+    if (ended := outlived(book, intent)) is not None:
+        return ended
+    try:
+        node = outside.scheduler.node(action.node)
+    except OutsideError:
+        return None  # the step itself looks at Slurm, and says what it needs
+    if action.node not in outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S):
+        return None
+    return None if isinstance(action, Terminate) and _seen_off(action.instance_id, outside) else ANSWERS
+
+
+def _seen_off(instance_id: str, outside: Outside) -> bool:
+    """The provider shows the machine off now: what answers under its node's address is the machine that took its place."""
+    try:
+        return outside.provider.instance(instance_id).state in evidence.OFF
+    except NotFound:
+        return True
+    except OutsideError:
+        return False
 
 
 @dataclass
@@ -296,6 +342,11 @@ class Actor:
             if intent.state is IntentState.PLANNED and now() - intent.planned_at > timedelta(seconds=STALE_S):
                 self.store.finish_intent(intent.key, fence, STALE, now())
                 return
+            if intent.state is IntentState.PLANNED and isinstance(intent.action, _IRREVERSIBLE):
+                said = last_words(self.store.load_book(now()), intent, self.outside)
+                if said is not None:
+                    self.store.finish_intent(intent.key, fence, said, now())
+                    return
             self.store.start_intent(intent.key, fence, now())
             self.before_step(intent, "started")
             outcome = carry_out(intent, self._outside_while_leading(fence))

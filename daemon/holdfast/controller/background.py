@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 from holdfast.controller import history
+from holdfast.controller.head_reach import resolve
 from holdfast.controller.pool import P99, by_rule, kept, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
@@ -36,6 +38,8 @@ class BackgroundWatch:
     store: Store
     scheduler: Scheduler
     newest: Background = field(default_factory=Background)
+    resolve: Callable[[Mapping[str, str]], Mapping[str, str]] = resolve
+    """Node → name, to node → IP address."""
     _slurm_failed: bool = False
 
     def refresh(self, world: World) -> None:
@@ -56,7 +60,7 @@ class BackgroundWatch:
         if policy.spares.wanted == P99 and world.view is not None:
             now = replace(now, by_rule=by_rule(replace(world, background=now), world.view))
         now = replace(
-            self._slurm_user(self._topology(now)), short_since=_short_since(replace(world, background=now), before)
+            self._slurm_user(self._slurm(now, world)), short_since=_short_since(replace(world, background=now), before)
         )
         self.newest = now
         if policy.history.lemon_file:
@@ -80,16 +84,21 @@ class BackgroundWatch:
     def _page(self, since: datetime, after_id: int) -> tuple[Event, ...]:
         return self.store.events(since=since, after_id=after_id, kinds=history.KINDS, limit=PAGE)
 
-    def _topology(self, background: Background) -> Background:
+    def _slurm(self, background: Background, world: World) -> Background:
+        """The topology, SlurmdTimeout, and the addresses of the nodes that Slurm shows by name."""
+        nodes = world.view.nodes.values() if world.view is not None else ()
+        addresses = self.resolve({n.name: n.address for n in nodes if not _is_ip(n.address)})
+        background = replace(background, addresses={**background.addresses, **addresses})
         try:
             topology = self.scheduler.topology()
+            timeout_s = slurmd_timeout_s(self.scheduler.config())
         except OutsideError as error:
             if not self._slurm_failed:
                 log.warning("event=topology_unavailable error=%r", str(error))
             self._slurm_failed = True
             return background
         self._slurm_failed = False
-        return replace(background, topology=topology)
+        return replace(background, topology=topology, slurmd_timeout_s=timeout_s)
 
     def _slurm_user(self, background: Background) -> Background:
         if background.slurm_user:
@@ -100,6 +109,20 @@ class BackgroundWatch:
             log.warning("event=slurm_user_unavailable error=%r", str(error))
             return background
         return replace(background, slurm_user=named.partition("(")[0])
+
+
+def _is_ip(address: str) -> bool:
+    try:
+        ip_address(address)
+    except ValueError:
+        return False
+    return True
+
+
+def slurmd_timeout_s(config: Mapping[str, str]) -> float | None:
+    """SlurmdTimeout of ``scontrol show config`` (``300 sec``); None: it does not say."""
+    number = config.get("SlurmdTimeout", "").split()
+    return float(number[0]) if number and number[0].isdigit() else None
 
 
 def _short_since(world: World, before: Background) -> datetime | None:

@@ -50,6 +50,16 @@ def fresh_view(world: World) -> ClusterView | None:
     return view
 
 
+SLURMD_TIMEOUT_S = 300.0
+"""SlurmdTimeout as Slurm ships it, and what stands in for one that is 0 or not known."""
+
+
+def slurm_settled(world: World) -> bool:
+    """Whether slurmctld has had one SlurmdTimeout since it last answered again: until then what it shows of nodes is from before."""
+    timeout_s = world.background.slurmd_timeout_s or SLURMD_TIMEOUT_S
+    return world.slurm_back_at is None or world.now - world.slurm_back_at >= timedelta(seconds=timeout_s)
+
+
 def acting(incident: Incident) -> bool:
     """An incident that takes its node out of service (unless an operator took it over)."""
     return incident.open and incident.state not in IDLE_INCIDENTS and not incident.acknowledged

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from holdfast.controller import facts, hands_off, notices
+from holdfast.controller import facts, hands_off, notices, silence
 from holdfast.controller.budgets import COUNTED, Purse, why_spent
+from holdfast.controller.death import brake, evidence, touching
+from holdfast.controller.death.verdict import Consequence
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
 from holdfast.model.action import (
@@ -24,18 +26,23 @@ from holdfast.model.action import (
     HoldJob,
     Intent,
     IntentState,
+    Launch,
     Notify,
     Proposal,
     Reboot,
+    Replace,
     Requeue,
     SendOrder,
     SetDown,
+    StopStart,
     TellOwner,
+    Terminate,
     Verb,
 )
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
 from holdfast.model.held_orders import HARMLESS_VERBS
+from holdfast.model.incident import Incident
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
@@ -55,6 +62,8 @@ class Ban(Enum):
     """A budget on machines is spent."""
     HANDS_OFF = "hands_off"
     """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
+    DEATHS = "deaths"
+    """The brake on deaths, or a sign of life: a silent node's verdict does not allow it."""
     UNREADABLE = "unreadable"
     """An incident of the node cannot be read."""
     DISPUTE = "dispute"
@@ -83,12 +92,16 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     """Allow or withhold each proposal; proposals of one group share their fate."""
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
-    purse = Purse(world)
+    purse, deaths = Purse(world), _Deaths(world)
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
-        why = _disputed(world, in_dispute, proposal) or _withhold(world, holding, purse, proposal)
+        why = (
+            _disputed(world, in_dispute, proposal)
+            or deaths.withhold(proposal)
+            or _withhold(world, holding, purse, proposal)
+        )
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -134,8 +147,10 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
 
 
 def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
-    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes."""
+    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes, or is off."""
     incident = world.book.incidents.get(proposal.incident_id)
+    if incident is not None and evidence.died_of_power(world, incident):
+        return None
     planned = holding.get(BrakeKind.PLANNED_STOPS)
     if incident is not None and notices.goes_soon(world, incident.id):
         if incident.notice:
@@ -225,7 +240,7 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
             for i in world.book.open_incidents()
             if facts.acting(i)
             and i.opened_at > since
-            and not notices.by_notice_alone(world, i)
+            and not _not_a_checks_word(world, i)
             and hands_off.holds(world, i) is None
         }
         if len(nodes) > most:
@@ -304,9 +319,13 @@ def _stopped(world: World, intent: Intent) -> bool:
 
 
 def _planned(world: World, incident_id: str) -> bool:
-    """On a notice alone, which the brakes on checks do not count."""
+    """On a notice alone, or power that is off, which the brakes on checks do not count."""
     incident = world.book.incidents.get(incident_id)
-    return incident is not None and notices.by_notice_alone(world, incident)
+    return incident is not None and _not_a_checks_word(world, incident)
+
+
+def _not_a_checks_word(world: World, incident: Incident) -> bool:
+    return notices.by_notice_alone(world, incident) or evidence.died_of_power(world, incident)
 
 
 def _goes(world: World, incident_id: str) -> bool:
@@ -329,3 +348,41 @@ def _released(world: World, kind: BrakeKind) -> datetime:
     if brake is not None and brake.released_at is not None:
         return brake.released_at
     return world.now - timedelta(seconds=BRAKE_LONG_S)
+
+
+_CONSEQUENCES: Mapping[type[Action], Consequence] = {
+    Drain: Consequence.DRAIN,
+    SetDown: Consequence.SET_DOWN,
+    Reboot: Consequence.REBOOT,
+    StopStart: Consequence.END_MACHINE,
+    Replace: Consequence.END_MACHINE,
+    Launch: Consequence.END_MACHINE,
+    Terminate: Consequence.END_MACHINE,
+}
+
+
+class _Deaths:
+    """What the verdict about a silent node allows, looked at once more for each step."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: Mapping[str, brake.Group] | None = None
+
+    def withhold(self, proposal: Proposal) -> Withheld | None:
+        what = _CONSEQUENCES.get(type(proposal.action))
+        incident = self._world.book.incidents.get(proposal.incident_id)
+        view = self._world.view
+        if what is None or incident is None or view is None or incident.node not in view.nodes:
+            return None
+        if proposal.action.target.node != incident.node or not touching.about_silence(self._world, incident):
+            return None
+        if isinstance(proposal.action, Terminate) and proposal.action.instance_id != incident.serving_id:
+            return None  # launched in vain: it serves no one
+        if isinstance(proposal.action, SetDown) and view.nodes[incident.node].down:
+            return None  # Slurm's own DOWN, made ours so that we may take it back
+        if self._held is None:
+            silent = silence.silent_nodes(self._world)
+            self._held = brake.braked(brake.groups(self._world, silent))
+        held = brake.holds(self._world, incident, self._held)
+        why = touching.why_not(self._world, view, incident, what, held)
+        return Withheld(Ban.DEATHS, why.text) if why is not None else None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import fabric, facts, stacks, suspects
-from holdfast.controller.decide.hurt import consent
+from holdfast.controller.consent import consent
 from holdfast.controller.groups import ElasticJob, elastic_of
 from holdfast.controller.quiet import BOUNDED, Quiet, only_silent, quiet, sign_of, words_of
 from holdfast.model.action import Intent, SendOrder, Verb

@@ -9,7 +9,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.controller import facts, hands_off
+from holdfast.controller import facts, hands_off, silence
+from holdfast.controller.death import brake, touching
+from holdfast.controller.death.verdict import Consequence
 from holdfast.model.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -53,7 +55,7 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     if facts.drained_by_others(world, node):
         who = node.reason_user or "somebody"
         return Choice(Rung.HUMAN, f"{who} drained the node ({node.reason!r}): theirs to repair and to resume")
-    if not incident.dead and not facts.free_of_jobs(view, incident.node):
+    if not facts.free_of_jobs(view, incident.node):
         jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
         return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
     if any(r.suspect for r in world.book.recoveries.values() if r.incident_id == incident.id):
@@ -66,7 +68,33 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         and facts.agent_of(world, incident.node) is not None
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
-    return next_rung(world, incident)
+    return next_allowed(world, view, incident)
+
+
+def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
+    """:func:`next_rung`; where nothing but silence accuses the machine, as far as the verdict's table allows it now."""
+    choice = next_rung(world, incident)
+    what = CONSEQUENCES.get(choice.rung)
+    if what is None or not touching.about_silence(world, incident):
+        return choice
+    groups = brake.braked(brake.groups(world, silence.silent_nodes(world)))
+    held = brake.holds(world, incident, groups)
+    refusal = touching.why_not(world, view, incident, what, held)
+    if refusal is None:
+        return choice
+    provider = world.book.provider
+    reboots = provider is not None and not incident.rung and _can_be_done(world, provider, incident, Rung.REBOOT)
+    if reboots and touching.why_not(world, view, incident, Consequence.REBOOT, held) is None:
+        return Choice(Rung.REBOOT, f"reboot before {choice.rung.value}: {refusal.text}")
+    return Choice(Rung.HUMAN if refusal.why is touching.Why.RUNNING else Rung.WAIT, refusal.text)
+
+
+CONSEQUENCES = {
+    Rung.REBOOT: Consequence.REBOOT,
+    Rung.STOP_START: Consequence.END_MACHINE,
+    Rung.REPLACE: Consequence.END_MACHINE,
+}
+"""Rungs that touch a machine, as the table of verdicts names them."""
 
 
 def next_rung(world: World, incident: Incident) -> Choice:

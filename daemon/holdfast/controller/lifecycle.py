@@ -6,15 +6,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller import correlate, facts, hands_off, replacement, rungs, slurm_drains, stillborn, validation
+from holdfast.controller import (
+    correlate,
+    facts,
+    fencing,
+    hands_off,
+    replacement,
+    rungs,
+    slurm_drains,
+    stillborn,
+    validation,
+)
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
-from holdfast.controller.ladder import Rung, choose, next_rung
+from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
 from holdfast.controller.resumed import Resumed, expects_drain, resumed
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, SetDown, Terminate
+from holdfast.model.action import Drain, Intent, IntentState, Reboot, Replace, SetDown, StopStart, Terminate
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
@@ -155,7 +165,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     node = view.nodes[incident.node]
     by = facts.drained_by(world, node)  # a DOWN of Slurm's own is made ours first, so that we may take it back
     foreign = by is DrainedBy.FOREIGN and slurm_drains.recognised(world, node) is None
-    contained = foreign or (by is DrainedBy.OURS and (node.down or not incident.dead))
+    contained = foreign or by is DrainedBy.OURS
     if contained:
         detail = {"by": by, "state": node.base_state, "reason": node.reason}
         event = Event(
@@ -171,9 +181,14 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")
-    if incident.dead and not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
+    if _silent(incident) and not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
         return _heard_again(world, incident)
     return incident, []
+
+
+def _silent(incident: Incident) -> bool:
+    """It is about a node that does not report: dead, or witnessed and not dead."""
+    return incident.dead or incident.kind is IncidentKind.SILENCE
 
 
 def _heard_again(world: World, incident: Incident) -> Moved:
@@ -188,16 +203,16 @@ def _heard_again(world: World, incident: Incident) -> Moved:
 def _begun(world: World, incident: Incident) -> bool:
     """Whether the node, or its machine, may have been taken already."""
     return any(
-        isinstance(i.action, SetDown | Terminate) and i.state in (IntentState.STARTED, IntentState.DONE)
+        isinstance(i.action, Drain | SetDown | Terminate) and i.state in (IntentState.STARTED, IntentState.DONE)
         for i in world.book.intents_of(incident.id)
     )
 
 
 def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
-    if facts.died_while_drained(world, view, incident):
-        if not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
-            return _heard_again(world, incident)
-        return replace(incident, note="it died while it was drained: waits until it is set DOWN"), []
+    if (back := _reports_again(world, view, incident)) is not None:
+        return back
+    if incident.dead and view.jobs_on(incident.node) and not facts.drained_by_others(world, view.nodes[incident.node]):
+        return replace(incident, note=_why_not_down(world, view, incident)), []
     choice = choose(world, view, incident)
     match choice.rung:
         case Rung.WAIT:
@@ -210,6 +225,52 @@ def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
             if evidence_settled(world, incident):
                 return move(replace(incident, rung=rung.value), _S.REPAIRING, world.now, choice.reason)
             return replace(incident, note="collecting evidence"), []
+
+
+def _why_not_down(world: World, view: ClusterView, incident: Incident) -> str:
+    for job in view.jobs_on(incident.node):
+        waits = fencing.keeps_waiting(world, view, incident, job)
+        if waits is fencing.Waits.CONSENT:
+            return f"dead; job {job.key} did not opt in: waits until Slurm sets the node DOWN"
+        if waits is fencing.Waits.FENCE:
+            return f"dead; waits until its power is off: the old run of job {job.key} could still write"
+    return "dead; waits until it is set DOWN"
+
+
+def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """A node thought dead reports, and its machine was not touched: it is validated and returned, or is left with the fault that it had.
+    None: it does not report, or its machine is being ended already."""
+    if not _silent(incident) or incident.resumed_in_doubt or machine_touched(world, incident):
+        return None
+    if facts.drained_by_others(world, view.nodes[incident.node]):
+        return None
+    agent = facts.agent_of(world, incident.node, incident.serving_id or None)
+    if agent is None:
+        return None
+    found = correlate.as_found(world, incident) if incident.dead else None
+    if found is not None:
+        note = "the agent was heard again: not dead"
+        again = replace(found, note=note), [remark(incident, world.now, note)]
+        return again if incident.state is _S.CONTAINED else None  # it has a fault of its own: its repair goes on
+    if not incident.dead and incident.repair_attempt:
+        return None  # heard before: it is on the ladder for what its validation found
+    held = bool(view.jobs_on(incident.node))
+    if held and agent.boot_id != incident.boot_id:
+        return None  # it was rebooted: proved once Slurm has let its jobs go
+    back = _attempt_over(incident) if incident.rung else incident
+    back = replace(back, dead=False, rung="", validated_at=world.now if held else None)
+    how = "its job runs on" if held else "validated"
+    return move(back, _S.VALIDATING, world.now, f"it reports again, and its machine was not touched: {how}, returned")
+
+
+def machine_touched(world: World, incident: Incident) -> bool:
+    """Whether a step has begun that ends, stops or restarts the machine that serves the node."""
+    return any(
+        isinstance(i.action, Terminate | Replace | StopStart | Reboot)
+        and i.action.instance_id == incident.serving_id
+        and i.state in (IntentState.STARTED, IntentState.DONE)
+        for i in world.book.intents_of(incident.id)
+    )
 
 
 def _put_back(world: World, incident: Incident) -> Moved:
@@ -231,6 +292,8 @@ def _attempt_over(incident: Incident) -> Incident:
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
+    if (back := _reports_again(world, view, incident)) is not None:
+        return back
     failed = validation.failure(world, incident)
     if failed is not None:
         return _next_attempt(world, incident, failed)
@@ -291,7 +354,7 @@ def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
     why = failure.text
     machine = stillborn.successor(world, incident) or incident.machine
     failed = replace(incident, note=why, validated_at=None, machine=machine)
-    choice = next_rung(world, failed)
+    choice = next_rung(world, failed) if world.view is None else next_allowed(world, world.view, failed)
     if choice.rung is Rung.WAIT:
         return replace(incident, note=choice.reason), []
     human = choice.rung is Rung.HUMAN
@@ -312,9 +375,14 @@ def _after(events: list[Event], step: Moved) -> Moved:
     return step[0], [*events, *step[1]]
 
 
+def _awaiting_human(world: World, view: ClusterView, incident: Incident) -> Moved:
+    return _reports_again(world, view, incident) or (incident, [])
+
+
 _FOLLOW: dict[IncidentState, Callable[[World, ClusterView, Incident], Moved]] = {
     _S.OPEN: _open,
     _S.CONTAINED: _contained,
     _S.REPAIRING: _repairing,
     _S.VALIDATING: _validating,
+    _S.AWAITING_HUMAN: _awaiting_human,
 }

@@ -17,6 +17,7 @@ from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_wit
 from holdfast.controller.cycle import apply, turn
 from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
 from holdfast.controller.guard import harmless
+from holdfast.controller.head_reach import EVERY_S
 from holdfast.controller.inputs import Input
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
@@ -100,10 +101,9 @@ class ControlLoop:
 
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
-        watcher = asyncio.create_task(self.reader.run())
-        pruner = asyncio.create_task(self._prune())
-        reader = asyncio.create_task(self._read_background())
-        keeper = asyncio.create_task(self._keep_rooms())
+        # Without its look at Slurm it would decide on old news; groups would wait for who does not come: end, and be started again.
+        needed = [asyncio.create_task(each()) for each in (self.reader.run, self._reach_silent_nodes, self._keep_rooms)]
+        useful = [asyncio.create_task(each()) for each in (self._prune, self._read_background)]
         try:
             while not self.stopping:
                 self.wake.clear()
@@ -119,18 +119,14 @@ class ControlLoop:
                 else:
                     self.cycles.passed()
                 self.turned_at_s = self.observer.clock.monotonic_s()
-                if watcher.done():
-                    watcher.result()  # without its look at Slurm this would decide on old news: end, and be started again
-                if keeper.done():
-                    keeper.result()  # groups would wait for who does not come: the same
+                for ended in filter(asyncio.Task.done, needed):
+                    ended.result()
                 if self.cycles.may_live:
                     self.beat()
                 await self._pause()
         finally:
-            watcher.cancel()
-            pruner.cancel()
-            reader.cancel()
-            keeper.cancel()
+            for each in (*needed, *useful):
+                each.cancel()
 
     async def _pause(self) -> None:
         """Until there is a reason to turn; after turns that failed, ever longer and whatever happens."""
@@ -294,6 +290,17 @@ class ControlLoop:
             if world is not None and self.leads:
                 await self._in_background(BACKGROUND, partial(self.observer.background.refresh, world))
             await asyncio.sleep(READ_EVERY_S if world is not None and self.leads else TICK_S)
+
+    async def _reach_silent_nodes(self) -> None:
+        """Try the silent nodes from here; beside the cycle, since each takes up to its timeout."""
+        while True:
+            if (
+                self.world is not None
+                and self.leads
+                and await asyncio.to_thread(self.observer.head.refresh, self.world)
+            ):
+                self.wake.set()
+            await asyncio.sleep(EVERY_S)
 
     async def _keep_rooms(self) -> None:
         if self.rooms is not None:

@@ -13,6 +13,7 @@ from holdfast.controller import clock_steps
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
 from holdfast.controller.clock_steps import ClockStep
+from holdfast.controller.head_reach import HeadReach
 from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
 from holdfast.model.book import Book, Change, World
@@ -27,6 +28,8 @@ SLURM = "slurm"
 """Part of this process that reads Slurm (:mod:`holdfast.unexpected`)."""
 COLD_START_S = 30.0
 """After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
+SLURM_GAP_S = 15.0
+"""slurmctld that did not answer for longer was away: what it shows of nodes right after its return is from before."""
 CLOCK_JUMP_S = 5.0
 """A clock that gains or loses more between two looks was set (or the machine slept): what was heard before seems too long ago."""
 
@@ -38,11 +41,13 @@ class SlurmWatch:
     scheduler: Scheduler
     view: ClusterView | None = None
     error: str | None = None
+    back_at: datetime | None = None
+    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer; None: it has not been away."""
 
     def refresh(self) -> None:
         """Read Slurm once. A failure keeps the old view, which ages until decisions freeze."""
         try:
-            self.view = remember_gpus(self.view, self.scheduler.view())
+            view = remember_gpus(self.view, self.scheduler.view())
         except OutsideError as error:
             if self.error is None:
                 log.warning("event=slurm_unavailable error=%r", str(error))
@@ -55,7 +60,9 @@ class SlurmWatch:
         unexpected.passed(SLURM)
         if self.error is not None:
             log.info("event=slurm_back")
-        self.error = None
+            if self.view is None or view.read_at - self.view.read_at > timedelta(seconds=SLURM_GAP_S):
+                self.back_at = view.read_at
+        self.view, self.error = view, None
 
     def refresh_jobs(self, job_ids: Iterable[int]) -> None:
         """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""
@@ -117,6 +124,7 @@ class Observer:
     cold_start_s: float = COLD_START_S
     listening_since: datetime | None = field(default=None)
     background: BackgroundWatch = field(init=False)
+    head: HeadReach = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
     """Wall clock minus monotonic clock, as of the last look."""
     new_step_s: float | None = None
@@ -129,6 +137,7 @@ class Observer:
 
     def __post_init__(self) -> None:
         self.background = BackgroundWatch(self.store, self.slurm.scheduler)
+        self.head = HeadReach(self.clock, self.policy.death.probe_timeout_s)
 
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
@@ -156,6 +165,8 @@ class Observer:
             else None,
             last_out=self._last_out,
             background=self.background.newest,
+            head=self.head.newest,
+            slurm_back_at=self.slurm.back_at,
         )
         return self._carried(self._with_start(world) if in_question(world) else world)
 

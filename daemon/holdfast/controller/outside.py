@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from holdfast.controller import facts, hands_off
+from holdfast.controller.head_reach import Connect, connect
 from holdfast.controller.machine_proof import DOUBT, OTHER_NODE, Unproven
 from holdfast.controller.whole import whole
 from holdfast.model.action import IntentState
@@ -32,6 +33,8 @@ class Outside:
     """The drains that are ours, from the store."""
     claims: Callable[[str], frozenset[str]]
     """Nodes whose machine has this id by the store (:func:`holdfast.controller.disputes.claimants`)."""
+    reach: Connect = connect
+    """Whether a node's kernel answers a connection to its slurmd: its last words before a step that cannot be taken back."""
     spare_reservation: str = "holdfast-spares"
     maintenance: MaintenancePolicy = field(default_factory=MaintenancePolicy)
     pool: AbstractContextManager[object] = field(default_factory=Lock)

@@ -13,7 +13,7 @@ from holdfast.controller.ladder import Rung
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
-from holdfast.model.answers import CheckWord, Refusal, check_word, refusal_of
+from holdfast.model.answers import CheckWord, Refusal, check_word, held_by_job, refusal_of
 from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 
@@ -21,6 +21,7 @@ _DEEP_TRIES = 2
 """A deep check that gave no answer is asked for once more."""
 
 
+_HELD_PAUSE_S = 10.0
 _MOST_DEEP_S = 3600.0
 """What an agent allows."""
 
@@ -56,8 +57,8 @@ def beside(world: World, incident: Incident) -> bool:
 def deep(world: World, incident: Incident) -> Part:
     if not world.policy.repair.deep_checks:
         return PASSED
-    tries = _deep_checks(world, incident)
-    latest = facts.last(tries)
+    tries = [i for i in _deep_checks(world, incident) if check_word(i.result) is not CheckWord.HELD]
+    latest = tries[-1] if tries else None
     if latest is None or not latest.settled:
         return PENDING
     if latest.state is IntentState.DONE or refusal_of(latest.result) is Refusal.UNSUPPORTED_VERB:
@@ -71,7 +72,7 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
     """The order that is due now; None: none is, or nobody is there to take it."""
     agent = facts.agent_of(world, incident.node, instance or None)
     latest = facts.last(_deep_checks(world, incident))
-    on_its_way = latest is not None and not latest.settled
+    on_its_way = latest is not None and (not latest.settled or not may_ask_again(world, latest))
     if agent is None or on_its_way or deep(world, incident).progress is not Progress.PENDING:
         return None
     repair = world.policy.repair
@@ -82,6 +83,12 @@ def deep_order(world: World, incident: Incident, instance: str) -> SendOrder | N
     }
     expires_s = 1.5 * repair.validate_timeout_s  # the last check begins before the deadline
     return facts.order_to(agent, Verb.CHECK, expires_s, args)
+
+
+def may_ask_again(world: World, latest: Intent) -> bool:
+    """After a node that a job held, or what was left of one, it is asked for again once a while has passed."""
+    held = check_word(latest.result) is CheckWord.HELD or held_by_job(latest.result)
+    return not held or latest.finished_at is None or world.now - latest.finished_at >= timedelta(seconds=_HELD_PAUSE_S)
 
 
 def _deep_checks(world: World, incident: Incident) -> tuple[Intent, ...]:

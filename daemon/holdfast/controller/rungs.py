@@ -136,7 +136,7 @@ boot was proved is that one's, also where it was there before our order."""
 def slurmd_is_new(world: World, incident: Incident) -> bool:
     """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
     node = world.view.nodes[incident.node] if world.view is not None else None
-    if node is None or not node.responding or node.rebooting:
+    if node is None or not node.responding or node.rebooting or not facts.slurm_settled(world):
         return False
     tries = attempts(world, incident) if incident.rung else ()
     action = tries[0].action if tries else None

@@ -21,6 +21,7 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.disk import disk_room
 from holdfast.controller.lease_holder import claim
 from holdfast.controller.loop import ControlLoop
+from holdfast.controller.neighbours import Neighbours
 from holdfast.controller.notify import notifier_for
 from holdfast.controller.observe import Observer, SlurmWatch
 from holdfast.controller.pager import Pager
@@ -120,6 +121,7 @@ def build_controller(settings: Settings) -> Controller:
         led_by=lambda: loop.shown_leader,
         rooms=rooms,
         quorum=settings.quorum,
+        neighbours=Neighbours(lambda: loop.world, clock).of,
         look=loop.reader.slurm_changed,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,

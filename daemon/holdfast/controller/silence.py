@@ -1,19 +1,18 @@
 """Silent nodes. Silence is *unknown*: neither healthy nor failed. Pure.
 
-A node is dead only when a second witness, which does not share the controller's path to it, agrees: peer agents that cannot reach it
-either, or the provider. Slurm's own "not responding" is seen from the head node like our silence, so it is no second witness. Many
-nodes silent at once make the controller the suspect."""
+Opens a suspicion, asks :mod:`holdfast.controller.death` for the verdict, and moves the incident by it. Slurm's own "not responding" is seen
+from the head node like our silence: no second witness. Many nodes silent at once make the controller, or one cause, the suspect."""
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, hands_off
-from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
-from holdfast.model.answers import unreached_errno
+from holdfast.controller.death import brake, domains, evidence
+from holdfast.controller.death.verdict import Evidence, LivingPeer, PowerOff, StepsAdvance, TcpAnswered, Verdict, judge
+from holdfast.model.action import SendOrder
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
@@ -21,12 +20,11 @@ from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
-ALIVE_ERRNO = errno.ECONNREFUSED
-"""A refused connection was answered by the node's kernel: it lives."""
-_OFF = frozenset({"stopping", "stopped", "shutting-down", "terminated"})
 _FAULTY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
 SILENT_CHECK = "node.silent"
 DEAD_CHECK = "node.dead"
+_SLOWEST_HEARTBEAT_S = 60.0
+"""A longer interval delays no verdict about other nodes."""
 
 
 def silent_nodes(world: World) -> tuple[str, ...]:
@@ -116,6 +114,17 @@ def in_question(world: World, view: ClusterView, silent: Iterable[str]) -> tuple
     )
 
 
+def to_ask_about(world: World, view: ClusterView, silent: Iterable[str]) -> tuple[Incident, ...]:
+    """Incidents about which witnesses are asked: those in question, and dead nodes whose machine was not touched yet."""
+    quiet = set(silent)
+    dead = (
+        i
+        for i in world.book.open_incidents()
+        if i.dead and i.state in _FAULTY and i.node in quiet and i.node in view.nodes and facts.acting(i)
+    )
+    return tuple({i.id: i for i in (*in_question(world, view, quiet), *dead)}.values())
+
+
 def _ours_to_lose(world: World, view: ClusterView, node: str) -> bool:
     return _at_stake(view, node) and not facts.drained_by_others(world, view.nodes[node])
 
@@ -127,7 +136,7 @@ def _at_stake(view: ClusterView, node: str) -> bool:
 
 
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
-    """Open a suspicion for a node that fell silent, close it when it is heard, and pronounce death on two witnesses.
+    """Open a suspicion for a node that fell silent, close it when it is heard, and move it by the verdict about the node.
 
     A node with a fault of its own is not suspected by a second incident: the one that it has becomes dead."""
     view = facts.fresh_view(world)
@@ -146,8 +155,9 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
     if view is None or frozen is not None:
         return Change(incidents=tuple(incidents), events=tuple(events))
     asked = [i for i in in_question(world, view, silent) if i.node in silent]
+    held = brake.braked(brake.groups(world, silent)) if asked else {}
     for incident in asked:
-        judged, seen = _judge(world, incident)
+        judged, seen = _judge(world, view, incident, held)
         if judged != incident:
             incidents.append(judged)
             events += seen
@@ -183,50 +193,53 @@ def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Mo
     return open_incident(new, IncidentState.SUSPECTED, world.now)
 
 
-def witnesses(world: World, incident: Incident) -> tuple[Intent, ...]:
-    """The newest settled answer of each witness about this silence."""
-    newest: dict[str, Intent] = {}
-    for intent in world.book.intents_of(incident.id):
-        probe = isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PEER
-        if (probe or isinstance(intent.action, CheckInstance)) and intent.state in (
-            IntentState.DONE,
-            IntentState.FAILED,
-        ):
-            newest[intent.step.text] = intent
-    since = world.now - timedelta(seconds=3 * world.policy.death.reprobe_s)
-    heard = max(
-        (a.last_heard for a in world.agents.get(incident.node, ())), default=since
-    )  # an earlier silence is over
-    return tuple(
-        i for _, i in sorted(newest.items()) if i.finished_at is not None and i.finished_at >= max(since, heard)
-    )
-
-
-def says_dead(answer: Intent) -> bool | None:
-    """True: this witness cannot reach the machine or sees it off; False: it lives; None: it does not know."""
-    if isinstance(answer.action, CheckInstance):
-        if answer.state is not IntentState.DONE:
-            return None
-        return answer.result.get("state") in _OFF or answer.result.get("healthy") is False or None
-    code = unreached_errno(answer.result)
-    if answer.state is IntentState.DONE or code == ALIVE_ERRNO:
-        return False
-    return True if code is not None else None
-
-
-def _judge(world: World, incident: Incident) -> Moved:
-    answers = witnesses(world, incident)
-    verdicts = [(a, says_dead(a)) for a in answers]
-    alive = [a for a, v in verdicts if v is False]
-    dead = [a for a, v in verdicts if v is True]
+def _judge(world: World, view: ClusterView, incident: Incident, held: Mapping[str, brake.Group]) -> Moved:
+    found = evidence.gather(world, view, incident)
+    verdict = judge(found)
     suspicion = incident.state is IncidentState.SUSPECTED
-    if alive:
-        lives = "cut off from the controller, but a peer reaches it: it lives, nothing is done"
-        return (replace(incident, note=lives) if suspicion else incident), []
-    if not dead or _still_asked(world, incident):
+    off = any(isinstance(e, PowerOff) for e in found)
+    group = brake.holds(world, incident, held)
+    note = _note(world, view, incident, found, group)
+    if group is not None or verdict in (Verdict.SILENT, Verdict.SUSPECT):
+        return (replace(incident, note=note) if suspicion and note else incident), []
+    if not off and (_still_asked(world, incident) or not _settled(world, incident) or not _head_asked(world, incident)):
         return incident, []
-    named = ", ".join(_name(a) for a in dead)
-    return _dead(world, incident, f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}")
+    named = ", ".join(_name(e) for e in found if isinstance(e, LivingPeer | PowerOff))
+    if verdict is Verdict.DEAD:
+        return _dead(world, incident, f"{DEAD_CHECK}: silent to the controller, and unreachable for {named}")
+    if suspicion:
+        return _witnessed(world, incident, f"{SILENT_CHECK}: silent to the controller, and unreachable for {named}")
+    return incident, []
+
+
+def _note(
+    world: World, view: ClusterView, incident: Incident, found: tuple[Evidence, ...], group: brake.Group | None
+) -> str:
+    """Why nothing is concluded, for people; empty: what the incident says already."""
+    if group is not None:
+        return f"{group.text}: one cause, nothing is done to them until their power is off"
+    for each in found:
+        if isinstance(each, TcpAnswered):
+            who = each.by if each.by == evidence.HEAD else "a peer"
+            return f"cut off from the controller, but {who} reaches it: it lives, nothing is done"
+        if isinstance(each, StepsAdvance):
+            return f"it does not report, but job {each.job_id} advances on its other nodes: it lives, nothing is done"
+    why = domains.why_no_witness(world, view, incident.node)
+    return f"silent; no peer can bear witness, since {why}: held" if why is not None else ""
+
+
+def _settled(world: World, incident: Incident) -> bool:
+    """Whatever fell silent at the same moment would be seen by now: one more heartbeat than it takes to be silent has passed."""
+    own_s = max((a.heartbeat_interval_s for a in world.agents.get(incident.node, ())), default=0.0)
+    slowest_s = max((a.heartbeat_interval_s for agents in world.agents.values() for a in agents), default=0.0)
+    wait_s = own_s * world.policy.death.silent_after_heartbeats + min(slowest_s, _SLOWEST_HEARTBEAT_S)
+    return evidence.silent_s(world, incident) >= wait_s
+
+
+def _head_asked(world: World, incident: Incident) -> bool:
+    """The head node itself has tried to reach it since it fell silent."""
+    probe = world.head.get(incident.node)
+    return probe is not None and probe.at > evidence.last_heard(world, incident)
 
 
 def _dead(world: World, incident: Incident, headline: str) -> Moved:
@@ -249,6 +262,12 @@ def _dead(world: World, incident: Incident, headline: str) -> Moved:
     return after, [*events, Event(world.now, EventKind.NODE_DEAD, after.id, after.node, text=headline, detail=detail)]
 
 
+def _witnessed(world: World, incident: Incident, headline: str) -> Moved:
+    """Two witnesses, not dead: the node is drained, and what runs there runs on."""
+    after = replace(incident, severity=Severity.DEGRADED, remedy=Remedy.REBOOT, headline=headline, note="")
+    return raise_to(after, IncidentState.OPEN, world.now, Detection(fault_text="last sign of life"))
+
+
 def _still_asked(world: World, incident: Incident) -> bool:
     """A peer that was asked has not had the time to answer: it may be the one that reaches the node."""
     patience = timedelta(seconds=2 * world.policy.death.probe_timeout_s)
@@ -258,7 +277,5 @@ def _still_asked(world: World, incident: Incident) -> bool:
     )
 
 
-def _name(answer: Intent) -> str:
-    if isinstance(answer.action, SendOrder):
-        return f"peer {answer.action.node}"
-    return f"the provider ({answer.result.get('state')})"
+def _name(found: LivingPeer | PowerOff) -> str:
+    return f"peer {found.peer}" if isinstance(found, LivingPeer) else f"the provider ({found.state})"

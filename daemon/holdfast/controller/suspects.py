@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, probing
-from holdfast.controller.decide.hurt import consent
+from holdfast.controller.consent import consent
 from holdfast.controller.groups import elastic_of
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
 from holdfast.model.action import Intent

@@ -22,10 +22,12 @@ def candidate(world: World, incident: Incident) -> str:
 
 
 def validation(world: World, incident: Incident) -> Intent | None:
-    """The validation of this attempt once it is settled, whatever its outcome."""
+    """The validation of this attempt once it is settled, whatever its outcome; one that found a job on the node is asked for again."""
     step = steps.validate(incident.node, incident.repair_attempt)
     latest = facts.last(world.book.attempts(incident.id, step))
-    return latest if latest is not None and latest.settled else None
+    if latest is None or not latest.settled or answers.held_by_job(latest.result):
+        return None
+    return latest
 
 
 def gpu_uuids(checked: Intent | None) -> frozenset[str]:
@@ -49,7 +51,8 @@ def failure(world: World, incident: Incident) -> Failure | None:
         return Failure(FailedPart.RUNG, why) if why is not None else None
     checked = validation(world, incident)
     if checked is None:
-        return _too_late(world, incident)
+        proved = incident.validated_at is not None  # by the job that runs on it
+        return _new_findings(world, incident) if proved else _too_late(world, incident)
     if checked.state is not IntentState.DONE:
         return Failure(FailedPart.CHECKS, f"validation failed: {checked.outcome}")
     return _same_hardware(world, incident, checked) or _new_findings(world, incident) or _unproved(world, incident)

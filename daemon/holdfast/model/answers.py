@@ -65,6 +65,12 @@ def pair_gigabytes_s(detail: Mapping[str, Any]) -> float | None:
     return float(speed) if isinstance(speed, int | float) and not isinstance(speed, bool) else None
 
 
+def held_by_job(detail: Mapping[str, Any]) -> bool:
+    """Nothing was validated, since a job, or what is left of one, is on the node: that says nothing of the machine."""
+    jobs = detail.get("jobs")
+    return isinstance(jobs, list) and bool(jobs)
+
+
 def check_word(detail: Mapping[str, Any]) -> CheckWord | None:
     return _word(CheckWord, detail, OUTCOME)
 
@@ -73,6 +79,17 @@ def unreached_errno(detail: Mapping[str, Any]) -> int | None:
     """With what a peer could not be reached, where that says something of the peer."""
     code = detail.get("errno")
     return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def control_reached(detail: Mapping[str, Any]) -> bool:
+    """A peer that could not reach a node reached another one at that moment: its own network is in order."""
+    return detail.get("control") == "reached"
+
+
+def reached_before(detail: Mapping[str, Any]) -> bool:
+    """The peer had reached that node's port before, so that its failure means something."""
+    ago_s = detail.get("reached_before_s")
+    return isinstance(ago_s, int | float) and not isinstance(ago_s, bool)
 
 
 def gpu_uuids(detail: Mapping[str, Any]) -> frozenset[str]:

@@ -84,6 +84,10 @@ class Background:
     """Spares wanted by the rule p99, where the site wants them by it."""
     slurm_user: str = ""
     """SlurmUser, in whose name slurmctld drains; empty: not read yet."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Node → IP address, of nodes whose NodeAddr is a name that resolves."""
+    slurmd_timeout_s: float | None = None
+    """Slurm's SlurmdTimeout; None: not read yet. 0: Slurm never sets a silent node DOWN."""
     short_since: datetime | None = None
     """Since when fewer spares than wanted are in the pool; None: there are enough, or no number is wanted."""
 

@@ -19,6 +19,7 @@ from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
 from holdfast.model.policy import Policy
+from holdfast.model.reach import HeadProbe
 from holdfast.model.report import AgentView, Finding
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.steps import Step
@@ -285,6 +286,10 @@ class World:
     """Nodes of open incidents: when this process last saw each out of service."""
     background: Background = field(default_factory=Background)
     """What changes slowly: histories, topology."""
+    head: Mapping[str, HeadProbe] = field(default_factory=dict)
+    """Silent node → the newest connect from the head node."""
+    slurm_back_at: datetime | None = None
+    """When slurmctld last answered again after it had been silent; None: it has not been, since this controller started."""
 
     @property
     def can(self) -> ProviderCan:

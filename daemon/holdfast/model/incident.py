@@ -18,7 +18,7 @@ class IncidentState(StrEnum):
     WATCHING = "watching"
     """Recorded; nothing to do (a warning, an application's own fault, observe mode)."""
     SUSPECTED = "suspected"
-    """A silent node: neither healthy nor failed until two independent witnesses agree."""
+    """A silent node: neither healthy nor failed until witnesses agree."""
     OPEN = "open"
     """A fault that calls for action; the node is not out of service yet."""
     CONTAINED = "contained"
@@ -66,13 +66,17 @@ TRANSITIONS: tuple[Transition, ...] = (
         _S.WATCHING, _S.WATCHING, "the run of a job that hung or was slow is over: its nodes are probed in pairs"
     ),
     Transition(_S.WATCHING, _S.CLOSED, "the condition cleared, or the watch ended"),
-    Transition(_S.SUSPECTED, _S.OPEN, "two independent witnesses: dead"),
+    Transition(_S.SUSPECTED, _S.OPEN, "witnesses agree: dead, or to be drained"),
     Transition(_S.SUSPECTED, _S.CLOSED, "the agent is heard again"),
     Transition(_S.OPEN, _S.CONTAINED, "Slurm shows the node drained or down"),
     Transition(_S.OPEN, _S.WATCHING, "an operator has acknowledged it"),
     Transition(_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
     Transition(_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
-    Transition(_S.CONTAINED, _S.VALIDATING, "nothing to repair: prove and release (suspected job, fault cleared)"),
+    Transition(
+        _S.CONTAINED,
+        _S.VALIDATING,
+        "nothing to repair: prove and release (suspected job, fault cleared, reports again)",
+    ),
     Transition(
         _S.CONTAINED,
         _S.AWAITING_HUMAN,
@@ -82,7 +86,7 @@ TRANSITIONS: tuple[Transition, ...] = (
         _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead is heard again"
     ),
     Transition(_S.REPAIRING, _S.REPAIRING, "the attempt failed: next attempt or rung"),
-    Transition(_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard"),
+    Transition(_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard, or the old one's again"),
     Transition(
         _S.REPAIRING,
         _S.AWAITING_HUMAN,
@@ -97,6 +101,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     ),
     Transition(_S.VALIDATING, _S.CLOSED, "validated and back in service, or put back by an operator"),
     Transition(_S.AWAITING_HUMAN, _S.CLOSED, "an operator put the node back into service"),
+    Transition(_S.AWAITING_HUMAN, _S.VALIDATING, "a node thought dead reports again, and its machine was not touched"),
     Transition(_S.AWAITING_HUMAN, _S.REPAIRING, "`holdfast incident retry`", _OPERATOR),
     *(Transition(state, _S.CLOSED, "`holdfast incident close`", _OPERATOR) for state in _S if state is not _S.CLOSED),
 )

@@ -17,6 +17,8 @@ _HOUR_S, _DAY_S = 3600.0, 86_400.0
 
 BRAKE_SHORT_S, BRAKE_LONG_S = 600.0, _HOUR_S
 """Drains and stopped jobs that the brakes count: ``brakes.*_10min`` and ``brakes.*_60min``."""
+DEATHS_S = 600.0
+"""Nodes that fall silent within this of each other may have one cause: ``death.deaths_10min``."""
 CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
 """The budgets on machines: ``repair.*_per_hour`` and ``*_per_day``."""
 INQUIRIES_S = _HOUR_S
@@ -27,6 +29,8 @@ ORPHAN_TOLD_S = 7 * 24 * 3600
 """An operator is told once a week of a machine that no incident knows; one of ours is known by its incident for as long."""
 SPARES_TOLD_S = 1800.0
 """The pool has been short for ``spares.short_s``: an operator is told once within this."""
+SILENCE_TOLD_S = 1800.0
+"""An operator is told of silence that nothing is concluded from once within this."""
 GIVE_BACK_S = 600.0
 """After the probe a node that stood out in a hang is given to the spare pool, if it is free within this."""
 DELAY_START_S = 3600
@@ -117,6 +121,8 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("brakes.drains_60min_share", BRAKE_LONG_S, *_DRAINS),
     _fixed("brakes.stopped_jobs_60min", BRAKE_LONG_S, *_STOPS),
     _fixed("brakes.stopped_gpu_share_60min", BRAKE_LONG_S, *_STOPS),
+    _fixed("death.deaths_10min", DEATHS_S, _K.INCIDENTS),
+    _fixed("death.deaths_10min_share", DEATHS_S, _K.INCIDENTS),
     Window("jobs.suspect_window_s", lambda p: p.job.suspect_window_s, (_K.RECOVERIES, _K.INCIDENTS)),
     Window(
         "jobs.attribution_before_s",
@@ -158,6 +164,7 @@ WINDOWS: tuple[Window, ...] = (
     Window("elastic.leave_deadline_s", lambda p: p.elastic.leave_deadline_s, (_K.STEPS,)),
     _fixed("groups that must not start yet", DELAY_START_S, _K.STEPS),
     _fixed("spares: too few", SPARES_TOLD_S, _K.STEPS),
+    _fixed("silence that nothing is concluded from", SILENCE_TOLD_S, _K.STEPS),
     _fixed("spares: checks by order", CHECK_EXPIRES_S, _K.STEPS),
     Window("spares.rate_window_s", lambda p: p.spares.rate_window_s, (_K.RECORD,), shrinks=True),
     Window("history.window_s", lambda p: p.history.window_s, (_K.RECORD,), plus_s=lambda p: p.history.lemon_s),

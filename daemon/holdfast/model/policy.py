@@ -39,7 +39,19 @@ class DeathPolicy:
     """A node is silent (unknown, not dead) after this many of its own heartbeat intervals."""
     probe_timeout_s: float = 2.0
     peers: int = 2
-    """Peer agents asked to reach a silent node."""
+    """Peers of its failure domain asked to reach a silent node; two that agree make it dead where nothing shows its power off."""
+    domains: dict[str, str] = field(default_factory=dict)
+    """Hostlist of nodes that share a management switch or a PDU → name of that failure domain. Nodes that are not named: their subnet."""
+    domain_prefix: int = 24
+    """Length of the subnet that is a failure domain where none is named (IPv4; with IPv6 it is 64)."""
+    deaths_10min: int = 3
+    """More nodes silent within 10 minutes of each other than this are one cause: nothing is done to them until their power is off."""
+    deaths_10min_share: float = 0.01
+    """The same as a share of all Slurm nodes; the greater of the two holds."""
+    deaths_domain_share: float = 0.5
+    """The same for a failure domain: more than this share of its nodes."""
+    reboot_grace_s: float = 900.0
+    """A silent node whose power is not seen off is rebooted or replaced after this long without a report, never earlier."""
     silent_share_suspects_controller: float = 0.3
     """More agents silent at once than this share (and than 2): the controller is the suspect and freezes."""
     reprobe_s: float = 20.0

@@ -340,3 +340,12 @@ def notify_short_of_spares(since: datetime) -> Step:
 def notify_orphan(instance_id: str, week: int) -> Step:
     """``week``: number of the week since 1970; at most one notification in each."""
     return Step("Notify", f"orphan.{instance_id}.{week}")
+
+
+def notify_silent(where: str, since: datetime) -> Step:
+    """Nodes that do not report, and of which nothing may be concluded. ``where``: a failure domain, the cluster, or one node."""
+    return Step("Notify", f"silent.{where.replace('/', '_').replace(' ', '_')}.{int(since.timestamp())}")
+
+
+def notify_slurm_silent(since: datetime) -> Step:
+    return Step("Notify", f"slurm_silent.{int(since.timestamp())}")

@@ -132,6 +132,18 @@ class Hosting:
         self._practice.processes.start(self._candidate(instance_id), agent_argv(folder), cwd=folder, reaper=True)
 
     def power_off(self, instance_id: str, node: str) -> None:
+        machine = self._practice.machine(node)
+        if self._serving(node) == self._machines / instance_id and self._practice.processes.alive(machine.ghost):
+            return  # it has lost its power, and keeps its name until it is terminated
+        self._free(instance_id, node)
+
+    def gone(self, instance_id: str, node: str) -> None:
+        folder = self._machines / instance_id
+        if folder.exists() and not self._off(folder):
+            self._free(instance_id, node)
+
+    def _free(self, instance_id: str, node: str) -> None:
+        """End the host; a machine that waits for its name takes it."""
         folder = self._machines / instance_id
         self._practice.processes.kill(self._candidate(instance_id))
         (folder / "off").touch()

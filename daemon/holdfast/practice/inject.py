@@ -64,12 +64,19 @@ class Injector:
         known[name].apply(self._practice.machine(node), value, gpu)
         self._record(moment, name, node, value=value, gpu=gpu)
 
-    def power_loss(self, node: str) -> None:
-        """slurmd, slurmstepd, tasks and agent gone at once; packets to the node are dropped without an answer."""
+    def power_loss(self, node: str, *, shown_off: bool = False) -> None:
+        """slurmd, slurmstepd, tasks and agent gone at once; packets to the node are dropped without an answer.
+
+        ``shown_off``: EC2 shows the instance ``stopping``, then ``stopped``, from that moment on; else it goes on to show it running, its
+        checks passing, as for a while it may. Such a node comes back by its replacement only."""
         machine = self._practice.machine(node)
         moment = _Moment()
         machine.power_loss()
-        self._record(moment, "power_loss", node)
+        if shown_off:
+            from holdfast.practice.aws.seed import show_off  # noqa: PLC0415 - not every practice has the AWS client
+
+            show_off(f"http://127.0.0.1:{self._practice.spec.aws_port}", machine.host.instance_id)
+        self._record(moment, "power_loss", node, shown_off=shown_off)
 
     def cut_off(self, node: str, scope: Literal["controller", "all"] = "controller") -> None:
         """Packets dropped while the node and its jobs run on.

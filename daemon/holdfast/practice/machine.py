@@ -112,9 +112,9 @@ class Machine:
         return 0
 
     def power_off(self) -> None:
-        """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes."""
+        """Everything on the node gone at once; its peers see closed connections, as after a crash of the processes. One that is silent
+        already, without power or cut off, stays so until it is powered on."""
         self._kill_all()
-        self._processes.kill(self.ghost)
 
     def power_loss(self) -> None:
         """Everything gone and nobody answers: no FIN, no RST, packets to slurmd's port are dropped, the agent's

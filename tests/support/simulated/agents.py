@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -153,7 +153,7 @@ class SimAgents:
         assert isinstance(action, SendOrder)
         now = self._clock.now()
         if action.verb is Verb.PROBE_PEER:
-            return self._probe(machine, order.key, str(action.args["address"]))
+            return self._probe(machine, order.key, action.args)
         if action.verb is Verb.VALIDATE:
             detail = {"gpu_uuids": list(machine.gpu_uuids)}
             return OrderOutcome(order.key, machine.healthy, "ok" if machine.healthy else "bad", now, detail)
@@ -171,9 +171,17 @@ class SimAgents:
             return OrderOutcome(order.key, not why_not, why_not or "told", now)
         return OrderOutcome(order.key, True, "done", now)
 
-    def _probe(self, machine: Machine, key: str, address: str) -> OrderOutcome:
-        target = self._serving(self.node_at(address))
+    def _probe(self, machine: Machine, key: str, args: Mapping[str, Any]) -> OrderOutcome:
+        target = self._serving(self.node_at(str(args["address"])))
         now = self._clock.now()
-        if not target.powered or machine.node in target.unreachable_by:
-            return OrderOutcome(key, False, "timed out", now, {"errno": errno.ETIMEDOUT})
-        return OrderOutcome(key, True, "connected", now)
+        if self._reaches(machine, target):
+            return OrderOutcome(key, True, "connected", now)
+        detail: dict[str, Any] = {"errno": errno.ETIMEDOUT, "reached_before_s": self._clock.elapsed_s}
+        if "control" in args:
+            other = self._serving(self.node_at(str(args["control"]["address"])))
+            detail["control"] = "reached" if self._reaches(machine, other) else "unreached"
+        return OrderOutcome(key, False, "timed out", now, detail)
+
+    @staticmethod
+    def _reaches(machine: Machine, target: Machine) -> bool:
+        return target.powered and machine.node not in target.unreachable_by

@@ -16,6 +16,7 @@ from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.steps import Key
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.announcements import Announcements, by_announcement, planned_nodes
+from support.simulated.cuts import Cuts, accused_by_silence_alone, reports, without_power
 from support.simulated.provider import FULL, IN_PLACE, NOTHING
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
@@ -61,7 +62,7 @@ class CheckedStore(MemoryStore):
             self.ways.check(incident, opened=True)
 
 
-class Anything(Announcements):
+class Anything(Announcements, Cuts):
     """Rules are what the world may do; invariants are the promises of the design's section 6."""
 
     @initialize(
@@ -98,6 +99,16 @@ class Anything(Announcements):
             assert job.state != "RUNNING", "a running job was stopped while a brake held"
 
     def _on_set_down(self, name: str) -> None:
+        self._lives_not(name, "set DOWN")
+        for job in self.slurm.jobs.values():
+            if name in job.nodes and job.state == "RUNNING":
+                nodes = {
+                    n for r in self.site.book.recoveries.values() if r.job.job_id == job.job_id for n in r.nodes_before
+                }
+                told = self.site.book.checkpoint_of(job.job_id, job.uid, nodes | set(job.nodes))
+                assert told or "holdfast" in job.comment, (
+                    f"job {job.job_id} did not consent, and is stopped ahead of Slurm"
+                )
         if not self.site.machine(name).powered:
             return
         book = self.site.book
@@ -109,10 +120,16 @@ class Anything(Announcements):
                 assert record is not None, f"{name} lives, and job {job.job_id} on it can still write"
                 assert record.fenced, f"{name} lives, and job {job.job_id} on it can still write"
 
+    def _lives_not(self, name: str, what: str) -> None:
+        """What reports is not ended for its silence."""
+        alone = bool(self.site.book.open_on(name)) and accused_by_silence_alone(self.site, name)
+        assert not (alone and reports(self.site, name)), f"{name} reports, and was {what}"
+
     def _on_terminate(self, instance_id: str) -> None:
         for name in self.slurm.nodes:
             if self.site.machine(name).instance_id != instance_id:
                 continue
+            self._lives_not(name, "terminated or rebooted")
             node = self.slurm.nodes[name]
             assert name not in self.by_hand, f"{name} was drained by hand, its machine is not ours to terminate"
             if any(i.dead for i in self.site.book.open_on(name)):
@@ -354,7 +371,11 @@ class Anything(Announcements):
             since_s = max(self.site.clock.elapsed_s - window_s, self.released_s)
             recent = [(name, why) for at_s, name, why in self.slurm.drained if at_s > since_s]
             counted = ((name, why) for name, why in recent if not by_announcement(self.site, why))
-            drained = {name for name, why in counted if incident_of_reason(why) not in self.looked_at}
+            drained = {
+                name
+                for name, why in counted
+                if incident_of_reason(why) not in self.looked_at and not without_power(self.site, why)
+            }
             assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
 
     def only_evidence_counts(self) -> None:

@@ -41,6 +41,8 @@ class SimProvider:
         self.on_terminate: Callable[[str], None] = lambda _instance_id: None
         self.on_boot: Callable[[str], None] = lambda _instance_id: None
         self.away = False
+        self.sees_power = True
+        """It shows a machine without power as stopped; otherwise as one that runs and fails its checks."""
         self.itself = False
         """The provider repairs by itself."""
         self.announced: list[Notice] = []
@@ -114,7 +116,9 @@ class SimProvider:
             raise NotFound(f"no instance {instance_id}")
         shown = self._shown[instance_id]
         machine = self._machines[instance_id]
-        return replace(shown, healthy=machine.powered if shown.state == "running" else None)
+        if shown.state == "running" and not machine.powered:
+            return replace(shown, state="stopped") if self.sees_power else replace(shown, healthy=False)
+        return replace(shown, healthy=True if shown.state == "running" else None)
 
     def launch(self, node: str, *, incident: str, token: str) -> Instance:
         self._answer()

@@ -128,6 +128,8 @@ class Site:
             clock=self.clock,
             policy=self.policy,
         )
+        observer.head.connect = self._reach
+        observer.background.resolve = lambda _names: {}
         hub = OrderHub(self.clock.monotonic_s)
         self.loop = ControlLoop(observer, self.store, hub, "head", lambda: None, self._new_id)
 
@@ -141,11 +143,18 @@ class Site:
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
             claims=lambda instance_id: claimants(self.store.load_book(self.clock.now()), instance_id),
             spare_reservation=self.policy.spare_reservation,
+            reach=self._reach,
         )
         self.watch = ProviderWatch(self.store, self.provider, self.slurm, self.clock)
         self.actor = Actor(
             self.store, outside, lambda: "head", lambda _s: None, lambda: None, self._boundary, mode=self.policy.mode
         )
+
+    def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> frozenset[str]:
+        """Which nodes' kernels answer the head node."""
+        machines = {name: self.provider.serving(name) for name in targets}
+        now_s = self.clock.elapsed_s
+        return frozenset(n for n, m in machines.items() if m.powered and not m.cut_off and now_s >= m.boots_at_s)
 
     def _boundary(self, intent: Intent, moment: str) -> None:
         self.at_boundary(intent, moment)
@@ -211,6 +220,8 @@ class Site:
             if not loop._lead():
                 return None
             assert loop.lease is not None
+            if loop.world is not None:
+                loop.observer.head.refresh(loop.world)
             world = loop._look()
             fence = loop.lease.fence
             turned = careful_turn(world, lambda w: turn(w, self._new_id, fence), self._new_id, loop.aside)

@@ -109,6 +109,8 @@ class SimSlurm:
         self.away = False
         self.started = self._second()
         """When slurmctld started."""
+        self.slurmd_timeout_s: float = SLURMD_TIMEOUT_S
+        """0: a silent node is never set DOWN."""
         self.switches: dict[str, tuple[str, ...]] = {}
         """Node → switches above it, the leaf first."""
         self.gres: dict[str, str] = {}
@@ -275,7 +277,7 @@ class SimSlurm:
             node.unheard_since_s = None
         elif node.unheard_since_s is None or node.reboot or node.power in _OFF:
             node.unheard_since_s = now_s
-        elif now_s - node.unheard_since_s >= SLURMD_TIMEOUT_S and not node.down:
+        elif self.slurmd_timeout_s and now_s - node.unheard_since_s >= self.slurmd_timeout_s and not node.down:
             node.down = True
             if not node.reason:
                 node.reason, node.user, node.time = "Not responding", "slurm", self._second()
@@ -418,6 +420,7 @@ class SimSlurm:
         return {
             "ClusterName": CLUSTER,
             "SlurmUser": "slurm(64030)",
+            "SlurmdTimeout": f"{self.slurmd_timeout_s:.0f} sec",
             "RebootProgram": self.reboot_program,
             "BOOT_TIME": str(int(self.started.timestamp())),
         }

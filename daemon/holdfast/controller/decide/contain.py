@@ -1,7 +1,7 @@
 """Must the node go out of service? Pure.
 
-A fatal or degraded fault drains its node at once; a dead node is set DOWN, once the jobs' old runs can do no harm. A node that
-somebody else drained is left as it is: its reason is not ours to overwrite."""
+A fatal or degraded fault drains its node at once; a dead node is set DOWN under jobs that consent and whose old runs can do no harm. A node
+that somebody else drained is left as it is: its reason is not ours to overwrite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.controller import facts, fencing, hands_off, slurm_drains
 from holdfast.controller.decide.part import Part
 from holdfast.controller.facts import DrainedBy
 from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, Proposal, SetDown
+from holdfast.model.action import Drain, Intent, IntentState, Proposal, SetDown
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import slurm_reason
@@ -55,10 +55,16 @@ def _contain(world: World, view: ClusterView, incident: Incident) -> list[Propos
     if incident.state is IncidentState.VALIDATING:
         return []
     if incident.dead:
-        return _down(world, view, incident)
+        down = _down(world, view, incident)
+        if down or facts.drained_by(world, view.nodes[incident.node]) is not None or _under_way(world, incident):
+            return down
     node = view.nodes[incident.node]
     slurms = slurm_drains.recognised(world, node) is not None
-    if incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms):
+    if not incident.dead and (
+        incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms)
+    ):
+        return []
+    if facts.drained_by(world, node) is DrainedBy.SLURM and not facts.slurm_settled(world):
         return []
     if slurms and not slurm_drains.due(world, incident):
         return []
@@ -83,6 +89,12 @@ def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetim
     return [Proposal(incident.id, step, action, f"slurmctld forgot the drain of {incident.node}: {incident.headline}")]
 
 
+def _under_way(world: World, incident: Incident) -> bool:
+    """It is being set DOWN, or was, and Slurm does not show it yet: that drains it as well."""
+    latest = facts.last(world.book.attempts(incident.id, steps.set_down(incident.node)))
+    return latest is not None and (not latest.settled or latest.state is IntentState.DONE)
+
+
 def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
     """Slurm took the drain and does not show it: a slurmctld that was killed forgets its last seconds."""
     done = facts.done(attempts)
@@ -91,18 +103,25 @@ def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
 
 
 def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """DOWN for a dead node. It requeues the node's jobs, so it waits until their old runs are fenced (:mod:`fencing`)."""
+    """DOWN for a dead node under jobs that consent and are fenced (:mod:`fencing`), or one that Slurm itself has set DOWN, so that we may
+    take it back. The others wait for Slurm; without jobs a drain is enough."""
     node = view.nodes[incident.node]
     step = steps.set_down(incident.node)
     by = facts.drained_by(world, node)
-    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down):
+    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down) or not world.may_try(incident.id, step):
         return []
-    if not world.may_try(incident.id, step):
+    jobs = view.jobs_on(incident.node)
+    by_slurm = by is DrainedBy.SLURM and node.down
+    if by_slurm and not facts.slurm_settled(world):
         return []
-    if fencing.unfenced_jobs(world, view, incident):
+    if not by_slurm and (not jobs or any(fencing.keeps_waiting(world, view, incident, job) for job in jobs)):
         return []
-    jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
-    action = SetDown(incident.node, slurm_reason(incident.id, incident.headline), jobs, node_dead=True)
+    action = SetDown(
+        incident.node,
+        slurm_reason(incident.id, incident.headline),
+        tuple(j.key.job_id for j in jobs),
+        node_dead=True,
+    )
     return [
         Proposal(
             incident.id,

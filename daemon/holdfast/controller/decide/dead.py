@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
+from holdfast.controller.death import brake, domains
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
 from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
 
 _ORDER_LIFE_S = 10.0
+_DEAD_PAUSE_S = 60.0
+"""Between two questions to the provider about a node that was found dead."""
 _TASKS_END_S = 5.0
 """So long an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
 _MANY = 64
@@ -26,54 +29,85 @@ def ask_witnesses(world: World) -> Part:
         return Part()
     proposals: list[Proposal] = []
     silent = silence.silent_nodes(world) if world.book.open_incidents() else ()
-    questions = silence.in_question(world, view, silent)
+    questions = silence.to_ask_about(world, view, silent)
     if questions and silence.freeze_reason(world, silent) is None:
+        held = brake.braked(brake.groups(world, silent))
+        peers = _Peers(world, view)
         for incident in questions:
-            proposals += _probes(world, view, incident)
+            if not incident.dead and incident.node not in held:
+                proposals += peers.probes(incident)
+            proposals += _ask_provider(world, incident)
     if world.policy.death.end_leftover_steps:
         for recovery in world.book.recoveries.values():
             proposals += _leftovers(world, view, recovery)
     return Part(tuple(proposals))
 
 
-def _probes(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    node = view.nodes[incident.node]
-    proposals = []
-    for peer in _peers(world, view, incident.node):
-        step = steps.probe_peer(peer)
-        if not _may_ask(world, world.book.attempts(incident.id, step)):
-            continue
-        agent = facts.agent_of(world, peer)
-        if agent is None:
-            continue
-        args = {"address": node.address, "port": node.port, "timeout_s": world.policy.death.probe_timeout_s}
-        action = facts.order_to(agent, Verb.PROBE_PEER, _ORDER_LIFE_S, args)
-        proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
-    if world.can.status and incident.instance_id:
-        step = steps.check_instance(incident.instance_id)
-        if _may_ask(world, world.book.attempts(incident.id, step)):
-            question = CheckInstance(incident.instance_id, incident.node)
-            proposals.append(
-                Proposal(incident.id, step, question, f"{incident.node} is silent: how does the provider see it?")
-            )
-    return proposals
+def _ask_provider(world: World, incident: Incident) -> list[Proposal]:
+    if not world.can.status or not incident.serving_id:
+        return []
+    step = steps.check_instance(incident.serving_id)
+    pause_s = _DEAD_PAUSE_S if incident.dead else world.policy.death.reprobe_s
+    if not _may_ask(world, world.book.attempts(incident.id, step), pause_s):
+        return []
+    question = CheckInstance(incident.serving_id, incident.node)
+    return [Proposal(incident.id, step, question, f"{incident.node} is silent: how does the provider see it?")]
 
 
-def _may_ask(world: World, attempts: tuple[Intent, ...]) -> bool:
+def _may_ask(world: World, attempts: tuple[Intent, ...], pause_s: float) -> bool:
     """A witness is asked again only after a pause; a question on its way is not repeated."""
     latest = facts.last(attempts)
     if latest is None:
         return True
-    pause = timedelta(seconds=world.policy.death.reprobe_s)
+    pause = timedelta(seconds=pause_s)
     return latest.settled and (latest.finished_at is None or world.now - latest.finished_at >= pause)
 
 
-def _peers(world: World, view: ClusterView, node: str) -> list[str]:
-    """Agents to ask: first those that share a job with the silent node, then any, in the order of their names."""
-    sharing = {n for job in view.jobs_on(node) for n in job.nodes}
-    heard = [n for n in sorted(world.agents) if n != node and n in view.nodes and facts.agent_of(world, n) is not None]
-    heard.sort(key=lambda n: (n not in sharing, n))
-    return heard[: world.policy.death.peers]
+class _Peers:
+    """Whom to ask whether a silent node can be reached; read from the world once for all of them."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self._world, self._view = world, view
+        self._domains = domains.domains(view, world.policy.death, world.background.addresses)
+        self._domain = {name: domain for domain, names in self._domains.items() for name in names}
+        self._agents = domains.all_on_duty(world)
+
+    def probes(self, incident: Incident) -> list[Proposal]:
+        """Orders to reach the node, each with another node to reach at that moment."""
+        world, node, death = self._world, self._view.nodes[incident.node], self._world.policy.death
+        proposals = []
+        for peer in self._asked(incident.node):
+            step = steps.probe_peer(peer)
+            if not _may_ask(world, world.book.attempts(incident.id, step), death.reprobe_s):
+                continue
+            args: dict[str, object] = {"address": node.address, "port": node.port, "timeout_s": death.probe_timeout_s}
+            control = self._control(incident.node, peer)
+            if control is not None:
+                args["control"] = {"address": control.address, "port": control.port}
+            action = facts.order_to(self._agents[peer], Verb.PROBE_PEER, _ORDER_LIFE_S, args)
+            proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
+        return proposals
+
+    def _asked(self, node: str) -> list[str]:
+        """Those of its failure domain that had reached it before; where fewer report, others, whose success is a sign of life."""
+        most = self._world.policy.death.peers
+        domain = self._domain.get(node)
+        watchers = domains.watchers(self._domains[domain], node) if domain is not None else ()
+        heard = [n for n in watchers if n in self._agents][:most]
+        if len(heard) < most:
+            sharing = {n for job in self._view.jobs_on(node) for n in job.nodes}
+            rest = (n for n in self._living(node) if n not in heard)
+            heard += sorted(rest, key=lambda n: (n not in sharing, n))[: most - len(heard)]
+        return heard
+
+    def _living(self, *but: str) -> list[str]:
+        return [n for n in sorted(self._agents) if n not in but and n in self._view.nodes]
+
+    def _control(self, node: str, peer: str) -> Node | None:
+        """A node that lives, of the same failure domain where there is one."""
+        living = [n for n in self._living(node, peer) if self._view.nodes[n].responding]
+        name = min(living, key=lambda n: (self._domain.get(n) != self._domain.get(node), n), default=None)
+        return self._view.nodes[name] if name is not None else None
 
 
 def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from holdfast.controller import facts, hangs, suspects
-from holdfast.controller.decide.hurt import consent
+from holdfast.controller.consent import consent
 from holdfast.controller.decide.part import Part
 from holdfast.controller.quiet import words_of
 from holdfast.model import steps

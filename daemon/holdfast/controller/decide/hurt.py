@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, gpu_link, notices
-from holdfast.controller.groups import elastic_spec
+from holdfast.controller.consent import consent
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Ground, Incident, IncidentKind, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast_checks.result import Remedy
 
 _EARLY = timedelta(seconds=10)
 """A machine may go so much before its time (two clocks)."""
-CONSENT_WORD = "holdfast"
-"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
 
 
 def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
@@ -64,34 +61,6 @@ def _around(world: World, incident: Incident, ended: datetime) -> bool:
     if incident.goes_at is not None and notices.planned(world, incident):
         return incident.goes_at - _EARLY <= ended <= incident.goes_at + before
     return incident.fault_at - after <= ended <= incident.fault_at + before
-
-
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """Why a run may be stopped ahead of its own failure."""
-
-    ground: Ground
-    text: str
-    """The same for people."""
-
-
-FAILED = Consent(Ground.FAILED, "it failed by itself")
-NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
-
-
-def consent(world: World, job: Job) -> Consent | None:
-    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent."""
-    if facts.checkpoint_of(world, job) is not None:
-        return Consent(Ground.CHECKPOINT, "registered checkpoint")
-    if job.says(CONSENT_WORD):
-        return Consent(Ground.OPT_IN, "job option")
-    if elastic_spec(job) is not None:
-        return Consent(Ground.ELASTIC, "elastic job")
-    if all(part.partition in world.policy.job.consent_partitions for part in job.components):
-        return Consent(Ground.PARTITION, f"policy of partition {job.partition}")
-    if job.qos in world.policy.job.consent_qos:
-        return Consent(Ground.QOS, f"policy of QOS {job.qos}")
-    return None
 
 
 def left_alone(incident: Incident, job: Job) -> str | None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from holdfast.controller import facts, fencing, hands_off, hangs, notices
+from holdfast.controller import consent, facts, fencing, hands_off, hangs, notices, silence
+from holdfast.controller.death import brake
 from holdfast.controller.decide import budget, hurt, saving
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.sizing import size_for
@@ -78,6 +79,8 @@ class _Plan:
         self.proposals: list[Proposal] = []
         self.recoveries: dict[str, Recovery] = {}
         self._spares_taken: set[str] = set()
+        dead = any(i.dead for i in world.book.open_incidents())
+        self._held = brake.braked(brake.groups(world, silence.silent_nodes(world))) if dead else {}
 
     def add(self, incident: Incident, job: Job) -> None:
         known = self.world.book.recovery_of(job.key, job.restarts)
@@ -119,11 +122,14 @@ class _Plan:
         elif known.phase is RecoveryPhase.LEFT_ALONE:
             self._tell(incident, job, known.note)
 
-    def _given(self, incident: Incident, job: Job, *, failed: bool) -> hurt.Consent | None:
+    def _given(self, incident: Incident, job: Job, *, failed: bool) -> consent.Consent | None:
         """Why the run is stopped or recovered for this incident; None: it is not."""
         if failed:
-            return hurt.FAILED
-        return hurt.NODE_LOST if incident.dead else hurt.consent(self.world, job)
+            return consent.FAILED
+        if not incident.dead:
+            return consent.consent(self.world, job)
+        asks = fencing.keeps_waiting(self.world, self.view, incident, job)
+        return None if asks is fencing.Waits.CONSENT else consent.NODE_LOST
 
     def _lost_another(self, incident: Incident, job: Job) -> bool:
         """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
@@ -157,10 +163,7 @@ class _Plan:
             return
         given = self._given(incident, job, failed=failed)
         if given is None:
-            fault = "will go" if notices.planned(self.world, incident) else "has a fault"
-            text = (
-                f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on until it fails"
-            )
+            text = self._without_consent(incident)
             self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
             return
         # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
@@ -178,6 +181,12 @@ class _Plan:
             self._ask_to_save(incident, job, recovery)
             return
         self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
+
+    def _without_consent(self, incident: Incident) -> str:
+        if incident.dead:
+            return f"node {incident.node} is dead; the job did not opt in: Slurm ends this run at SlurmdTimeout"
+        fault = "will go" if notices.planned(self.world, incident) else "has a fault"
+        return f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on until it fails"
 
     def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
         """Its machine goes at a known time: the job saves first, and is stopped once it has."""
@@ -202,6 +211,15 @@ class _Plan:
 
     def _keeps_it_waiting(self, incident: Incident, job: Job) -> str | None:
         """Why its dead node may not be set DOWN now; None: it may."""
+        group = brake.holds(self.world, incident, self._held)
+        if group is not None:
+            return f"waits: {group.text}, one cause; until the power of {incident.node} is off"
+        others = (j for j in self.view.jobs_on(incident.node) if j.key.job_id != job.key.job_id)
+        waits = next((j for j in others if fencing.keeps_waiting(self.world, self.view, incident, j)), None)
+        if waits is not None:
+            return (
+                f"waits until Slurm sets {incident.node} DOWN: job {waits.key} is there as well, and may not be stopped"
+            )
         if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
             return f"waits until {incident.node} is confirmed off: its old run could still write"
         node = self.view.nodes[incident.node]

@@ -55,9 +55,9 @@ def repair(world: World) -> Part:
 def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     match incident.state:
         case IncidentState.OPEN if incident.dead:
-            return _power_off(world, view, incident)
-        case IncidentState.CONTAINED if facts.died_while_drained(world, view, incident):
-            return _power_off(world, view, incident)
+            return _unfenced(world, view, incident)
+        case IncidentState.CONTAINED if facts.died_while_drained(world, view, incident) and view.jobs_on(incident.node):
+            return _unfenced(world, view, incident)
         case IncidentState.CONTAINED:
             return _first_step(world, view, incident)
         case IncidentState.REPAIRING:
@@ -84,25 +84,20 @@ def _step(
     return [Proposal(incident.id, step, action, reason, order=60)]
 
 
-def _power_off(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """A dead node whose jobs' old runs could still write: only a confirmed power-off fences them."""
-    jobs = fencing.unfenced_jobs(world, view, incident)
-    if not jobs:
+def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """A dead node under a job that consents and whose old run could still write: an operator is told. A machine is never ended for this."""
+    waits = [
+        job.key.job_id
+        for job in view.jobs_on(incident.node)
+        if fencing.keeps_waiting(world, view, incident, job) is fencing.Waits.FENCE
+    ]
+    if not waits:
         return []
-    names = ",".join(map(str, jobs))
-    if world.can.replace and world.can.power_off_confirmed and incident.instance_id:
-        reason = f"fence job {names}: nothing else keeps the old run on {incident.node} from writing"
-        return _step(
-            world,
-            incident,
-            steps.terminate(incident.instance_id),
-            Terminate(incident.instance_id, incident.node, fence=True, slurmd_started_at=_slurmd_start(view, incident)),
-            reason,
-        )
+    names = ",".join(map(str, waits))
     body = (
         f"Node {incident.node} is dead ({incident.headline}), but job {names} has no checkpoint library that refuses an older run's "
-        f"writes, and no provider can confirm that the machine is off. Make sure that it is off, then: "
-        f"scontrol update nodename={incident.node} state=down reason='confirmed off'"
+        f"writes, and nothing shows that the machine is off. Make sure that it is off, then: "
+        f"scontrol update nodename={incident.node} state=down reason='confirmed off'. Otherwise Slurm sets it DOWN at SlurmdTimeout."
     )
     return _step(
         world,

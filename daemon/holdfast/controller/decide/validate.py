@@ -8,6 +8,7 @@ from __future__ import annotations
 from holdfast.controller import facts, proving, replacement, validation
 from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
+from holdfast.model.answers import held_by_job
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 
@@ -16,7 +17,11 @@ def validate(world: World, incident: Incident) -> list[Proposal]:
     """The next order of a validation; nothing while one is on its way, or once all are answered."""
     instance = validation.candidate(world, incident)
     step = steps.validate(incident.node, incident.repair_attempt)
-    if not world.book.attempts(incident.id, step):
+    latest = facts.last(world.book.attempts(incident.id, step))
+    held = latest is not None and latest.settled and held_by_job(latest.result)
+    if latest is None or (held and proving.may_ask_again(world, latest)):
+        if incident.validated_at is not None:
+            return []  # its job never stopped: nothing is run beside it
         return _checks(world, incident, instance)
     checked = validation.validation(world, incident)
     if checked is None or validation.failure(world, incident) is not None:

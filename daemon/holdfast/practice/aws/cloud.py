@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast.practice.aws.cloud")
 OFF_STATES = ("shutting-down", "terminated", "stopping", "stopped")
+GONE_STATES = ("shutting-down", "terminated")
 
 
 class Hosts(Protocol):
@@ -38,6 +39,10 @@ class Hosts(Protocol):
 
     def power_off(self, instance_id: str, node: str) -> None:
         """The machine is off: end the host, if there is still one of this instance."""
+        ...
+
+    def gone(self, instance_id: str, node: str) -> None:
+        """The machine, which was off before, is being terminated: its name is free."""
         ...
 
     def reboot(self, instance_id: str, node: str) -> None:
@@ -68,6 +73,7 @@ class Watcher(ABC):
         self._on: dict[str, bool] = known.get("on", {})
         """Instance id → whether its host has power."""
         self._rebooted: list[str] = known.get("rebooted", [])
+        self._gone: list[str] = known.get("gone", [])
 
     @abstractmethod
     def machines(self) -> list[Machine]:
@@ -108,6 +114,9 @@ class Watcher(ABC):
                 log.info("power_off node=%s instance=%s", machine.node, machine.instance_id)
                 self._hosts.power_off(machine.instance_id, machine.node)
                 self._on[machine.instance_id] = False
+            elif machine.state in GONE_STATES and machine.instance_id not in self._gone:
+                self._hosts.gone(machine.instance_id, machine.node)
+                self._gone.append(machine.instance_id)
         except Unavailable as error:
             log.warning("host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
 
@@ -125,7 +134,7 @@ class Watcher(ABC):
         if self._memory is None:
             return
         fresh = self._memory.with_suffix(".new")
-        fresh.write_text(json.dumps({"on": self._on, "rebooted": self._rebooted}), encoding="utf-8")
+        fresh.write_text(json.dumps({"on": self._on, "rebooted": self._rebooted, "gone": self._gone}), encoding="utf-8")
         fresh.replace(self._memory)
 
 
@@ -168,6 +177,9 @@ class LogHosts:
 
     def power_off(self, instance_id: str, node: str) -> None:
         log.info("would_power_off node=%s instance=%s", node, instance_id)
+
+    def gone(self, instance_id: str, node: str) -> None:
+        log.info("would_free node=%s instance=%s", node, instance_id)
 
     def reboot(self, instance_id: str, node: str) -> None:
         log.info("would_reboot node=%s instance=%s", node, instance_id)

@@ -1,0 +1,42 @@
+"""May the run of a job be stopped ahead of its own failure? Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.controller import facts
+from holdfast.controller.groups import elastic_spec
+from holdfast.model.book import World
+from holdfast.model.cluster import Job
+from holdfast.model.incident import Ground
+
+CONSENT_WORD = "holdfast"
+"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Why a run may be stopped ahead of its own failure."""
+
+    ground: Ground
+    text: str
+    """The same for people."""
+
+
+FAILED = Consent(Ground.FAILED, "it failed by itself")
+NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
+
+
+def consent(world: World, job: Job) -> Consent | None:
+    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent."""
+    if facts.checkpoint_of(world, job) is not None:
+        return Consent(Ground.CHECKPOINT, "registered checkpoint")
+    if job.says(CONSENT_WORD):
+        return Consent(Ground.OPT_IN, "job option")
+    if elastic_spec(job) is not None:
+        return Consent(Ground.ELASTIC, "elastic job")
+    if all(part.partition in world.policy.job.consent_partitions for part in job.components):
+        return Consent(Ground.PARTITION, f"policy of partition {job.partition}")
+    if job.qos in world.policy.job.consent_qos:
+        return Consent(Ground.QOS, f"policy of QOS {job.qos}")
+    return None

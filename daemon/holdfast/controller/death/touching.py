@@ -1,0 +1,80 @@
+"""May the machine of a silent node be rebooted or ended now? Pure. Asked by the ladder, and once more by the guard of each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.controller import facts
+from holdfast.controller.death import brake, evidence
+from holdfast.controller.death.verdict import (
+    Circumstances,
+    Consequence,
+    PowerOff,
+    SeenRunning,
+    Verdict,
+    allowed,
+    judge,
+)
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+
+
+class Why(Enum):
+    """What keeps a silent node's machine from being touched."""
+
+    ALIVE = "alive"
+    """A sign of life."""
+    ONE_CAUSE = "one_cause"
+    """The brake on deaths."""
+    GRACE = "grace"
+    """It has not been silent for long enough."""
+    RUNNING = "running"
+    """The provider shows it running, its checks passing: whether it is ended is for a person to say."""
+    VERDICT = "verdict"
+    """The verdict never allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a step is not allowed."""
+
+    why: Why
+    text: str
+    """For people."""
+
+
+def about_silence(world: World, incident: Incident) -> bool:
+    """Whether the incident's machine is accused by silence alone: what is done to it goes by the verdict's table."""
+    silent = incident.dead or incident.kind is IncidentKind.SILENCE
+    return silent and facts.agent_of(world, incident.node, incident.serving_id or None) is None
+
+
+def why_not(
+    world: World, view: ClusterView, incident: Incident, what: Consequence, held: brake.Group | None
+) -> Refusal | None:
+    """Why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`brake.holds`."""
+    found = evidence.gather(world, view, incident)
+    off = any(isinstance(e, PowerOff) for e in found)
+    suspicion = incident.state is IncidentState.SUSPECTED
+    stands = Verdict.DEAD if incident.dead else Verdict.SILENT if suspicion else Verdict.TWO_WITNESSES
+    if judge(found) is Verdict.SUSPECT or (not off and evidence.alive(found)):
+        return Refusal(Why.ALIVE, "it shows a sign of life: nothing is done to its machine")
+    now = Circumstances(
+        power_off=off,
+        braked=held is not None and not off,
+        silent_s=evidence.silent_s(world, incident),
+        running=not off and any(isinstance(e, SeenRunning) for e in found),
+    )
+    grace_s = world.policy.death.reboot_grace_s
+    if allowed(stands, what, now, grace_s):
+        return None
+    if now.braked and held is not None:
+        return Refusal(Why.ONE_CAUSE, f"{held.text}: one cause, nothing is done to them until their power is off")
+    if now.silent_s < grace_s:
+        text = f"its power is not seen off: its machine is left alone until it has been silent for {grace_s:.0f} s"
+        return Refusal(Why.GRACE, text)
+    if now.running:
+        return Refusal(Why.RUNNING, "the provider shows its machine running with its checks passing: it is not ended")
+    return Refusal(Why.VERDICT, f"the verdict {stands.value} does not allow it")

@@ -1,0 +1,110 @@
+"""Does the head node reach a node's slurmd? TCP connects to many nodes at once, and the addresses behind their names."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import selectors
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast.controller import silence
+from holdfast.model.book import World
+from holdfast.model.reach import HeadProbe
+from holdfast.ports import Clock
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+"""Pause between two looks at the nodes that are silent."""
+_BATCH = 512
+"""Connects under way at the same time."""
+
+Target = tuple[str, int]
+"""Address or name, and port."""
+Connect = Callable[[Mapping[str, Target], float], frozenset[str]]
+"""Targets by node, and seconds: the nodes whose kernel answered."""
+
+
+def connect(targets: Mapping[str, Target], timeout_s: float) -> frozenset[str]:
+    """The nodes that accepted or refused a connection within the time. Raises nothing."""
+    ordered = sorted(targets.items())
+    found: set[str] = set()
+    for at in range(0, len(ordered), _BATCH):
+        found |= _connect(ordered[at : at + _BATCH], timeout_s)
+    return frozenset(found)
+
+
+def _connect(targets: Iterable[tuple[str, Target]], timeout_s: float) -> set[str]:
+    answered: set[str] = set()
+    with selectors.DefaultSelector() as selector:
+        for node, target in targets:
+            sock = _begin(target)
+            if sock is not None:
+                selector.register(sock, selectors.EVENT_WRITE, node)
+        until_s = time.monotonic() + timeout_s
+        while selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                under_way = key.fileobj
+                assert isinstance(under_way, socket.socket)  # noqa: S101 - only sockets were registered
+                if under_way.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED):
+                    answered.add(key.data)
+                selector.unregister(under_way)
+                under_way.close()
+        for key in list(selector.get_map().values()):
+            assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - only sockets were registered
+            key.fileobj.close()
+    return answered
+
+
+def _begin(target: Target) -> socket.socket | None:
+    """A connect under way; None: the name does not resolve, or there is no way there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError:
+        return None
+    sock.setblocking(False)
+    try:
+        code = sock.connect_ex(address)
+    except OSError as error:
+        code = error.errno or errno.EHOSTUNREACH
+    if code in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
+        return sock
+    sock.close()
+    return None
+
+
+def resolve(names: Mapping[str, str]) -> dict[str, str]:
+    """Node → IP address, for nodes whose address is a name that resolves. May take as long as the resolver does."""
+    found: dict[str, str] = {}
+    for node, name in names.items():
+        try:
+            found[node] = str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+        except OSError:
+            continue
+    return found
+
+
+@dataclass
+class HeadReach:
+    """The newest connect to each silent node. One thread at a time calls :meth:`refresh`."""
+
+    clock: Clock
+    timeout_s: float
+    connect: Connect = connect
+    newest: Mapping[str, HeadProbe] = field(default_factory=dict)
+
+    def refresh(self, world: World) -> bool:
+        """Try every silent node of this world. True: one answers otherwise than before."""
+        view = world.view
+        silent = [n for n in silence.silent_nodes(world) if view is not None and n in view.nodes]
+        if view is None or not silent:
+            self.newest = {}
+            return False
+        at = self.clock.now()
+        answered = self.connect({n: (view.nodes[n].address, view.nodes[n].port) for n in silent}, self.timeout_s)
+        before, self.newest = self.newest, {n: HeadProbe(at, n in answered) for n in silent}
+        return any(n not in before or before[n].answered != p.answered for n, p in self.newest.items())

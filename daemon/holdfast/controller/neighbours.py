@@ -1,0 +1,44 @@
+"""Which other nodes an agent tries to reach in calm times, as the answer to its heartbeat names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.controller.death import domains
+from holdfast.model.book import World
+from holdfast.ports import Clock
+
+KEEP_S = 60.0
+"""How long the map is used before it is made again: nodes come and go rarely, heartbeats by the hundred a second."""
+
+
+@dataclass
+class Neighbours:
+    """For the event loop of the API."""
+
+    world: Callable[[], World | None]
+    clock: Clock
+    _of: dict[str, list[list[str | int]]] = field(default_factory=dict)
+    _made_at_s: float | None = None
+
+    def of(self, node: str) -> list[list[str | int]]:
+        """``[address, port]`` of each node that this one watches; empty: none is known."""
+        now_s = self.clock.monotonic_s()
+        if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
+            world = self.world()
+            if world is None or world.view is None:
+                return []
+            self._of, self._made_at_s = _map(world), now_s
+        return self._of.get(node, [])
+
+
+def _map(world: World) -> dict[str, list[list[str | int]]]:
+    view = world.view
+    assert view is not None  # noqa: S101 - the caller looked
+    found: dict[str, list[list[str | int]]] = {}
+    for members in domains.domains(view, world.policy.death, world.background.addresses).values():
+        for name in members:
+            watched = (view.nodes[n] for n in domains.watched_by(members, name))
+            found[name] = [[n.address, n.port] for n in watched if n.address]
+    return found

@@ -1,0 +1,15 @@
+"""Whether the head node reaches a node's slurmd: the sign of life that needs neither agent nor Slurm. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HeadProbe:
+    """One TCP connect from the head node to a node's slurmd."""
+
+    at: datetime
+    answered: bool
+    """The connection was accepted or refused: the node's kernel lives."""
