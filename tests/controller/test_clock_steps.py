@@ -53,7 +53,8 @@ def no_capacity(site: Site) -> None:
 
 
 def dead_without_capacity(site: Site) -> None:
-    site.provider.capacity = False
+    site.provider.capacity, site.provider.sees_power = False, True
+    site.machine("n1").powered = False
     dies(site)
 
 
