@@ -34,9 +34,10 @@ def state(drill: Drill, incident: Incident) -> IncidentState:
 
 
 def drained(drill: Drill, node: str, times: int) -> None:
-    """Out of service by that many drains in all."""
+    """Out of service by that many drains in all, and the controller has seen it: a resume before that would be taken for another loss."""
     eventually(lambda: len(drill.intents("Drain", target=node)) == times, within_s=PATIENCE_S)
     eventually(lambda: drill.node(node).draining, within_s=PATIENCE_S)
+    eventually(lambda: drill.store.incidents(node=node)[0].drain_lost_at is None, within_s=PATIENCE_S)
 
 
 def restart(drill: Drill, *, cold: bool = False) -> None:
