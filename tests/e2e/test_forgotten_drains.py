@@ -12,7 +12,7 @@ from holdfast.model.incident import Incident, IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slurm, pytest.mark.soak, pytest.mark.timeout(400)]
 
 ONLY_RESETS = {"repair": {"rungs": ["reset_gpu"]}}
 """A fault that calls for another machine awaits an operator."""
