@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +15,7 @@ import psutil
 import pytest
 
 from holdfast.agent import gres
-from holdfast.agent.gres import Slurmd, Unproven, device_minor, parse, proved, read
+from holdfast.agent.gres import Slurmd, Unproven, device_minor, look, parse, proved, read
 from holdfast.agent.processes import SlurmNode
 from holdfast.model.errors import Unavailable
 
@@ -112,6 +115,28 @@ def _program(folder: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")
+@pytest.mark.slow
+def test_a_users_process_with_the_number_of_a_stale_pid_file_is_never_started_as_root(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        theirs = folder / "slurmd"
+        shutil.copy("/bin/sleep", theirs)
+        theirs.chmod(0o755)
+        process = subprocess.Popen([str(theirs), "60"], user=65534, group=65534, extra_groups=[])
+        try:
+            pid_file = tmp_path / "slurmd.pid"
+            pid_file.write_text(f"{process.pid}\n")
+            node = SlurmNode("n1", pid_file, "scontrol", None)
+            assert node.slurmd().pid == process.pid
+            with pytest.raises(Unproven, match="does not run as root"):
+                look(node)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.parametrize(("changed_s", "fine"), [(-5.0, True), (None, True), (5.0, False)])

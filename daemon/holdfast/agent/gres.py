@@ -121,14 +121,19 @@ class Slurmd:
 
 
 def look(slurm: SlurmNode) -> Slurmd:
-    """The node's slurmd. Raises Unavailable, Unproven."""
+    """The node's slurmd. Raises Unavailable, Unproven.
+
+    Its program is started again with our rights, so it must run with root's: a user's process may have got the number of a pid file."""
     process = slurm.slurmd()
     try:
         command, executable = process.cmdline(), os.readlink(f"/proc/{process.pid}/exe")
         here = os.path.samestat(os.stat(f"/proc/{process.pid}/root"), os.stat("/"))
         environment, ticks = process.environ(), start_ticks(process.pid)
+        users = set(process.uids())
     except (psutil.Error, OSError) as error:
         raise Unavailable(f"slurmd is gone: {error}") from error
+    if not users <= {0, os.geteuid()}:
+        raise Unproven("slurmd does not run as root")
     if not here or executable.endswith(" (deleted)"):
         raise Unproven("slurmd runs in a container, or was upgraded and not started again")
     named = command[command.index("-f") + 1] if "-f" in command[:-1] else environment.get("SLURM_CONF", "")
