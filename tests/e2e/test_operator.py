@@ -45,7 +45,7 @@ def test_a_node_drained_by_hand_before_the_fault_stays_drained(drill: Drill) -> 
     assert len(drill.terminated()) == gone
     mend_by_hand(drill, bad)
     drill.closed(faults + 1)
-    assert drill.incident_on(bad).note == "an operator put the node back into service"
+    assert drill.incident_on(bad).note == "an operator or another tool put the node back into service: theirs now"
 
 
 def test_a_node_taken_over_by_hand_during_the_repair_stays_drained(drill: Drill) -> None:
