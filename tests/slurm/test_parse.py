@@ -167,6 +167,22 @@ def named(job_id: int, name: str, account: str = "lab", comment: str = "") -> st
 HEAD = RECORD.partition(" Command=")[0].replace("n[1-3]", "n9")
 
 
+FORGED = "x HetJobId=77 HetJobOffset=1 ArrayJobId=500 ArrayTaskId=0-9 ArrayTaskThrottle=3 NodeList=n5"
+
+
+@pytest.mark.parametrize("key", ["Comment", "WorkDir", "Network", "Licenses"])
+def test_no_text_of_a_user_makes_a_job_a_part_of_another(key: str) -> None:
+    record = RECORD.replace(f" {key}=", f" {key}={FORGED} ", 1) if f" {key}=" in RECORD else f"{RECORD} {key}={FORGED}"
+    job = parse.job(record, "c", OWN)
+    assert (job.het_leader, job.array_job_id, job.array_task_id) == (None, None, None)
+    assert (job.array_tasks_waiting, job.array_throttle, job.nodes) == ((), None, ("n1", "n2", "n3"))
+
+
+def test_more_tasks_than_an_array_may_have_are_none() -> None:
+    assert len(parse.waiting_tasks("0-4000000")) == 4_000_001
+    assert parse.waiting_tasks("0-99999999999") == parse.waiting_tasks("0-4000000,5-9") == ()
+
+
 @pytest.mark.parametrize(
     ("name", "account", "comment"),
     [

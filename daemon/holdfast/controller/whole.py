@@ -18,7 +18,8 @@ def whole_jobs(view: ClusterView) -> ClusterView:
     """The view with each heterogeneous job as one. Components of a leader that Slurm has forgotten stay as they are."""
     found: dict[int, list[Job]] = {}
     for job in view.jobs.values():
-        if job.het_leader is not None and job.het_leader in view.jobs:
+        leader = view.jobs.get(job.het_leader) if job.het_leader is not None else None
+        if job.het_leader is not None and leader is not None and leader.uid == job.uid:
             found.setdefault(job.het_leader, []).append(job)
     if not found:
         return view

@@ -26,6 +26,8 @@ _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
 SHARED = ("shard", "mps")
 """GRES of which several jobs hold shares of one GPU."""
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
+_MOST_TASKS = 4_000_001
+"""slurm.conf(5): the most that MaxArraySize may be."""
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
 _UNITS_S = (86400, 3600, 60, 1)
@@ -94,8 +96,10 @@ def _indices(gres: str, names: Collection[str]) -> frozenset[int]:
 def job(record: str, cluster: str, own: OwnTexts) -> Job:
     """One job. ``own``: name and account, read apart because they may have been cut out of the record.
 
+    What not every record has, the ids of an array or of a heterogeneous job, Slurm prints before the name: elsewhere users wrote it.
+
     Raises Rejected when the record lacks what identifies a job."""
-    found = fields(record)
+    found, ids = fields(record.partition(" Command=")[0]), fields(record.partition(" JobName=")[0])
     submitted = time_or_none(found.get("SubmitTime", ""))
     user = _USER.match(found.get("UserId", ""))
     if not found.get("JobId", "").isdigit() or submitted is None or user is None:
@@ -130,21 +134,23 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         eligible_time=time_or_none(found.get("EligibleTime", "")),
         time_limit_s=duration_s(found.get("TimeLimit", "")),
         exit_code=found.get("ExitCode", ""),
-        het_leader=_optional(found.get("HetJobId")),
-        array_job_id=_optional(found.get("ArrayJobId")),
-        array_task_id=_optional(found.get("ArrayTaskId")),
-        array_tasks_waiting=_waiting(found.get("ArrayTaskId", "")),
-        array_throttle=_optional(found.get("ArrayTaskThrottle")) or None,
+        het_leader=_optional(ids.get("HetJobId")),
+        array_job_id=_optional(ids.get("ArrayJobId")),
+        array_task_id=_optional(ids.get("ArrayTaskId")),
+        array_tasks_waiting=_waiting(ids.get("ArrayTaskId", "")),
+        array_throttle=_optional(ids.get("ArrayTaskThrottle")) or None,
         work_dir=printable(free_text(record, "WorkDir")),
         stdout=printable(free_text(record, "StdOut")),
     )
 
 
 def waiting_tasks(text: str) -> tuple[int, ...]:
-    """Task ids of ``2-5,9%1`` or ``0-8:2``; empty for what cannot be read."""
+    """Task ids of ``2-5,9%1`` or ``0-8:2``; empty for what cannot be read, and for more than an array may have."""
     found = [_TASKS.fullmatch(part) for part in text.partition("%")[0].split(",")]
     ranges = [range(int(m[1]), int(m[2] or m[1]) + 1, int(m[3] or 1)) for m in found if m is not None]
-    return tuple(chain.from_iterable(ranges)) if len(ranges) == len(found) else ()
+    if len(ranges) != len(found) or sum(map(len, ranges)) > _MOST_TASKS:
+        return ()
+    return tuple(chain.from_iterable(ranges))
 
 
 def _waiting(task: str) -> tuple[int, ...]:
