@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -115,6 +116,50 @@ def _program(folder: Path, text: str) -> str:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return str(path)
+
+
+class Running:
+    """A slurmd with these words; each list of users is what one look shows."""
+
+    def __init__(self, *words: str, users: Sequence[int] = (os.geteuid(),), conf: str = "") -> None:
+        self.pid, self.words, self.users, self.conf = os.getpid(), ["slurmd", *words], list(users), conf
+
+    def slurmd(self) -> Running:
+        return self
+
+    def uids(self) -> tuple[int, int, int]:
+        user = self.users.pop(0) if len(self.users) > 1 else self.users[0]
+        return user, user, user
+
+    def cmdline(self) -> list[str]:
+        return self.words
+
+    def environ(self) -> dict[str, str]:
+        return {"SLURM_CONF": self.conf} if self.conf else {}
+
+
+def test_where_slurmds_configuration_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_over, served = tmp_path / "etc.conf", tmp_path / "served.conf"
+    left_over.touch()
+    monkeypatch.setattr(gres, "_SERVED", str(served))
+    monkeypatch.setattr(gres, "_CONFIGURATIONS", (str(left_over), str(served)))
+
+    def conf(*words: str, **more: str) -> Path:
+        return look(cast(SlurmNode, Running(*words, **more))).conf  # type: ignore[arg-type]
+
+    assert conf() == left_over
+    with pytest.raises(Unproven, match="not known"):
+        conf("--conf-server", "head")
+    served.touch()
+    assert conf("--conf-server=head:6817") == served
+    with pytest.raises(Unproven, match="any of"):
+        conf()
+    assert conf("-f", str(left_over)) == conf(conf=str(left_over)) == left_over
+
+
+def test_a_process_that_takes_roots_rights_meanwhile_proves_nothing() -> None:
+    with pytest.raises(Unavailable, match="another program"):
+        look(cast(SlurmNode, Running("-f", "/etc/passwd", users=[65534, os.geteuid()])))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")

@@ -77,6 +77,7 @@ def test_the_same_words_a_day_later_are_another_message(places: tuple[Place, Pla
 
 
 def test_an_address_that_cannot_be_used_is_said_and_costs_no_other_its_message(places: tuple[Place, Place]) -> None:
+    assert "SECRET" not in str(wrong_addresses(["hooks.example/services/SECRET", "SECRET", "SECRET:x@y"]))
     urls = ["nonsense://user:secret@example", places[1].url]
     assert wrong_addresses(urls) == ("notify.urls: nonsense://…: apprise does not understand this address",)
     notifier = notifier_for(urls, SimClock())

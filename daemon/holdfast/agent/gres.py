@@ -37,7 +37,9 @@ _NVIDIA_MAJOR = 195
 _CONTROL_MINOR = 255
 """/dev/nvidiactl."""
 _NAME = re.compile(r"nvidia(\d+)")
-_CONFIGURATIONS = ("/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf", "/etc/slurm-llnl/slurm.conf")
+_SERVED = "/run/slurm/conf/slurm.conf"
+"""What slurmd keeps of a configuration that slurmctld serves; with ``--conf-server`` it reads no other."""
+_CONFIGURATIONS = ("/etc/slurm/slurm.conf", _SERVED, "/etc/slurm-llnl/slurm.conf")
 _FILES = ("slurm.conf", "gres.conf")
 _JUST_WRITTEN_S = 0.1
 _MOST = 1024
@@ -126,23 +128,37 @@ def look(slurm: SlurmNode) -> Slurmd:
     Its program is started again with our rights, so it must run with root's: a user's process may have got the number of a pid file."""
     process = slurm.slurmd()
     try:
-        command, executable = process.cmdline(), os.readlink(f"/proc/{process.pid}/exe")
+        before = _identity(process)
         here = os.path.samestat(os.stat(f"/proc/{process.pid}/root"), os.stat("/"))
         environment, ticks = process.environ(), start_ticks(process.pid)
-        users = set(process.uids())
+        after = _identity(process)
     except (psutil.Error, OSError) as error:
         raise Unavailable(f"slurmd is gone: {error}") from error
+    if before != after:
+        raise Unavailable("slurmd has just started another program")
+    users, command, executable = before
     if not users <= {0, os.geteuid()}:
         raise Unproven("slurmd does not run as root")
     if not here or executable.endswith(" (deleted)"):
         raise Unproven("slurmd runs in a container, or was upgraded and not started again")
-    named = command[command.index("-f") + 1] if "-f" in command[:-1] else environment.get("SLURM_CONF", "")
-    places = [named] if named else [place for place in _CONFIGURATIONS if Path(place).exists()]
+    if any(word.startswith("--conf-server") for word in command):
+        places = [_SERVED]
+    elif named := command[command.index("-f") + 1] if "-f" in command[:-1] else environment.get("SLURM_CONF", ""):
+        places = [named]
+    else:
+        places = [place for place in _CONFIGURATIONS if Path(place).exists()]
+    if len(places) > 1:
+        raise Unproven(f"slurmd's configuration may be any of {', '.join(places)}: remove what is left over")
     if ticks is None or not places or not Path(places[0]).exists():
         raise Unproven("slurmd's configuration file is not known")
     conf = Path(places[0])
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return Slurmd(process.pid, ticks, time.time() - age_s, executable, conf, _written(conf))
+
+
+def _identity(process: psutil.Process) -> tuple[frozenset[int], list[str], str]:
+    """Its users, command line and program: all of them, since a program that takes root's rights may be one of a user's choice."""
+    return frozenset(process.uids()), process.cmdline(), os.readlink(f"/proc/{process.pid}/exe")
 
 
 def _written(conf: Path) -> tuple[float | None, ...]:

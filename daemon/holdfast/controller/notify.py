@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from holdfast.ports import Clock, Notifier
 
 log = logging.getLogger(__name__)
 
+_KIND = re.compile(r"([a-z][a-z0-9+]{0,20})://", re.IGNORECASE)
 _REMEMBERED = 256
 """Messages that some addresses lack."""
 
@@ -78,13 +80,14 @@ class _Address:
         try:
             taken = self.sender.notify(title=subject, body=body)
         except Exception as error:  # of a plugin of Apprise's: one address, not the actor
-            raise Unavailable(f"{type(error).__name__}: {error}") from error
+            raise Unavailable(type(error).__name__) from error  # its text may hold the address, and so a secret
         if not taken:
             raise Unavailable("not delivered; the log of apprise says why")
 
 
 def _address(url: str) -> _Address:
-    name = f"{url.split(':', 1)[0]}://…"
+    kind = _KIND.match(url)
+    name = f"{kind[1]}://…" if kind is not None else "an address without ://"
     try:
         apprise: Any = importlib.import_module("apprise")
     except ImportError:

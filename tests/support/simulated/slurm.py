@@ -445,7 +445,9 @@ class SimSlurm:
         flags = {
             "DRAIN": node.drain,
             "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
-            "NOT_RESPONDING": node.unheard_since_s is not None and node.power != "POWERED_DOWN",
+            "NOT_RESPONDING": node.unheard_since_s is not None
+            and node.power != "POWERED_DOWN"
+            and self.slurmd_timeout_s != 0,  # then slurmctld pings only what does not respond already
             "MAINTENANCE": node.maintenance,
             "RESERVED": node.maintenance or any(node.name in r.nodes for r in self.reservations.values()),
             node.power: bool(node.power),

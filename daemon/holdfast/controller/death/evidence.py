@@ -164,13 +164,17 @@ def _same_domain(world: World, view: ClusterView, one: str, other: str) -> bool:
 
 def _slurm_heard(world: World, view: ClusterView, node: Node, since: datetime) -> datetime | None:
     """slurmctld pings each slurmd every third of SlurmdTimeout: a node that it still shows responding two thirds after the agent's last
-    report has answered it since. Before that the flag says nothing; its own state after a restart of slurmctld says nothing either."""
+    report has answered it since. Before that the flag says nothing; its own state after a restart of slurmctld says nothing either. With a
+    SlurmdTimeout of 0 it pings only what does not respond already, so that a node which died goes on to be shown responding."""
     if not node.responding or node.down or not facts.slurm_settled(world):
         return None
     started = node.slurmd_start_time
     if started is not None and started > since + timedelta(seconds=1):
         return started
-    timeout_s = world.background.slurmd_timeout_s or facts.SLURMD_TIMEOUT_S
+    known_s = world.background.slurmd_timeout_s
+    if known_s == 0:
+        return None
+    timeout_s = facts.SLURMD_TIMEOUT_S if known_s is None else known_s
     pinged = since + timedelta(seconds=timeout_s * 2 / 3)
     return view.read_at if view.read_at > pinged else None
 
