@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_checkpoint.model import CheckpointError, RanksMissing
-from holdfast_checkpoint.runs import RunId
+from holdfast_checkpoint.runs import RunId, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,15 @@ def _number(env: Mapping[str, str], name: str) -> int | None:
     text = env.get(name, "")
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
+    number = whole_number(text)
+    if number is None:
         raise CheckpointError(f"{name}={text[:40]!r} in the environment is no number")
-    return int(text)
+    return number
 
 
 def _slurm(env: Mapping[str, str], name: str, default: int) -> int:
-    text = env.get(name, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 11 else default
+    number = whole_number(env.get(name))
+    return default if number is None else number
 
 
 def _shown(rank: int | None, world_size: int | None) -> str:

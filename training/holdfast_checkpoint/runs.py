@@ -56,5 +56,10 @@ def run_from_env(env: Mapping[str, str]) -> RunId:
     return RunId(job_id, (_number(env.get("SLURM_RESTART_COUNT")), 0 if step >= _SPECIAL_STEPS else step, attempt))
 
 
+def whole_number(text: str | None) -> int | None:
+    """A number as Slurm and torchrun write it into the environment; None for anything else."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 11 else None
+
+
 def _number(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 11 else 0
+    return whole_number(text) or 0

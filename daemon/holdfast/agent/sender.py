@@ -65,7 +65,7 @@ class Sender:
         gate: JobGate | None = None,
         neighbours: Callable[[object], None] = lambda _named: None,
     ) -> None:
-        """``reporting`` is told of each request's outcome, ``gate`` of each answer to a heartbeat, ``neighbours`` of those that a leader
+        """``reporting`` receives each request's outcome, ``gate`` each answer to a heartbeat, ``neighbours`` those that a leader
         names; all from this class's thread."""
         self._neighbours = neighbours
         self._client = client

@@ -4,7 +4,6 @@ it was."""
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from holdfast.controller import history
 from holdfast.controller.head_reach import resolve
 from holdfast.controller.pool import P99, by_rule, kept, wanted
+from holdfast.controller.whole_file import write_whole
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
@@ -139,10 +139,7 @@ def write_lemons(path: Path, names: Iterable[str], now: datetime) -> None:
     """``# until UNIXTIME``, then one name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are
     a preference. After that time nobody has kept it, and it says nothing."""
     text = f"# until {int(now.timestamp() + LEMONS_HOLD_S)}\n" + "".join(f"{name}\n" for name in names)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="ascii")
-        draft.chmod(0o644)
-        draft.replace(path)
+        write_whole(path, text, 0o644)
     except OSError as error:
         log.warning("event=lemons_not_written path=%s error=%r", path, str(error))

@@ -107,7 +107,7 @@ class WatchedNotifier:
     """A notifier that remembers how its last message went. Safe to use from any thread."""
 
     def __init__(self, notifier: Notifier, clock: Clock, addresses: int, problem: str = "") -> None:
-        """``addresses``: how many it sends to besides the log. ``problem``: what is known to be wrong before the first message."""
+        """``addresses``: how many it sends to in addition to the log. ``problem``: what is known to be wrong before the first message."""
         self._notifier = notifier
         self._clock = clock
         self._state = NotifierState(addresses, problem[:300], clock.now() if problem else None)

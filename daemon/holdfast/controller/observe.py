@@ -105,11 +105,10 @@ def seen_out(before: Mapping[str, datetime], book: Book, view: ClusterView | Non
     """Nodes of open incidents: when each was last seen out of service, by another word than slurmctld's own."""
     names = {incident.node for incident in book.open_incidents()}
     found = {name: at for name, at in before.items() if name in names}
-    for name in names if view is not None else ():
-        node = view.nodes.get(name) if view is not None else None
-        if view is not None and node is not None and node.out_of_service and not node.down_by_slurm:
-            found[name] = view.read_at
-    return found
+    if view is None:
+        return found
+    shown = (view.nodes[name] for name in names & view.nodes.keys())
+    return found | {node.name: view.read_at for node in shown if node.out_of_service and not node.down_by_slurm}
 
 
 @dataclass

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from holdfast.controller.whole_file import write_whole
 from holdfast.model.parts import Condition, PartName, PartState, ProcessSeen
 from holdfast.ports import Notifier
 
@@ -141,11 +141,9 @@ class Pager:
         return dict(self._known)
 
     def _write(self) -> None:
-        draft = self.path.with_name(f".{self.path.name}.draft")
+        text = json.dumps({name: asdict(outage) for name, outage in self._known.items()})
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps({name: asdict(outage) for name, outage in self._known.items()}))
-            os.chmod(draft, 0o660)
-            draft.replace(self.path)
+            write_whole(self.path, text, 0o660)
         except OSError as error:
             log.warning("event=pages_not_remembered path=%s error=%r", self.path, str(error))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
+from holdfast.controller.whole_file import write_whole
 from holdfast.model.parts import NotifierState, ProcessSeen, ProcessState
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,8 @@ class StateWriter:
             return
         self._written_s = now_s
         state = ProcessState(now_s, __version__, problem, self.notifier())
-        draft = self.path.with_name(f".{self.path.name}.draft")
         try:
-            draft.write_text(json.dumps(asdict(state), default=datetime.isoformat), encoding="utf-8")
-            os.chmod(draft, 0o660)
-            draft.replace(self.path)
+            write_whole(self.path, json.dumps(asdict(state), default=datetime.isoformat), 0o660)
         except OSError as error:
             if not self._failed:
                 log.warning("event=state_not_written path=%s error=%r", self.path, str(error))

@@ -66,7 +66,7 @@ WAYS = (
     ),
     Way(
         "custom checks, all checks",
-        "a finding; what the site's own command does besides is the site's",
+        "a finding; what else the site's own command does is the site's",
         "–",
         frozenset(),
     ),
