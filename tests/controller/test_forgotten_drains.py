@@ -18,6 +18,7 @@ from holdfast.model.policy import Mode
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site
 from support.simulated.site import NO_BUDGET, POLICY
+from support.simulated.slurm import SimNode
 
 _S = IncidentState
 IN_SERVICE = Node("n1", "IDLE", frozenset())
@@ -350,3 +351,40 @@ def test_a_drain_that_is_refused_meanwhile_is_the_operators() -> None:
     assert site.incident("n1").state is _S.AWAITING_HUMAN
     states = [i.state for i in site.store.intents() if isinstance(i.action, Drain)]
     assert sorted(states) == sorted([IntentState.DONE, IntentState.REFUSED])
+
+
+def rebuilt(state: IncidentState, away_s: float = 60.0) -> tuple[Site, SimNode]:
+    """n1 left slurm.conf with an open incident, and got another machine by somebody else's hand meanwhile."""
+    site = in_state(state)
+    node = site.slurm.take_out("n1")
+    site.slurm.jobs = {number: job for number, job in site.slurm.jobs.items() if "n1" not in job.nodes}
+    site.run(away_s)
+    site.provider.exchange("n1")
+    return site, node
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("early", [False, True], ids=["its agent speaks first", "Slurm shows it first"])
+def test_a_node_that_comes_back_on_another_machine_is_not_drained_for_the_one_before(
+    state: IncidentState, early: bool
+) -> None:
+    site, node = rebuilt(state)
+    site.run(0 if early else site.provider.boot_s + 20)
+    site.slurm.put_in(node)
+    site.run(600, step_s=2)
+    assert drains(site) == ["n1"], site.story()
+    assert (site.incident("n1").state, site.slurm.nodes["n1"].drain) == (_S.CLOSED, False)
+    assert "another machine serves n1 now" in site.story()
+    assert site.provider.serving("n1").instance_id in site.provider.live()
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["no agent speaks", "the faulty machine speaks, too"])
+def test_without_the_word_of_another_machine_alone_it_is_drained_again(silent: bool) -> None:
+    site, node = rebuilt(_S.AWAITING_HUMAN)
+    if silent:
+        site.provider.serving("n1").agent_up = False
+    else:
+        site.machines[site.incident("n1").instance_id].powered = True
+    site.slurm.put_in(node)
+    site.run(200)
+    assert drains(site) == ["n1", "n1"], site.story()

@@ -21,7 +21,7 @@ from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
-from holdfast.controller.resumed import Resumed, expects_drain, resumed
+from holdfast.controller.resumed import Resumed, expects_drain, resumed, successor
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
 from holdfast.model.action import Drain, Intent, IntentState, Reboot, Replace, SetDown, StopStart, Terminate
@@ -91,7 +91,11 @@ def _in_service(world: World, view: ClusterView, incident: Incident) -> Moved | 
     """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
     if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
         return None
-    match resumed(world, view, incident):
+    why = resumed(world, view, incident)
+    if why is not Resumed.BY_HUMAN and (other := successor(world, incident)) is not None:
+        text = f"another machine serves {incident.node} now: {other} in place of {incident.serving_id}, which had the fault"
+        return close(incident, world.now, text)
+    match why:
         case Resumed.BY_HUMAN:
             return _put_back(world, incident)
         case Resumed.FORGOTTEN if incident.drain_lost_at is not None:

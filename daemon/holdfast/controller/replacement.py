@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from holdfast.controller import facts
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Launch, Terminate
+from holdfast.model.action import Intent, IntentState, Launch, Replace, Terminate
 from holdfast.model.book import World
 from holdfast.model.incident import Incident
 
@@ -29,16 +29,28 @@ def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ..
     record = world.book.nodes.get(incident.node)
     serving = record.instance_id if record is not None else ""
     going_on = None if ended else steps.launch(incident.node, incident.repair_attempt)
-    launches = [
-        i
-        for i in world.book.intents.values()
-        if i.incident_id == incident.id
-        and isinstance(i.action, Launch)
-        and i.state is IntentState.DONE
-        and i.step != going_on
-    ]
-    made = [str(i.result.get("instance_id", "")) for i in sorted(launches, key=lambda i: i.planned_at)]
+    made = [_made_by(i) for i in _launches(world, incident) if i.step != going_on]
     return tuple(m for m in made if m and m != serving and not _terminated(world, m))
+
+
+def made(world: World, incident: Incident) -> frozenset[str]:
+    """Every machine that an attempt of this incident's ladder launched, or had exchanged in place."""
+    return frozenset(map(_made_by, _launches(world, incident))) | frozenset(
+        _made_by(i)
+        for i in world.book.intents_of(incident.id)
+        if isinstance(i.action, Replace) and i.state is IntentState.DONE
+    )
+
+
+def _launches(world: World, incident: Incident) -> list[Intent]:
+    """Those that succeeded, oldest first."""
+    own = world.book.intents_of(incident.id)
+    done = [i for i in own if isinstance(i.action, Launch) and i.state is IntentState.DONE]
+    return sorted(done, key=lambda i: i.planned_at)
+
+
+def _made_by(intent: Intent) -> str:
+    return str(intent.result.get("instance_id", ""))
 
 
 def _terminated(world: World, instance: str) -> bool:

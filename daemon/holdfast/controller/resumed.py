@@ -10,10 +10,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.controller import facts
+from holdfast.controller import facts, replacement
 from holdfast.model import steps
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 
 SKEW = timedelta(seconds=1)
@@ -21,6 +21,8 @@ SKEW = timedelta(seconds=1)
 _OUT = frozenset(
     {IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING, IncidentState.AWAITING_HUMAN}
 )
+AGENT_STARTS_S = 60.0
+"""A node whose slurmd started so recently is given the time for its agent's first word: a machine that boots starts both."""
 _ASIDE = frozenset({IncidentKind.UNREADABLE, IncidentKind.DISPUTED})
 
 
@@ -81,3 +83,25 @@ def kept_states(view: ClusterView, started_at: datetime) -> bool:
     22.05), so they say nothing."""
     times = (*(job.key.submit_time for job in view.jobs.values()), *(node.reason_time for node in view.nodes.values()))
     return any(at is not None and at < started_at for at in times)
+
+
+def successor(world: World, incident: Incident) -> str | None:
+    """Machine that serves the incident's node in place of the one with the fault, by the word of the only agents heard there; None: it
+    is the same one, one of Holdfast's own launching (the repair sees to that), or it cannot be told."""
+    before = {incident.instance_id, incident.serving_id} - {""}
+    heard = {agent.instance_id for agent in world.agents.get(incident.node, ()) if not facts.is_silent(world, agent)}
+    others = heard - replacement.made(world, incident)
+    if not before or len(others) != 1 or others & (before | {""}):
+        return None
+    return next(iter(others))
+
+
+def may_yet_speak(world: World, node: Node) -> bool:
+    """slurmd has started just now, or not yet (no job starts there then), and no agent was heard since: which machine it is may be known
+    within the minute."""
+    started_at = node.slurmd_start_time
+    if started_at is None:
+        return True
+    agent = facts.agent_of(world, node.name)
+    heard = agent is not None and agent.last_heard >= started_at
+    return not heard and abs(world.now - started_at) < timedelta(seconds=AGENT_STARTS_S)

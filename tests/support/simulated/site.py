@@ -33,7 +33,7 @@ from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 from support.simulated.provider import FULL, SimProvider
-from support.simulated.slurm import SimSlurm
+from support.simulated.slurm import SimNode, SimSlurm
 from support.simulated.store import MemoryStore
 
 POLICY = replace(Policy(), mode=Mode.ACT)
@@ -106,8 +106,8 @@ class Site:
         """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
         self._entropy = 0
         self._looks_at_s = 0.0
-        self._slurmd_of: dict[str, str] = {}
-        """Node → boot whose slurmd registered last."""
+        self._slurmd_of: dict[str, tuple[str, datetime | None]] = {}
+        """Node → boot whose slurmd registered last, and when it had started."""
         self._reads_at_s = 0.0
         if spares:
             self.slurm.create_reservation(policy.spare_reservation, spares, users=("root",), duration_s=None)
@@ -185,9 +185,8 @@ class Site:
         """Everything outside Holdfast does what is due."""
         for node in self.slurm.nodes.values():
             machine = self.provider.serving(node.name)
-            if machine.slurmd(self.clock.elapsed_s) and self._slurmd_of.get(node.name) != machine.boot_id:
-                self._slurmd_of[node.name] = machine.boot_id
-                node.slurmd_started = self.clock.now().replace(microsecond=0)
+            if machine.slurmd(self.clock.elapsed_s):
+                self._register(node, machine)
         self.slurm.step(lambda name: self.provider.serving(name).slurmd(self.clock.elapsed_s))
         self.agents.step()
         if self.clock.elapsed_s >= self._looks_at_s:
@@ -196,6 +195,13 @@ class Site:
         if self.clock.elapsed_s >= self._reads_at_s and self.loop.world is not None:
             self._reads_at_s = self.clock.elapsed_s + READ_EVERY_S
             self.read_background()
+
+    def _register(self, node: SimNode, machine: Machine) -> None:
+        boot, started_at = self._slurmd_of.get(node.name, ("", None))
+        if boot != machine.boot_id:
+            started_at = self.clock.now().replace(microsecond=0)
+            self._slurmd_of[node.name] = machine.boot_id, started_at
+        node.slurmd_started = started_at
 
     def read_background(self) -> None:
         """What the loop reads beside its cycle."""

@@ -198,6 +198,7 @@ class SimSlurm:
         """The node is in slurm.conf again."""
         self.restart()
         self._forget(node)
+        node.slurmd_started = None
         self.nodes[node.name] = node
 
     def _forget(self, node: SimNode) -> None:

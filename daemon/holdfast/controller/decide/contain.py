@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, fencing, hands_off, slurm_drains
+from holdfast.controller import facts, fencing, hands_off, resumed, slurm_drains
 from holdfast.controller.decide.part import Part
 from holdfast.controller.facts import DrainedBy
 from holdfast.model import steps
@@ -81,7 +81,8 @@ def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetim
     """Another drain of a node whose drain slurmctld has forgotten. Never DOWN: the jobs there by now began after the fault."""
     step = steps.drain(incident.node)
     attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
-    if facts.drained_by(world, view.nodes[incident.node]) in _NOT_AGAIN:
+    node = view.nodes[incident.node]
+    if facts.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
         return []
     if not world.may_follow(attempts) and not _lost(view, attempts):
         return []
