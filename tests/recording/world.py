@@ -73,7 +73,7 @@ def around(store: Store, saved: Mapping[str, Any]) -> Site:
     _fill_slurm(site, saved["slurm"])
     _fill_provider(site, saved["provider"])
     for node in site.slurm.nodes.values():
-        site._slurmd_of[node.name] = site.provider.serving(node.name).boot_id
+        site._slurmd_of[node.name] = site.provider.serving(node.name).boot_id, node.slurmd_started
     site.start_controller()
     site.start_actor()
     return site
