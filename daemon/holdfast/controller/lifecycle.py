@@ -91,11 +91,11 @@ def _in_service(world: World, view: ClusterView, incident: Incident) -> Moved | 
     """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
     if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
         return None
-    why = resumed(world, view, incident)
-    if why is not Resumed.BY_HUMAN and (other := successor(world, incident)) is not None:
+    found = resumed(world, view, incident)
+    if found is not Resumed.BY_HUMAN and (other := successor(world, incident)) is not None:
         text = f"another machine serves {incident.node} now: {other} in place of {incident.serving_id}, which had the fault"
         return close(incident, world.now, text)
-    match why:
+    match found:
         case Resumed.BY_HUMAN:
             return _put_back(world, incident)
         case Resumed.FORGOTTEN if incident.drain_lost_at is not None:
