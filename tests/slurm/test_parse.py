@@ -17,7 +17,7 @@ from holdfast.slurm.run import refusal
 
 DATA = Path(__file__).parent / "data"
 RECORD = (DATA / "job_22.05.txt").read_text()
-OWN = OwnTexts("train", "lab")
+OWN = OwnTexts("train", "lab", 1001)
 
 
 def test_job() -> None:
@@ -65,8 +65,8 @@ def test_elements_of_an_array(printed: str, task: int | None, waiting: tuple[int
 
 def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
     text = (DATA / "job_26.05.txt").read_text()
-    own = OwnTexts("a b\nJobId=9 UserId=x", "(null)")
-    record = records.first_record(records.without_texts(text, [own]), 1)
+    own = OwnTexts("a b\nJobId=9 UserId=x", "(null)", 1)
+    record = records.first_record(text, 1, {1: own})
     assert record is not None
     job = parse.job(record, "c", own)
     assert (job.name, job.user, job.state, job.nodes) == ("a b JobId=9 UserId=x", "daemon", "RUNNING", ("n1", "n2"))
@@ -197,9 +197,9 @@ def test_more_tasks_than_an_array_may_have_are_none() -> None:
 )
 def test_users_texts_change_nothing_else(name: str, account: str, comment: str) -> None:
     mark = "0123456789abcdef"
-    listing = f"{mark}11{mark}train{mark}lab{mark}\n{mark}21{mark}{name}{mark}{account}{mark}\n"
+    listing = f"{mark}11{mark}1001{mark}train{mark}lab{mark}\n{mark}21{mark}1001{mark}{name}{mark}{account}{mark}\n"
     texts = records.own_texts(listing, mark)
-    assert texts[21] == OwnTexts(name, account)
+    assert texts[21] == OwnTexts(name, account, 1001)
     text = RECORD + "\n" + named(21, name, account, comment) + "\n"
     listed = JobListing().read(text, texts, "c")
     for job_id, job in listed.jobs.items():
@@ -212,7 +212,7 @@ def test_users_texts_change_nothing_else(name: str, account: str, comment: str) 
 
 @given(st.text(max_size=80), st.text(max_size=20))
 def test_no_text_of_a_user_breaks_the_parser(name: str, comment: str) -> None:
-    texts = {21: OwnTexts(name, "lab")}
+    texts = {21: OwnTexts(name, "lab", 1001)}
     listed = JobListing().read(named(21, name, comment=comment), texts, "c")
     for job in listed.jobs.values():
         assert job.uid == 1001
@@ -220,10 +220,13 @@ def test_no_text_of_a_user_breaks_the_parser(name: str, comment: str) -> None:
 
 def test_one_record_read_alone_is_believed_up_to_its_users_texts() -> None:
     hostile = named(21, "x", comment=f"\n{HEAD.replace('JobId=11', 'JobId=21')}\n")
-    record = records.first_record(hostile, 21)
+    texts = {21: OwnTexts("x", "lab", 1001)}
+    record = records.first_record(hostile, 21, texts)
     assert record is not None
     assert parse.job(record, "c", OWN).nodes == ("n1", "n2", "n3")
-    assert records.first_record(hostile, 22) is None
+    assert records.first_record(hostile, 22, texts) is None
+    assert records.first_record(hostile, 21, {21: OWN}) is None, "renamed since its name was read"
+    assert records.first_record(hostile, 21, {21: OwnTexts("x", "lab", 0)}) is None, "another user's"
 
 
 def test_jobs_that_the_listing_lacks_are_doubtful() -> None:

@@ -30,6 +30,9 @@ _SQUEUE = ("squeue", "-h", "-a", "--array-unique", "-t", "all")
 """A line for each record. Without ``--array-unique`` a requeued element of an array stands in the line of those that have not started;
 with ``-r`` each of these, a hundred thousand perhaps, has one."""
 
+_READINGS = 3
+"""Of a job whose record is in doubt, before it is ignored."""
+
 
 class SlurmCommands:
     """Implements :class:`holdfast.ports.Scheduler`. Safe to call from several threads at a time."""
@@ -292,34 +295,41 @@ class SlurmCommands:
         self, sure: Mapping[int, Job], doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]
     ) -> dict[int, Job]:
         """Those that are sure, and the doubtful ones as far as a record that is read alone leaves no doubt."""
-        cluster, _ = self._constants()
         found = self._one_by_one(doubtful & set(texts), texts)
-        for job_id in sorted(number for number, record in found.items() if record is None):
+        for job_id in sorted(number for number, job in found.items() if job is None):
             _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
-        alone = {number: parse.job(record, cluster, texts[number]) for number, record in found.items() if record}
+        alone = {number: job for number, job in found.items() if job is not None}
         return dict(sorted({**sure, **alone}.items()))
 
     def _jobs_of_node(self, node: str) -> dict[int, Job]:
         """Raises NotFound where squeue does not know the node, Unavailable for a record that leaves doubt: it counts for nothing less."""
-        cluster, _ = self._constants()
         mark = secrets.token_hex(8)
         listing = self._commands.run(*_SQUEUE, "-w", node, "-o", records.holders_format(mark))
         texts = records.holders(listing, mark)
         found = self._one_by_one(frozenset(texts), texts)
-        for job_id in sorted(number for number, record in found.items() if record is None):
+        for job_id in sorted(number for number, job in found.items() if job is None):
             raise Unavailable(f"the record of job {job_id}, which holds {node}, cannot be told from its user's text")
-        return {number: parse.job(record, cluster, texts[number]) for number, record in found.items() if record}
+        return {number: job for number, job in found.items() if job is not None}
 
-    def _one_by_one(self, job_ids: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, str | None]:
-        """Records, each read alone. None: it leaves doubt all the same. A job that is gone meanwhile is left out."""
-        found: dict[int, str | None] = {}
+    def _one_by_one(self, job_ids: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, Job | None]:
+        """Jobs, each read alone. None: its record leaves doubt all the same. A job that is gone meanwhile is left out."""
+        found: dict[int, Job | None] = {}
         for job_id in sorted(job_ids):
             try:
-                text = self._scontrol("show", "job", str(job_id), "-d", "-o")
+                found[job_id] = self._alone(job_id, texts)
             except NotFound:
                 continue
-            found[job_id] = records.first_record(records.without_texts(text, texts.values()), job_id)
         return found
+
+    def _alone(self, job_id: int, texts: Mapping[int, records.OwnTexts]) -> Job | None:
+        """One job; its user's texts are read again where the record is in doubt, since a rename between two readings brings it there."""
+        cluster, _ = self._constants()
+        for reading in range(_READINGS):
+            texts = self._own_texts("-j", str(job_id)) if reading else texts
+            record = records.first_record(self._scontrol("show", "job", str(job_id), "-d", "-o"), job_id, texts)
+            if record is not None:
+                return parse.job(record, cluster, texts[job_id])
+        return None
 
     def _await_next_second(self, job: Job) -> None:
         """Until the second after the job's last end has come on every node's clock.

@@ -47,8 +47,8 @@ class JobListing:
 
     def read(self, text: str, texts: Mapping[int, OwnTexts], cluster: str) -> Listed:
         """``texts``: users' own texts of this moment, see :func:`records.own_texts`. Raises Rejected as :func:`parse.job`."""
-        text = records.without_texts(text, [own for own in texts.values() if own.may_forge])
-        known, clean = self._known, dict[str, str]()
+        text = records.without_texts(text, texts.values())
+        known, cleaned = self._known, dict[str, str]()
 
         def old(record: Record) -> _Read | None:
             read = known.get(record.key)
@@ -57,14 +57,16 @@ class JobListing:
         def beyond_doubt(record: Record) -> bool:
             if old(record) is not None:
                 return True
-            clean[record.key] = records.without_own(record.text, texts[record.job_id])
-            return records.unmistakable(clean[record.key])
+            clean = records.clean(record.text, texts[record.job_id])
+            if clean is not None:
+                cleaned[record.key] = clean
+            return clean is not None
 
         split = records.judge(records.split(text), texts, beyond_doubt)
         kept: dict[int, tuple[str, _Read]] = {}
         for job_id, record in sorted(split.sure.items()):
             own = texts[job_id]
-            read = old(record) or _Read(own, parse.job(clean[record.key], cluster, own))
+            read = old(record) or _Read(own, parse.job(cleaned[record.key], cluster, own))
             kept[job_id] = record.key, read
         self._known = dict(kept.values())
         return Listed({job_id: read.job for job_id, (_, read) in kept.items()}, split.doubtful)
