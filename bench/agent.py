@@ -111,7 +111,7 @@ class Subject:
 
 def measure(options: argparse.Namespace) -> None:
     figures.heading(f"agent: {options.minutes:g} minutes at default intervals, {EFA_DEVICES} EFA devices")
-    with site(heartbeat_s=AgentConfig().heartbeat_s) as made:
+    with site() as made:
         nodes = {"emulated kernel log": equip(made, made.practice.nodes[0])}
         if readable_kernel_log():
             nodes["/dev/kmsg of this machine"] = equip(made, made.practice.nodes[1], **REAL_LOG)

@@ -19,10 +19,9 @@ from bench.kit import figures
 from bench.kit.slurmview import Watcher
 from bench.kit.stage import Stage, Struck, came_back, print_changes, print_logs, site
 
-from holdfast.config.agent import AgentConfig
+from holdfast.controller import pace
 from holdfast.model.errors import HoldfastError
 
-HEARTBEAT_S = AgentConfig().heartbeat_s
 HEAL_WITHIN_S = 240.0
 DOWN = "death -> DOWN in Slurm"
 RUNNING = "death -> job RUNNING elsewhere"
@@ -56,9 +55,9 @@ def measure(faults: int, *, end_leftovers: bool, shown_off: bool) -> bool:
     )
     truths: list[dict[str, float]] = []
     settings = {"death": {"end_leftover_steps": end_leftovers}}
-    with site(heartbeat_s=HEARTBEAT_S, settings=settings) as made, Watcher(made.practice) as watcher:
+    with site(settings=settings) as made, Watcher(made.practice) as watcher:
         print_changes(made)
-        print(f"  agents' heartbeat_s = {HEARTBEAT_S:g} (as shipped)")
+        print(f"  agents' heartbeat_s = {pace.interval_s(len(made.practice.nodes)):g} (the controller's, as shipped)")
         stage = Stage(made, watcher)
         for number in range(faults):
             began_s = time.monotonic()

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from bench.kit import figures, procs
 from bench.kit.head import Head, Run, head
 
+from holdfast.controller import pace
 from support.postgres import postgres_binaries, running_server
 
 CONNECTIONS = 64
@@ -49,10 +50,11 @@ def storm(made: Head, seconds: float, *, all_new: bool) -> int:
 
 
 def fleet(made: Head, seconds: float, agents: int, reports_per_s: float) -> None:
-    """All agents at rest: a heartbeat every 10 s, a long poll each, a trickle of reports."""
-    plan = {"kind": "fleet", "heartbeat_s": 10.0, "reports_per_s": reports_per_s}
+    """All agents at rest: a heartbeat as often as the controller gives it, a long poll each, a trickle of reports."""
+    heartbeat_s = pace.interval_s(agents)
+    plan = {"kind": "fleet", "heartbeat_s": heartbeat_s, "reports_per_s": reports_per_s}
     run = made.run({**plan, "warm_up_s": WARM_UP_S, "seconds": seconds})
-    print(f"\nfleet, {agents} agents, heartbeat 10 s, a long poll each, {reports_per_s:g} reports/s")
+    print(f"\nfleet, {agents} agents, heartbeat {heartbeat_s:g} s, a long poll each, {reports_per_s:g} reports/s")
     _show(run)
     lag_s = figures.percentile(run.told["lags_s"], 0.99)
     lags = ", ".join(

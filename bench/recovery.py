@@ -95,7 +95,7 @@ def measure(faults: int, queue: int) -> bool:
     """One series; prints its figures. False: a fault was not healed."""
     figures.heading(f"recovery: {faults} faults, {f'{queue} jobs of others waiting' if queue else 'empty queue'}")
     struck: list[Struck] = []
-    with site(heartbeat_s=10.0) as made, Watcher(made.practice) as watcher:
+    with site() as made, Watcher(made.practice) as watcher:
         print_changes(made)
         stage = Stage(made, watcher, queue=queue)
         for number in range(faults):

@@ -18,6 +18,7 @@ from bench.kit.procs import end_cleanly
 from bench.kit.slurmview import Trace, Watcher
 
 from holdfast.config.controller import load, read
+from holdfast.controller import pace
 from holdfast.controller.logs import set_up
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
@@ -33,8 +34,10 @@ GPU_MINORS = 8
 
 
 @contextmanager
-def site(*, heartbeat_s: float, settings: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[Site]:
-    """A running site of three workers and a spare."""
+def site(
+    *, heartbeat_s: float | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Site]:
+    """A running site of three workers and a spare. ``heartbeat_s`` None: as shipped, the controller gives the interval."""
     with running(nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings) as made:
         yield made
 
@@ -178,9 +181,10 @@ class Stage:
 
 
 def heartbeat_heard(agent: Mapping[str, Any]) -> bool:
-    """Not only a report, which has no interval: until the first heartbeat silence is judged by the default interval, and only a heartbeat
-    says that all is well."""
-    return bool(agent["status"] == "heard" and agent["all_ok"])
+    """Not only a report, and not only the first heartbeat: silence is judged by the interval that an agent says, and by the first it does
+    not know yet what the controller gives."""
+    told = bool(agent["heartbeat_interval_s"] <= pace.SHORTEST_S)
+    return bool(agent["status"] == "heard" and agent["all_ok"] and told)
 
 
 def came_back(trace: Trace, since_s: float) -> float | None:

@@ -19,7 +19,7 @@ def write(folder: Path, text: str) -> Path:
 
 def test_an_empty_file_is_the_defaults_with_the_short_host_name(tmp_path: Path) -> None:
     config = load_agent_config(write(tmp_path, ""))
-    assert config.heartbeat_s == 10
+    assert config.heartbeat_s is None, "the controller gives it"
     assert config.state_dir == Path("/var/lib/holdfast")
     assert config.node
     assert "." not in config.node

@@ -411,6 +411,15 @@ def test_the_answer_to_a_heartbeat_says_whether_jobs_are_kept_off(served: Any, m
     assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
 
 
+def test_the_answer_to_a_heartbeat_gives_the_interval_of_the_next_ones(served: Any) -> None:
+    """Not that of a standby: it knows no fleet."""
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": True}
+    served.deps.heartbeat_s = lambda: 4.0
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": True, "interval_s": 4.0}
+    served.deps.leader = lambda: False
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
+
+
 def test_in_observe_no_order_is_handed_out(served: Any) -> None:
     served.commit(Change(intents=(order(),)))
     served.deps.mode = Mode.OBSERVE

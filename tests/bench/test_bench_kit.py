@@ -125,8 +125,17 @@ def test_latencies_are_of_what_arrived() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "all_ok", "expected"), [("heard", True, True), ("heard", False, False), ("silent", True, False)]
+    ("status", "all_ok", "interval_s", "expected"),
+    [
+        ("heard", True, 4.0, True),
+        ("heard", False, 4.0, False),
+        ("silent", True, 4.0, False),
+        ("heard", True, 10.0, False),
+    ],
 )
-def test_a_stage_is_ready_once_each_agents_heartbeat_was_heard(status: str, all_ok: bool, expected: bool) -> None:
+def test_a_stage_is_ready_once_each_agent_beats_as_the_controller_gives_it(
+    status: str, all_ok: bool, interval_s: float, expected: bool
+) -> None:
     """A report makes an agent heard, too, but says nothing of its interval, nor that all is well."""
-    assert heartbeat_heard({"status": status, "all_ok": all_ok}) is expected
+    agent = {"status": status, "all_ok": all_ok, "heartbeat_interval_s": interval_s}
+    assert heartbeat_heard(agent) is expected

@@ -87,7 +87,7 @@ def test_from_nothing_to_a_configured_agent(installed: Path) -> None:
         [python, "-I", "-m", "holdfast.agent", "--example"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "heartbeat_s = 10" in done.stdout
+    assert "# heartbeat_s =" in done.stdout
     assert "ends: status=0" in (installed / "var/log/provision/provisioning.log").read_text()
 
 

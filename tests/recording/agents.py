@@ -19,6 +19,7 @@ from holdfast.agent.kernel import CURSOR_KEY
 from holdfast.agent.memory import Memory
 from holdfast.agent.orders import Done, OrderBook
 from holdfast.agent.outbox import Item, Outbox
+from holdfast.agent.pace import Pace
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
 from holdfast.agent.statements import parse
@@ -129,7 +130,7 @@ def heartbeats() -> list[dict[str, Any]]:
             Any, SimpleNamespace(beat=lambda beat: sent.sent.append(("/v1/heartbeats", {**ME.envelope(), **beat})))
         )
         parts = {
-            "config": SimpleNamespace(heartbeat_s=10.0),
+            "pace": Pace(None),
             "standing": kept,
             "fabric": Fabric(30.0),
             "sender": sender,

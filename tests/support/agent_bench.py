@@ -38,6 +38,7 @@ class FakeController:
         self.rooms_asked: list[Json] = []
         self.room: Callable[[Json], tuple[int, Json]] = lambda _question: (404, {"error": "no elastic job"})
         self.heartbeat_status = 200
+        self.heartbeat_answer: Json = {"leader": True}
         self.lose_answers = 0
         self.longest_wait_s = 0.5
         """Of a poll for orders; short, so that tests end soon."""
@@ -55,7 +56,7 @@ class FakeController:
                 outer.tokens.add(self.headers.get("Authorization", ""))
                 if self.path == "/v1/heartbeats":
                     outer._note(outer.heartbeats, body)
-                    self._answer(outer.heartbeat_status, {"leader": True})
+                    self._answer(outer.heartbeat_status, outer.heartbeat_answer)
                     return
                 if self.path == "/v1/agent/room":
                     outer._note(outer.rooms_asked, body)

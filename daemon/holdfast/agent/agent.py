@@ -33,6 +33,7 @@ from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Handler, Orders
 from holdfast.agent.outbox import Item, Outbox
+from holdfast.agent.pace import INTERVAL, Pace
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.reporting import Reporting
 from holdfast.agent.resetting import Held, reset_gpu
@@ -59,6 +60,7 @@ log = logging.getLogger(__name__)
 
 STANDING_KEY = "standing"
 SEEN_RIGHT_KEY = "seen_right"
+HEARTBEAT_TASK = "heartbeat"
 EXIT_BROKEN = 70
 """EX_SOFTWARE of sysexits.h: a bug; systemd starts the agent again."""
 _CURSOR_S = 30.0
@@ -97,6 +99,7 @@ class Agent:
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
         gate = JobGate()
         self.neighbours = Neighbours()
+        self.pace = Pace(config.heartbeat_s, lambda: self.loop.call(self._take_pace))
         self.sender = Sender(
             self._client(),
             self.outbox,
@@ -105,6 +108,7 @@ class Agent:
             self.reporting,
             gate,
             self.neighbours.told,
+            self.pace,
         )
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
@@ -158,7 +162,7 @@ class Agent:
 
     def _tasks(self) -> dict[str, tuple[float, Task]]:
         tasks: dict[str, tuple[float, Task]] = {
-            "heartbeat": (self.config.heartbeat_s, self._heartbeat),
+            HEARTBEAT_TASK: (self.pace.every_s, self._heartbeat),
             DEADLINE_TASK: (float("inf"), self.nvml.tick),
             "cursor": (_CURSOR_S, self._save_cursor),
         }
@@ -256,7 +260,7 @@ class Agent:
         )
         self.sender.beat(
             {
-                "interval_s": self.config.heartbeat_s,
+                INTERVAL: self.pace.said_s,
                 "wall_time": utc_ms(),
                 "all_ok": self.standing.all_ok and not unexpected.standing(),
                 "failing": (*self.standing.failing, *(f"agent.{part}" for part in sorted(unexpected.standing()))),
@@ -268,6 +272,10 @@ class Agent:
                 "set_aside_s": None if aside.since_s is None else max(0.0, time.time() - aside.since_s),
             }
         )
+
+    def _take_pace(self) -> None:
+        self.loop.schedule.every(HEARTBEAT_TASK, self.pace.every_s, time.monotonic())
+        log.info("event=heartbeat_interval seconds=%g", self.pace.every_s)
 
     def _save_cursor(self) -> None:
         if self.kernel.settled:

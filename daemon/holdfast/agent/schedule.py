@@ -30,6 +30,11 @@ class Schedule:
         if name in self._due_s:
             self._due_s[name] = at_s
 
+    def every(self, name: str, interval_s: float, now_s: float) -> None:
+        """Give a name another interval; the next time comes no later than it would have."""
+        self._intervals_s[name] = interval_s
+        self._due_s[name] = min(self._due_s[name], now_s + interval_s * self._factor)
+
     def next_s(self) -> float:
         """When the next name is due; infinity without any."""
         return min(self._due_s.values(), default=float("inf"))

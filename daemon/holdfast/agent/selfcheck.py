@@ -20,6 +20,7 @@ from holdfast.agent.authorities import trust_context
 from holdfast.agent.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Answer, Client, Controllers, NoAnswer
 from holdfast.agent.contact import Standing
 from holdfast.agent.failures import Failure, Kind, of_error
+from holdfast.agent.pace import UNTOLD_S
 from holdfast.agent.reporting import Status, read_status
 from holdfast.config.agent import AgentConfig
 from holdfast.model.report import WIRE_VERSION
@@ -177,7 +178,7 @@ def _heard(url: str, config: AgentConfig, heard_s: object) -> Line:
     missing = Level.FAILED if running(config.run_dir).level is not Level.WARNING else Level.WARNING
     if not isinstance(heard_s, int | float):
         return Line(missing, "reporting", f"{url}: no report of this node's agent since the controller started")
-    late = heard_s > max(config.not_reporting_after_s, 2.5 * config.heartbeat_s)
+    late = heard_s > max(config.not_reporting_after_s, 2.5 * (config.heartbeat_s or UNTOLD_S))
     text = f"{url}: the controller last heard from this node's agent {heard_s:.0f} s ago"
     return Line(missing if late else Level.OK, "reporting", text)
 

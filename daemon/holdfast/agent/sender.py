@@ -16,6 +16,7 @@ from holdfast.agent.client import Answer, Client, NoAnswer
 from holdfast.agent.failures import Failure
 from holdfast.agent.job_gate import JobGate
 from holdfast.agent.outbox import Batch, Outbox
+from holdfast.agent.pace import Pace
 from holdfast.agent.reporting import Reporting
 from holdfast.model.report import WIRE_VERSION
 
@@ -64,10 +65,12 @@ class Sender:
         reporting: Reporting | None = None,
         gate: JobGate | None = None,
         neighbours: Callable[[object], None] = lambda _named: None,
+        pace: Pace | None = None,
     ) -> None:
-        """``reporting`` receives each request's outcome, ``gate`` each answer to a heartbeat, ``neighbours`` those that a leader
-        names; all from this class's thread."""
+        """``reporting`` receives each request's outcome, ``gate`` and ``pace`` each answer to a heartbeat, ``neighbours`` those
+        that a leader names; all from this class's thread."""
         self._neighbours = neighbours
+        self._pace = pace
         self._client = client
         self._outbox = outbox
         self._identity = identity
@@ -130,6 +133,8 @@ class Sender:
         if self._envelope_accepted:
             self._gate.answered(answer.body, asked_s)
             self._neighbours(answer.body.get("neighbours"))
+            if self._pace is not None:
+                self._pace.answered(heartbeat, answer.body)
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0

@@ -122,6 +122,8 @@ class ApiDeps:
     """Inputs that no decision can be made about."""
     neighbours: Callable[[str], list[list[str | int]]] = lambda _node: []
     """``[address, port]`` of each node that this node's agent tries to reach in calm times."""
+    heartbeat_s: Callable[[], float | None] = lambda: None
+    """Interval that agents without one of their own are given; None: the fleet is not known yet."""
     look: Callable[[], None] = lambda: None
     """Has Slurm read soon: somebody knows more than the newest view shows."""
 

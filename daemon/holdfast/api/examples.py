@@ -88,7 +88,7 @@ HEARTBEAT = _body(
         "set_aside": 0,
         "set_aside_s": None,
     },
-    {"leader": True, "neighbours": [["10.2.3.4", 6818]]},
+    {"leader": True, "neighbours": [["10.2.3.4", 6818]], "interval_s": 4.0},
 )
 
 ORDERS: dict[str, Any] = {

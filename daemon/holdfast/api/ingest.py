@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_LIMIT_BYTES = 1 << 16
 MAX_WAIT_S = 60.0
-LEADER = b'{"leader":true}'
 STANDBY = b'{"leader":false}'
 
 
@@ -109,19 +108,19 @@ class _Ingest:
         return self._beaten(body.node)
 
     def _beaten(self, node: str) -> Response:
-        """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, and which others it watches."""
+        """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, which others it watches, and its
+        pace."""
         if not self._deps.leader():
             return Response(STANDBY, media_type="application/json")
         world = self._deps.world()
         incident = None if world is None else closed_by(world, node, self._deps.clock.now())
-        neighbours = self._deps.neighbours(node)
-        if incident is None and not neighbours:
-            return Response(LEADER, media_type="application/json")
         told: dict[str, object] = {"leader": True}
         if incident is not None:
             told["keep_off"] = incident
-        if neighbours:
+        if neighbours := self._deps.neighbours(node):
             told["neighbours"] = neighbours
+        if (interval_s := self._deps.heartbeat_s()) is not None:
+            told["interval_s"] = interval_s
         return JSONResponse(told)
 
     async def orders(self, request: Request) -> Response:

@@ -20,6 +20,10 @@ class AgentShape(Shape):
     instance_id: str
     boot_id: str
     last_heard: datetime | None
+    heartbeat_interval_s: float = Field(
+        default=10.0,
+        description="As its last heartbeat said; it is silent after `death.silent_after_heartbeats` of these.",
+    )
     version: str
     clock_offset_s: float
     all_ok: bool

@@ -177,6 +177,7 @@ def _agent(agent: AgentView, death: DeathPolicy, now: datetime) -> AgentShape:
         instance_id=agent.instance_id,
         boot_id=agent.boot_id,
         last_heard=agent.last_heard,
+        heartbeat_interval_s=agent.heartbeat_interval_s,
         version=agent.agent_version,
         clock_offset_s=round(agent.clock_offset_s, 3),
         all_ok=agent.all_ok,

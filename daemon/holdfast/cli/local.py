@@ -225,6 +225,7 @@ def _view(node: str, shown: AgentShape, heard: datetime) -> AgentView:
         boot_id=shown.boot_id,
         last_heard=heard,
         first_heard=heard,
+        heartbeat_interval_s=shown.heartbeat_interval_s,
         agent_version=shown.version,
         clock_offset_s=shown.clock_offset_s,
         all_ok=shown.all_ok,

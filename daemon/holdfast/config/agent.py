@@ -53,7 +53,9 @@ class AgentConfig:
         "Such as p5.48xlarge: how many GPUs and EFA devices there must be; empty: asked of the machine where it says.",
     )
     gpu_count: int = option(0, "GPUs that this node must have; 0: those seen first in this boot.", low=0, high=64)
-    heartbeat_s: float = option(10.0, "Interval of the heartbeat.", low=0.2, high=60)
+    heartbeat_s: float | None = option(
+        None, "Interval of the heartbeat; not set: the controller gives it by the size of the fleet.", low=0.2, high=60
+    )
     not_reporting_after_s: float = option(
         60.0, "No controller took a report or heartbeat for this long: systemd's status and a log line say so.", low=1
     )

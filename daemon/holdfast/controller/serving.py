@@ -24,6 +24,7 @@ from holdfast.controller.loop import ControlLoop
 from holdfast.controller.neighbours import Neighbours
 from holdfast.controller.notify import notifier_for
 from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.pace import FleetPace
 from holdfast.controller.pager import Pager
 from holdfast.controller.paging import ControllerPaging
 from holdfast.controller.parts import Certificate
@@ -122,6 +123,7 @@ def build_controller(settings: Settings) -> Controller:
         rooms=rooms,
         quorum=settings.quorum,
         neighbours=Neighbours(lambda: loop.world, clock).of,
+        heartbeat_s=FleetPace(lambda: loop.world, clock),
         look=loop.reader.slurm_changed,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,

@@ -51,7 +51,7 @@ def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | No
     unexplained = [n for n in (silent_nodes(world) if silent is None else silent) if not _explained(world, n)]
     if len(unexplained) <= 2:
         return None
-    known = _known(world)
+    known = known_agents(world)
     if len(unexplained) > known * world.policy.death.silent_share_suspects_controller:
         return f"{len(unexplained)} of {known} agents are silent at once: the controller's own network is the suspect"
     return None
@@ -63,7 +63,7 @@ def frozen_since(world: World) -> datetime | None:
     if world.frozen is not None or freeze_reason(world, silent) is None:
         return None
     times = sorted(_fell_silent(world, node) for node in silent if not _explained(world, node))
-    return times[max(2, int(_known(world) * world.policy.death.silent_share_suspects_controller))]
+    return times[max(2, int(known_agents(world) * world.policy.death.silent_share_suspects_controller))]
 
 
 def _fell_silent(world: World, node: str) -> datetime:
@@ -72,7 +72,7 @@ def _fell_silent(world: World, node: str) -> datetime:
     return max(since, default=world.listening_since or world.now)
 
 
-def _known(world: World) -> int:
+def known_agents(world: World) -> int:
     """Nodes of Slurm that have, or had, an agent."""
     names = set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id}
     return len(names if world.view is None else names & set(world.view.nodes))

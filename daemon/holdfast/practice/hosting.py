@@ -37,16 +37,14 @@ def agent_argv(machine: Path) -> list[str]:
     return [sys.executable, "-m", "holdfast.agent", "--config", str(machine / "agent.toml")]
 
 
-def write_agent(practice: Practice, node: str, *, heartbeat_s: float) -> None:
+def write_agent(practice: Practice, node: str) -> None:
     """Install the agent on the node's machine and start it."""
     folder = (practice.folder / "nodes" / node).resolve()
-    write_agent_config(practice, node, folder, heartbeat_s=heartbeat_s, url=practice.relay_url(node))
+    write_agent_config(practice, node, folder, url=practice.relay_url(node))
     practice.machine(node).set_agent(agent_argv(folder))
 
 
-def write_agent_config(
-    practice: Practice, node: str, folder: Path, *, heartbeat_s: float, url: str, serves: bool = True
-) -> None:
+def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str, serves: bool = True) -> None:
     """The agent's file. A machine that does not serve yet has no slurmd: the node's name still belongs to the old one."""
     library = build(Path.home() / ".cache" / "holdfast" / "nvml")
     for name in ("run", "agent"):
@@ -67,7 +65,7 @@ def write_agent_config(
         "kernel": {"pstore_archive": str(folder / "pstore-archive")},
         "nvml_library": str(library),
         "gpu_count": practice.spec.gpus,
-        "heartbeat_s": heartbeat_s,
+        **_heartbeat(practice),
         "slurmd_pid_file": str(practice.folder / "run" / f"slurmd.{node}.pid"),
         "slurm_conf": str(practice.slurm_conf),
         "disk_paths": [str(practice.folder)],
@@ -86,6 +84,12 @@ def write_agent_config(
         "disabled_checks": [] if serves else ["host.slurmd"],
     }
     write_atomically(folder / "agent.toml", tomli_w.dumps(table))
+
+
+def _heartbeat(practice: Practice) -> dict[str, float]:
+    """The site's own interval; nothing: the controller gives it."""
+    file = practice.folder / "etc" / "heartbeat_s"
+    return {"heartbeat_s": float(file.read_text())} if file.exists() else {}
 
 
 class Hosting:
@@ -125,7 +129,6 @@ class Hosting:
             self._practice,
             node,
             folder,
-            heartbeat_s=self._heartbeat_s,
             url=self._practice.controller_url,
             serves=False,
         )
@@ -177,18 +180,12 @@ class Hosting:
         fresh.unlink(missing_ok=True)
         fresh.symlink_to(folder)
         fresh.replace(self._link(node))
-        write_agent_config(
-            self._practice, node, folder, heartbeat_s=self._heartbeat_s, url=self._practice.relay_url(node)
-        )
+        write_agent_config(self._practice, node, folder, url=self._practice.relay_url(node))
         machine = self._practice.machine(node)
         machine.forget_old_run()
         write_atomically(folder / "agent.json", json.dumps({"argv": agent_argv(folder), "env": {}}) + "\n")
         machine.power_on(rebooted=True)
         log.info("take_over node=%s instance=%s", node, instance_id)
-
-    @property
-    def _heartbeat_s(self) -> float:
-        return float((self._practice.folder / "etc" / "heartbeat_s").read_text())
 
     def _link(self, node: str) -> Path:
         return self._practice.folder / "nodes" / node

@@ -48,13 +48,14 @@ class Site:
         provider: str = "ec2",
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         store_url: str | None = None,
-        heartbeat_s: float = 10.0,
+        heartbeat_s: float | None = None,
         quorum: bool = True,
         **practice: Any,
     ) -> Site:
         """Lay out a cluster and Holdfast's files; starts nothing. ``settings`` go before the practice's own (``controller.toml``).
 
-        ``provider``: what stands behind it, one of ``backing.KINDS``; ``quorum``: with the service where elastic jobs' groups meet."""
+        ``provider``: what stands behind it, one of ``backing.KINDS``; ``heartbeat_s``: of every agent; None: as the
+        controller gives it; ``quorum``: with the service where elastic jobs' groups meet."""
         folder = Path(folder).absolute()
         backing = backing_class(provider)
         made = Practice.create(
@@ -129,7 +130,7 @@ class Site:
         self.start_actor()
         self._start_imds()
         for node in self.practice.nodes:
-            write_agent(self.practice, node, heartbeat_s=self._number("heartbeat_s"))
+            write_agent(self.practice, node)
         argv = [sys.executable, "-m", "holdfast.practice.hosting", str(self.folder)]
         self.practice.start_daemon("cloud", argv, aws.practice_env(self.endpoint))
         self.wait_for_agents()
@@ -168,7 +169,7 @@ class Site:
         return {node["name"] for node in answer["nodes"] if any(a["status"] == "heard" for a in node["agents"])}
 
     def _write_settings(
-        self, settings: Mapping[str, Mapping[str, Any]], store_url: str | None, spares: int, heartbeat_s: float
+        self, settings: Mapping[str, Mapping[str, Any]], store_url: str | None, spares: int, heartbeat_s: float | None
     ) -> None:
         spec = self.practice.spec
         table: dict[str, Any] = {
@@ -189,7 +190,8 @@ class Site:
             table[section] = {**table.get(section, {}), **keys} if isinstance(keys, Mapping) else keys
         self.controller_toml.write_bytes(tomli_w.dumps(table).encode())
         self._note("spares", spares)
-        self._note("heartbeat_s", heartbeat_s)
+        if heartbeat_s is not None:
+            self._note("heartbeat_s", heartbeat_s)
 
     def _note(self, name: str, value: float) -> None:
         (self.folder / "etc" / name).write_text(f"{value}\n")
