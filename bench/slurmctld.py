@@ -51,11 +51,11 @@ def submit(practice: Practice, jobs: int, array: int) -> None:
         practice.command("sbatch", f"--array=0-{array - 1}", *wait)
     if jobs:
         number = int(practice.command("sbatch", "--parsable", f"--array=0-{jobs - 1}", *wait))
-        lines = "".join(f"update JobId={number}_{task} Nice=1\n" for task in range(jobs))
+        lines = "".join(f"update JobId={number}_{task} Name=job{task}\n" for task in range(jobs))
         subprocess.run(
             ["scontrol"], input=lines, text=True, env=practice.command_env(), stdout=subprocess.DEVNULL, check=False
         )
-    records = len(practice.command("squeue", "-h", "--array-unique", "-o", "%A").split())
+    records = len(practice.command("squeue", "-h", "-o", "%A").split())
     if records < jobs:
         raise Unavailable(f"Slurm has {records} records for {jobs} jobs")
 

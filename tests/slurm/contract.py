@@ -218,6 +218,9 @@ class SchedulerContract:
         assert waiting.eligible_time is not None
         assert waiting.eligible_time.timestamp() - time.time() > 3500
         assert all(node.base_state == "IDLE" for node in view.nodes.values())
+        slurm.set_excluded_nodes(array, ("n5",))
+        assert (slurm.job(array).excluded_nodes, slurm.job(first).excluded_nodes) == (("n5",), ())
+        slurm.set_excluded_nodes(array, ())
         left = view.nodes[self.last_node(slurm, practice)].last_busy_time
         assert left is not None
         assert abs(left.timestamp() - time.time()) < 20

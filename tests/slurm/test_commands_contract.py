@@ -16,8 +16,9 @@ from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.ids import slurm_reason
 from holdfast.ports import Scheduler
 from holdfast.practice import Practice
-from holdfast.slurm.commands import _SQUEUE, SlurmCommands
+from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.holding import HeldByReservation
+from holdfast.slurm.squeue import SQUEUE
 from slurm.contract import OWNER, ROOT, SchedulerContract
 from support.practice import eventually
 
@@ -68,7 +69,7 @@ class TestCommands(SchedulerContract):
             assert len(ran) == number, "one for the node, and one for each job there"
         del ran[:]
         twin.components(leader)
-        assert ran == [f"squeue -j {leader}", f"scontrol show job {leader}"]
+        assert ran == [f"scontrol show job {leader}", f"squeue -j {leader}"]
         del ran[:]
         twin.view()
         assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job", "squeue"]
@@ -101,7 +102,7 @@ def _count(twin: SlurmCommands) -> list[str]:
     plain = twin._commands.run
 
     def run(*argv: str) -> str:
-        told = [word for word in argv if word not in _SQUEUE[1:] and word not in ("-o", "-d") and "%" not in word]
+        told = [word for word in argv if word not in (*SQUEUE[1:], "-r", "-o", "-d") and "%" not in word]
         ran.append(" ".join(told))
         return plain(*argv)
 

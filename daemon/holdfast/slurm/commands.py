@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from datetime import UTC, datetime
 from holdfast.model.background import Topology
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
-from holdfast.slurm import parse, records
+from holdfast.slurm import parse, records, squeue
 from holdfast.slurm.job_listing import JobListing
 from holdfast.slurm.run import Commands
 
@@ -26,10 +25,6 @@ _SPARE_FLAGS = "IGNORE_JOBS"
 _MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
-_SQUEUE = ("squeue", "-h", "-a", "--array-unique", "-t", "all")
-"""A line for each record. Without ``--array-unique`` a requeued element of an array stands in the line of those that have not started;
-with ``-r`` each of these, a hundred thousand perhaps, has one."""
-
 _READINGS = 3
 """Of a job whose record is in doubt, before it is ignored."""
 
@@ -253,9 +248,8 @@ class SlurmCommands:
     def delete_reservation(self, name: str) -> None:
         """See the port. Slurm refuses while a job runs in it, and holds a pending one afterwards: both are taken out
         first."""
-        listing = self._commands.run(*_SQUEUE, "-R", name, "-o", "%A %T")
-        states = dict(line.split() for line in listing.splitlines())
-        for job_id in sorted(int(number) for number, state in states.items() if state in _KEEPS_RESERVATION):
+        states = squeue.states_in(self._commands.run, name)
+        for job_id in sorted(job_id for job_id, state in states.items() if state in _KEEPS_RESERVATION):
             self.set_job_reservation(job_id, None)
         try:
             self._scontrol("delete", f"ReservationName={name}")
@@ -275,21 +269,17 @@ class SlurmCommands:
         unchanged = self._listing.unchanged(text)
         if unchanged is not None:
             return unchanged
-        texts = self._own_texts()
+        texts = squeue.texts_of(self._commands.run, text)
         listed = self._listing.read(text, texts, cluster)
         return self._with_doubtful(listed.jobs, listed.doubtful, texts)
 
     def _jobs(self, job_id: int) -> dict[int, Job]:
         """The job's records: of an array's id all its elements', of a heterogeneous job's leader all components'."""
         cluster, _ = self._constants()
-        texts = self._own_texts("-j", str(job_id))
         text = self._scontrol("show", "job", str(job_id), "-d", "-o")
+        texts = squeue.texts_of(self._commands.run, text, "-j", str(job_id))
         listed = JobListing().read(text, texts, cluster)
         return self._with_doubtful(listed.jobs, listed.doubtful, texts)
-
-    def _own_texts(self, *which: str) -> dict[int, records.OwnTexts]:
-        mark = secrets.token_hex(8)
-        return records.own_texts(self._commands.run(*_SQUEUE, *which, "-o", records.own_texts_format(mark)), mark)
 
     def _with_doubtful(
         self, sure: Mapping[int, Job], doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]
@@ -303,9 +293,7 @@ class SlurmCommands:
 
     def _jobs_of_node(self, node: str) -> dict[int, Job]:
         """Raises NotFound where squeue does not know the node, Unavailable for a record that leaves doubt: it counts for nothing less."""
-        mark = secrets.token_hex(8)
-        listing = self._commands.run(*_SQUEUE, "-w", node, "-o", records.holders_format(mark))
-        texts = records.holders(listing, mark)
+        texts = squeue.holders_of(self._commands.run, node)
         found = self._one_by_one(frozenset(texts), texts)
         for job_id in sorted(number for number, job in found.items() if job is None):
             raise Unavailable(f"the record of job {job_id}, which holds {node}, cannot be told from its user's text")
@@ -325,7 +313,7 @@ class SlurmCommands:
         """One job; its user's texts are read again where the record is in doubt, since a rename between two readings brings it there."""
         cluster, _ = self._constants()
         for reading in range(_READINGS):
-            texts = self._own_texts("-j", str(job_id)) if reading else texts
+            texts = squeue.texts(self._commands.run, "-j", str(job_id)) if reading else texts
             record = records.first_record(self._scontrol("show", "job", str(job_id), "-d", "-o"), job_id, texts)
             if record is not None:
                 return parse.job(record, cluster, texts[job_id])
@@ -368,13 +356,22 @@ class SlurmCommands:
 
         The last element of an array to start bears the array's own id, which every verb takes for all elements (tried on
         22.05: a requeue of that one stopped its healthy siblings), and so does the record of those that have not started."""
-        listing = self._commands.run(*_SQUEUE, "-j", str(job_id), "-o", "%A %F %K")
-        found = [line.split() for line in listing.splitlines()]
-        mine = [(array, task) for number, array, task in found if number == str(job_id) and task[:1].isdigit()]
-        if not mine:
+        found = squeue.array_of(self._commands.run, job_id)
+        if found is None:
             return str(job_id)
-        array, tasks = mine[0][0], mine[0][1].partition("%")[0]
+        array, tasks = found
+        if not tasks.isdigit():
+            tasks = self._tasks(job_id, array)
         return f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
+
+    def _tasks(self, job_id: int, array: str) -> str:
+        """Of one record; squeue's line of those that have not started has the requeued ones too. What a user forges here names elements of
+        that user's own array."""
+        text = self._scontrol("show", "job", str(job_id), "-o")
+        found = re.search(rf"^JobId={job_id} ArrayJobId={array} ArrayTaskId=([0-9,:-]+)", text, re.MULTILINE)
+        if found is None:
+            raise Unavailable(f"job {job_id} is no longer what it was a moment ago")
+        return found[1]
 
     def _scontrol(self, *argv: str) -> str:
         return self._commands.run("scontrol", "-a", *argv)

@@ -78,6 +78,18 @@ def own_texts(text: str, mark: str) -> dict[int, OwnTexts]:
     return {int(job_id): OwnTexts(name, account, int(uid)) for job_id, uid, name, account in found}
 
 
+def elements_format(mark: str) -> str:
+    """``squeue -o`` format whose output :func:`elements` reads. ``mark``: fresh random text for each call."""
+    return f"%F{own_texts_format(mark)}"
+
+
+def elements(text: str, mark: str, arrays: Collection[int]) -> dict[int, OwnTexts]:
+    """Job id → the user's texts, for every job of the listing that is an element of one of these arrays."""
+    lines = re.findall(rf"(\d+){mark}(\d+){mark}\d+{mark}.*?{mark}.*?{mark}", text, re.DOTALL)
+    theirs = {int(job_id) for array, job_id in lines if int(array) in arrays}
+    return {job_id: own for job_id, own in own_texts(text, mark).items() if job_id in theirs}
+
+
 def holders_format(mark: str) -> str:
     """``squeue -o`` format whose output :func:`holders` reads. ``mark``: fresh random text for each call."""
     return f"%T{own_texts_format(mark)}"
