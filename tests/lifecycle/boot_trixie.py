@@ -90,6 +90,10 @@ class Site:
     def holdfast(self, verb: str) -> str:
         return self.machine.call(f"{_AS_OPERATOR} holdfast {verb}")
 
+    def asked(self, path: str) -> str:
+        """The API's answer."""
+        return self.machine.call(f"/opt/holdfast/bin/python /root/api.py '{path}'")
+
     def incidents(self) -> list[dict[str, Any]]:
         """Those that are open."""
         found = json.loads(self.holdfast("incidents --json"))["incidents"]
@@ -99,8 +103,7 @@ class Site:
         """The record, oldest first."""
         found: list[dict[str, Any]] = []
         while True:
-            asked = f"/opt/holdfast/bin/python /root/api.py '/v1/events?after_id={after_id}'"
-            page = json.loads(self.machine.call(asked))["events"]
+            page = json.loads(self.asked(f"/v1/events?after_id={after_id}"))["events"]
             if not page:
                 return found
             found += page

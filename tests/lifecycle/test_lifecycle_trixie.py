@@ -1,5 +1,6 @@
 """A booted Debian 13 in ``act``, with the distribution's own units and Slurm 24.11: while nothing is wrong nothing is done, and then each
-fault of the demo is found. ``HOLDFAST_SOAK_QUIET_S`` says how long the quiet time is (an hour unless set)."""
+fault of the demo is found. ``HOLDFAST_SOAK_QUIET_S`` says how long the quiet time is (an hour unless set),
+``HOLDFAST_SOAK_LOG`` where its samples are kept."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from lifecycle.boot_site import follow_the_page
 from lifecycle.boot_trixie import Site, agent_more, trixie_node
+from lifecycle.boot_watch import EVERY_S, QuietWatch
 from lifecycle.booted import Booted, can_boot
 
 QUIET_S = float(os.environ.get("HOLDFAST_SOAK_QUIET_S", "3600"))
@@ -23,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not can_boot(), reason="needs root and systemd-nspawn (package systemd-container)"),
     pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
 ]
+EVERY_JOB_S = 20.0
 SAMPLES_S = 75.0
 """``host.slurmd`` counts after two samples, 30 s apart."""
 ORDINARY = ("systemctl restart slurmd", "scontrol reconfigure", "systemctl restart slurmctld")
@@ -73,22 +77,27 @@ def proofs(site: Site) -> str:
     return site.machine.call(f'/opt/holdfast/bin/python -c "{read}; {shown}"')
 
 
-def test_while_nothing_is_wrong_nothing_is_done(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+def test_while_nothing_is_wrong_nothing_is_done(site: Site, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Jobs come and go; slurmd is restarted, and replaces itself when Slurm is configured again."""
+    watch = QuietWatch(site, Path(os.environ.get("HOLDFAST_SOAK_LOG") or tmp_path / "quiet.log"))
     begun_s, ordinary = time.monotonic(), list(ORDINARY)
-    jobs = 0
+    jobs, job_due_s = 0, 0.0
     while (passed_s := time.monotonic() - begun_s) < QUIET_S:
         if passed_s > QUIET_S * (len(ORDINARY) - len(ordinary) + 1) / (len(ORDINARY) + 1) and ordinary:
+            watch.note(f"ordinary change: {ordinary[0]}")
             site.machine.call(ordinary.pop(0))
-        site.submit("srun sleep 5", "--gres=gpu:8")
-        jobs += 1
-        assert site.drained_for() == "", site.machine.journal("holdfast-agent")[-3000:]
-        time.sleep(20)
-    recorded = sorted({event["kind"] for event in site.events()})
+        if passed_s >= job_due_s:
+            site.submit("srun sleep 12", "--gres=gpu:8")
+            jobs, job_due_s = jobs + 1, passed_s + EVERY_JOB_S
+        watch.sample()
+        time.sleep(EVERY_S)
+    said = f"{jobs} jobs ({len(watch.jobs)} seen), {len(ORDINARY) - len(ordinary)} ordinary changes, {watch.samples} samples"
     with capsys.disabled():
         sys.stderr.write(
-            f"\nquiet for {passed_s:.0f} s: {jobs} jobs, {len(ORDINARY) - len(ordinary)} ordinary changes, recorded: {recorded}\n"
+            f"\nquiet for {passed_s:.0f} s: {said}, states {sorted(watch.states)}, failed parts {watch.failed}\n"
         )
+        sys.stderr.write(f"recorded: {sorted(set(watch.recorded))}\n")
+    assert len(watch.jobs) > jobs // 2
     assert site.actions() == []
     site.until(lambda: "idle" in site.machine.call("sinfo -h -o %T"), 90, "the last jobs have not ended")
 
