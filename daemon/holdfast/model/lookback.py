@@ -29,8 +29,8 @@ ORPHAN_TOLD_S = 7 * 24 * 3600
 """An operator is told once a week of a machine that no incident knows; one of ours is known by its incident for as long."""
 SPARES_TOLD_S = 1800.0
 """The pool has been short for ``spares.short_s``: an operator is told once within this."""
-SILENCE_TOLD_S = 1800.0
-"""An operator is told of silence that nothing is concluded from once within this."""
+SILENCE_TOLD_S = _HOUR_S
+"""An operator is told of silence that nothing is concluded from once in each hour of it."""
 GIVE_BACK_S = 600.0
 """After the probe a node that stood out in a hang is given to the spare pool, if it is free within this."""
 DELAY_START_S = 3600

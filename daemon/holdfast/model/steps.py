@@ -342,10 +342,27 @@ def notify_orphan(instance_id: str, week: int) -> Step:
     return Step("Notify", f"orphan.{instance_id}.{week}")
 
 
-def notify_silent(where: str, since: datetime) -> Step:
-    """Nodes that do not report, and of which nothing may be concluded. ``where``: a failure domain, the cluster, or one node."""
-    return Step("Notify", f"silent.{where.replace('/', '_').replace(' ', '_')}.{int(since.timestamp())}")
+def notify_silent(where: str, since: datetime, hours: int = 0) -> Step:
+    """Nodes that do not report, and of which nothing may be concluded. ``where``: a failure domain, the cluster, or one node.
+    ``hours``: whole hours since then; one notification in each."""
+    return Step("Notify", f"{_silent(where)}{int(since.timestamp())}{_in_hour(hours)}")
 
 
-def notify_slurm_silent(since: datetime) -> Step:
-    return Step("Notify", f"slurm_silent.{int(since.timestamp())}")
+def tells_of_silence(step: Step, where: str) -> bool:
+    """Whether it is a :func:`notify_silent` of these nodes, whatever the time."""
+    head = _silent(where)
+    return (
+        step.kind == "Notify" and step.target.startswith(head) and step.target[len(head) :].replace(".", "").isdigit()
+    )
+
+
+def _silent(where: str) -> str:
+    return f"silent.{where.replace('/', '_').replace(' ', '_')}."
+
+
+def notify_slurm_silent(since: datetime, hours: int = 0) -> Step:
+    return Step("Notify", f"slurm_silent.{int(since.timestamp())}{_in_hour(hours)}")
+
+
+def _in_hour(hours: int) -> str:
+    return f".{hours}" if hours else ""

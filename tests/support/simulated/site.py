@@ -62,9 +62,11 @@ class Notices:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.bodies: list[tuple[str, str]] = []
 
     def notify(self, subject: str, body: str) -> None:
         self.sent.append(subject)
+        self.bodies.append((subject, body))
 
 
 class Site:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
@@ -99,10 +99,16 @@ def _answers(world: World, view: ClusterView, incident: Incident, since: datetim
     newest = _newest_check(world, incident, since)
     if newest is not None and (said := _of_the_provider(newest, incident)) is not None:
         yield said
-    for answer in probes(world, incident, since):
-        told = _of_a_peer(world, view, incident, answer)
-        if told is not None:
-            yield told
+    yield from (told for told in peers_said(world, view, incident).values() if told is not None)
+
+
+def peers_said(world: World, view: ClusterView, incident: Incident) -> Mapping[str, TcpAnswered | LivingPeer | None]:
+    """Peer → what its newest answer about this silence says; None: nothing."""
+    return {
+        answer.action.node: _of_a_peer(world, view, incident, answer)
+        for answer in probes(world, incident, last_heard(world, incident))
+        if isinstance(answer.action, SendOrder)
+    }
 
 
 def probes(world: World, incident: Incident, since: datetime) -> tuple[Intent, ...]:

@@ -1,4 +1,5 @@
-"""What an operator is told of silence that nothing may be concluded from: many nodes at once, nodes without a witness, slurmctld. Pure."""
+"""What an operator is told of silence that nothing may be concluded from: many nodes at once, one that is neither dead nor alive,
+slurmctld. Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
 from holdfast.controller.death import brake, domains, evidence
+from holdfast.controller.death.known import known
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
-from holdfast.model.action import Notify, Proposal
+from holdfast.model.action import IntentState, Notify, Proposal
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.ids import UPKEEP
@@ -19,12 +21,14 @@ from holdfast.model.steps import Step
 
 AFTER_S = 60.0
 """Silence of less than this is not told of."""
+UNDECIDED_S = 300.0
+"""A node that is silent for this long, and that its peers and its provider were asked about some ten times, is not decided about soon."""
 _NAMED = 8
 """So many nodes are named, more are counted."""
 
 
 def page(world: World) -> Part:
-    """One notification for each cause, while it is young."""
+    """One notification for each cause, and again in each hour of it."""
     if world.frozen is not None:
         return Part()
     view = facts.fresh_view(world)
@@ -33,14 +37,15 @@ def page(world: World) -> Part:
 
 def _slurm(world: World) -> list[Proposal]:
     since = world.view.read_at if world.view is not None else world.listening_since
-    if since is None or not _due(world, since):
+    if since is None or not _due(world, since, AFTER_S):
         return []
+    step = steps.notify_slurm_silent(since, _hours(world, since))
     subject = f"slurmctld has not answered since {since:%H:%M:%S} UTC"
     body = (
         f"{subject}. Nothing is drained, requeued, repaired or ended until it answers; faults are recorded. After its return what it shows "
         "of nodes is not used for one SlurmdTimeout. Check: scontrol ping; holdfast doctor"
     )
-    return _tell(world, steps.notify_slurm_silent(since), subject, body)
+    return [_message(step, subject, body)] if world.may_try(UPKEEP, step) else []
 
 
 def _nodes(world: World, view: ClusterView) -> list[Proposal]:
@@ -48,45 +53,77 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
     if not silent or silence.freeze_reason(world, silent) is not None:
         return []
     proposals: list[Proposal] = []
-    groups = brake.groups(world, silent)
+    groups, told = brake.groups(world, silent), _Told(world)
     for group in groups:
-        if _due(world, group.since):
+        if _due(world, group.since, AFTER_S) and (step := told.next(group.where, group.since)) is not None:
             body = (
                 f"{group.text}, more than {group.most} at once: one cause. None of them is set DOWN, rebooted or replaced until the "
                 f"provider shows its power off. Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
             )
-            proposals += _tell(world, steps.notify_silent(group.where, group.since), group.text, body)
+            proposals.append(_message(step, group.text, body))
     held = brake.braked(groups)
     quiet = set(silent)
     for incident in world.book.open_incidents():
-        if incident.state is IncidentState.SUSPECTED and incident.node in quiet and incident.node not in held:
-            proposals += _without_witness(world, view, incident)
+        suspected = incident.state is IncidentState.SUSPECTED and incident.node in quiet
+        if suspected and incident.node in view.nodes and incident.node not in held:
+            proposals += _undecided(world, view, incident, told)
     return proposals
 
 
-def _without_witness(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    why = domains.why_no_witness(world, view, incident.node) if incident.node in view.nodes else None
-    since = evidence.last_heard(world, incident)
-    if why is None or not _due(world, since) or evidence.power_off(world, incident) is not None:
+def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told) -> list[Proposal]:
+    """A node that is neither back nor found dead: no peer can bear witness, their answers say nothing, or its kernel answers while its
+    agent does not."""
+    node, since = incident.node, evidence.last_heard(world, incident)
+    if not _due(world, since, AFTER_S) or (step := told.next(node, since)) is None:
         return []
-    advances = any(evidence.advances(world, job, frozenset({incident.node})) for job in view.jobs_on(incident.node))
-    subject = f"{incident.node} does not report{'; its job advances' if advances else ''}"
+    why = domains.why_no_witness(world, view, node)
+    hopeless = why is not None and evidence.power_off(world, incident) is None
+    if not hopeless and not _due(world, since, UNDECIDED_S):
+        return []
+    advances = any(evidence.advances(world, job, frozenset({node})) for job in view.jobs_on(node))
+    subject = f"{node} does not report{'; its job advances' if advances else ''}"
+    witness = f" No peer can bear witness, since {why}." if why is not None else ""
     body = (
-        f"{subject}. No peer can bear witness, since {why}: it is held as it is. holdfast incident show {incident.id}"
+        f"{node}: its agent has been silent for {evidence.silent_s(world, incident) / 60:.0f} min; {known(world, view, incident)}."
+        f"{witness} That is not enough to call it dead, and nothing is done to it. Look at its console. If it is well: systemctl restart "
+        "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
+        f"holdfast incident show {incident.id}; docs/dead-nodes.md"
     )
-    return _tell(world, steps.notify_silent(incident.node, since), subject, body)
+    return [_message(step, subject, body)]
 
 
-def _due(world: World, since: datetime) -> bool:
-    """Long enough for a page, and too young for the page to have been forgotten."""
-    waited = world.now - since
-    return timedelta(seconds=AFTER_S) <= waited < timedelta(seconds=SILENCE_TOLD_S)
+class _Told:
+    """What was told of silence within the last hour; read from the world once for all nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._hour_ago = world.now - timedelta(seconds=SILENCE_TOLD_S)
+        self._told = [
+            i
+            for i in world.book.intents_of(UPKEEP)
+            if i.planned_at >= self._hour_ago and i.state not in (IntentState.FAILED, IntentState.WITHHELD)
+        ]
+
+    def next(self, where: str, since: datetime) -> Step | None:
+        """The step that tells of it now; None: it was told less than an hour ago, while they were silent already (as nodes of a group
+        return, another one is its first)."""
+        step = steps.notify_silent(where, since, _hours(self._world, since))
+        told = (i for i in self._told if i.planned_at >= since and i.step != step)
+        if any(steps.tells_of_silence(i.step, where) for i in told) or not self._world.may_try(UPKEEP, step):
+            return None
+        return step
 
 
-def _tell(world: World, step: Step, subject: str, body: str) -> list[Proposal]:
-    if not world.may_try(UPKEEP, step):
-        return []
-    return [Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)]
+def _due(world: World, since: datetime, after_s: float) -> bool:
+    return world.now - since >= timedelta(seconds=after_s)
+
+
+def _hours(world: World, since: datetime) -> int:
+    return int((world.now - since).total_seconds() // SILENCE_TOLD_S)
+
+
+def _message(step: Step, subject: str, body: str) -> Proposal:
+    return Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)
 
 
 def _names(nodes: Iterable[str]) -> str:
