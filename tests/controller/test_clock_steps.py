@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 
 import pytest
 
-from holdfast.controller import hands_off
+from holdfast.controller import facts, hands_off
+from holdfast.model.action import Drain, IntentState, Launch
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState
 from holdfast.model.maintenance import Window
+from holdfast.model.report import Clear
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
-from support.simulated.site import NO_BUDGET
+from support.simulated.site import NO_BUDGET, POLICY
 
 _S = IncidentState
 HOUR_S = 3600.0
@@ -197,3 +199,125 @@ def test_a_job_that_is_requeued_while_the_clock_is_set_back_runs_again_once() ->
     site.run(300)
     (job,) = site.slurm.jobs.values()
     assert (job.state, job.restarts, site.slurm.requeued.total()) == ("RUNNING", 1, 1)
+
+
+def steps_count(site: Site, kind: type) -> int:
+    return sum(1 for i in site.store.intents() if isinstance(i.action, kind) and i.state is IntentState.DONE)
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
+def test_the_brake_counts_the_drains_of_the_ten_minutes_before_a_step(step_s: float) -> None:
+    site = Site(16)
+    for number in (1, 2, 3):
+        site.fault(f"n{number}")
+        site.run(1)
+    site.clock.step(step_s)
+    site.run(1)
+    site.fault("n4")
+    site.run(5)
+    assert (set(site.book.brakes), steps_count(site, Drain)) == ({"drains"}, 3)
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
+def test_a_brake_that_was_released_before_a_step_stays_so(step_s: float) -> None:
+    site = Site(16)
+    for number in (1, 2, 3, 4):
+        site.fault(f"n{number}")
+        site.run(1)
+    site.operate("release_brake", "drains")
+    site.run(5)
+    site.clock.step(step_s)
+    site.run(60)
+    assert steps_count(site, Drain) == 4
+    assert not any(brake.released_at is None for brake in site.book.brakes.values())
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S - 0.5, 0.0])
+def test_a_budget_counts_what_was_spent_in_the_hour_before_a_step(step_s: float) -> None:
+    brakes = replace(POLICY.brake, drains_10min=1000, drains_60min=1000)
+    site = Site(40, policy=replace(POLICY, brake=brakes))
+    for number in range(1, 5):
+        site.fault(f"n{number}")
+        site.run(1)
+    site.run(60)
+    assert steps_count(site, Launch) == 4
+    site.clock.step(step_s)
+    site.run(30)
+    site.fault("n9")
+    site.run(1200, step_s=5)
+    assert steps_count(site, Launch) == 4, "an hour's budget is spent"
+    site.run(3000, step_s=10)
+    assert steps_count(site, Launch) == 5, "an hour later there is another"
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
+def test_a_job_that_advances_does_not_hang_because_the_clock_was_set(step_s: float) -> None:
+    site = Site(4, policy=POLICY)
+    job = site.slurm.submit(3, comment="holdfast", exclusive=True)
+    site.run(2)
+
+    def advances(first: int, count: int) -> None:
+        for step in range(first, first + count):
+            machine = site.machine(job.nodes[0])
+            detail = {"phase": "step", "step_ms": 900}
+            site.agents.state(machine, "progress", job.job_id, job.restarts, step=step, detail=detail)
+            site.run(2)
+
+    advances(0, 30)
+    site.clock.step(step_s)
+    advances(30, 60)
+    assert not site.store.incidents()
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    silent_from_s = site.clock.elapsed_s
+    while not site.store.incidents() and site.clock.elapsed_s < silent_from_s + 7200:
+        site.run(10)
+    floor_s = site.policy.hangs.floor_s
+    hung_after_s = site.clock.elapsed_s - silent_from_s
+    assert hung_after_s >= floor_s
+    if step_s <= 0:  # set ahead, the pause between two words seems an hour long, and patience grows with the longest
+        assert hung_after_s <= floor_s + 120, "one that stops does, as late as ever"
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_slurmctld_that_is_back_is_given_its_time_whatever_the_clock_says(step_s: float) -> None:
+    site = Site(3)
+    site.slurm.away = True
+    site.run(60)
+    site.slurm.away = False
+    site.run(5)
+    site.clock.step(step_s)
+    site.run(5)
+    assert site.loop.world is not None
+    assert not facts.slurm_settled(site.loop.world)
+    site.run(float(facts.SLURMD_TIMEOUT_S), step_s=5)
+    assert facts.slurm_settled(site.loop.world)
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S])
+def test_a_drain_is_known_to_be_forgotten_whatever_the_clock_says(step_s: float) -> None:
+    site = Site(3, policy=NO_BUDGET)
+    site.fault("n1", remedy=Remedy.HUMAN)
+    site.run(60)
+    site.clock.step(step_s)
+    site.run(60)
+    site.slurm.start_cold()
+    site.run(10)
+    assert site.slurm.nodes["n1"].drain
+    assert site.incident("n1").state is _S.AWAITING_HUMAN
+    site.slurm.operator_resumes("n1")
+    site.run(10)
+    assert site.incident("n1").state is _S.CLOSED
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
+def test_what_the_hardware_clears_after_a_step_is_cleared(step_s: float) -> None:
+    site = Site(3, policy=NO_BUDGET)
+    site.fault("n1", severity=Severity.WARNING, remedy=Remedy.NONE, sticky=True)
+    site.run(60)
+    site.clock.step(step_s)
+    site.run(10)
+    (finding,) = site.book.findings.values()
+    clear = Clear(finding.check, finding.component, site.clock.now())
+    site.agents.report(site.machine("n1"), clears=(clear,))
+    site.run(5)
+    assert site.incident("n1").state is _S.CLOSED

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.clock import SystemClock
 from holdfast.config.controller import load
 from holdfast.controller import loop as loop_module
-from holdfast.controller.lease_holder import REMEMBERED, Holder, claim, current
+from holdfast.controller.lease_holder import REMEMBERED, Holder, Standing, claim, current
 from holdfast.controller.poke import Alone
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.model.book import Change
@@ -382,3 +382,14 @@ def test_a_killed_controller_leads_again_at_once_and_its_namesake_never(tmp_path
         for head in heads:
             head.stop()
         store.close()
+
+
+def test_a_lease_that_no_one_renews_ends_whatever_the_clock_says() -> None:
+    standing = Standing(15.0)
+    lease = Lease("a", 1, NOW + timedelta(hours=1))
+    assert standing.ended(lease, 100.0) == frozenset()
+    assert standing.ended(lease, 115.0) == frozenset()
+    assert standing.ended(lease, 115.1) == {"a"}
+    renewed = replace(lease, expires_at=lease.expires_at + timedelta(seconds=5))
+    assert standing.ended(renewed, 116.0) == frozenset(), "its holder lives"
+    assert standing.ended(None, 200.0) == frozenset()

@@ -10,6 +10,12 @@ from holdfast.model.report import Statement
 from holdfast.store.checkpoints import REUSE_AFTER, Kept, state
 from support.store_nouns import NOW, later, statement
 
+
+def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+    """Received after all that was ever said."""
+    return state(kept, said, max(said.at, later(3600)), node)
+
+
 DAY_S = REUSE_AFTER.total_seconds()
 
 
@@ -20,7 +26,7 @@ def _register(**changed: object) -> Statement:
 def _run(*said: Statement) -> Kept:
     kept: Kept | None = None
     for one in said:
-        after = state(kept, one)
+        after = told_to(kept, one)
         if isinstance(after, Kept):
             kept = after
     assert kept is not None
@@ -34,15 +40,17 @@ def test_a_registration_binds_and_tells() -> None:
 
 @pytest.mark.parametrize("kind", ["checkpoint.saved", "checkpoint.resumed"])
 def test_nothing_of_checkpoints_counts_before_a_registration(kind: str) -> None:
-    assert "registered no checkpoint directory" in str(state(None, statement(kind, step=5)))
+    assert "registered no checkpoint directory" in str(told_to(None, statement(kind, step=5)))
     only_progress = _run(statement("progress", step=4))
-    assert "registered no checkpoint directory" in str(state(only_progress, statement(kind, step=5, at=later(1))))
+    assert "registered no checkpoint directory" in str(told_to(only_progress, statement(kind, step=5, at=later(1))))
 
 
 @pytest.mark.parametrize("kind", ["checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"])
 def test_another_uid_changes_nothing(kind: str) -> None:
     kept = _run(_register())
-    assert "registered by uid 1000" in str(state(kept, statement(kind, uid=1001, step=9, path="/theirs", at=later(60))))
+    assert "registered by uid 1000" in str(
+        told_to(kept, statement(kind, uid=1001, step=9, path="/theirs", at=later(60)))
+    )
 
 
 @pytest.mark.parametrize(("said", "expected"), [([10, 20], 20), ([20, 10], 20), ([10, 10], 10)])
@@ -60,7 +68,7 @@ def test_a_newer_run_may_save_an_older_step() -> None:
 
 def test_an_older_run_is_not_heard_any_more() -> None:
     kept = _run(_register(restarts=2))
-    assert "run 1 of job 7 is over" in str(state(kept, statement("checkpoint.saved", restarts=1, step=99)))
+    assert "run 1 of job 7 is over" in str(told_to(kept, statement("checkpoint.saved", restarts=1, step=99)))
 
 
 def test_the_stopped_runs_last_step_outlives_the_next_runs_progress() -> None:
@@ -116,7 +124,7 @@ def test_a_job_id_is_given_out_again_only_after_a_day_of_silence(
     changed: dict[str, Any], after_s: float, replaced: bool
 ) -> None:
     kept = _run(_register(restarts=3), statement("checkpoint.saved", restarts=3, step=50))
-    after = state(kept, replace(_register(path="/new", at=later(after_s)), **changed))
+    after = told_to(kept, replace(_register(path="/new", at=later(after_s)), **changed))
     assert isinstance(after, Kept) is replaced
     if isinstance(after, Kept):
         assert (after.record.directory, after.record.saved_step, after.stated_at) == ("/new", None, later(after_s))
@@ -126,14 +134,14 @@ def test_a_job_id_is_given_out_again_only_after_a_day_of_silence(
     "said", [statement("checkpoint.saved"), statement("checkpoint.register"), statement("dance", step=1)]
 )
 def test_an_incomplete_or_unknown_statement_is_a_line_and_no_more(said: Statement) -> None:
-    assert isinstance(state(_run(_register(at=NOW)), said), str)
+    assert isinstance(told_to(_run(_register(at=NOW)), said), str)
 
 
 def _claims(*said: tuple[str, Statement]) -> dict[str, Kept]:
     """What each node's agent reported, kept as the store keeps it."""
     claims: dict[str, Kept] = {}
     for node, one in said:
-        after = state(claims.get(node), one, node)
+        after = told_to(claims.get(node), one, node)
         if isinstance(after, Kept):
             claims[node] = after
     return claims

@@ -11,6 +11,11 @@ from holdfast.store.progress import SLOTS
 from support.store_nouns import later, statement
 
 
+def told_to(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+    """Received as soon as it was said."""
+    return state(kept, said, said.at, node)
+
+
 def word(seconds: float, step: int = 1, phase: str = "step", **more: object) -> Statement:
     restarts = int(str(more.pop("restarts", 0)))
     detail = {"phase": phase, **more} if phase else dict(more)
@@ -20,7 +25,7 @@ def word(seconds: float, step: int = 1, phase: str = "step", **more: object) -> 
 def told(*said: Statement) -> CheckpointRecord:
     kept: Kept | None = None
     for one in said:
-        after = state(kept, one, "n1")
+        after = told_to(kept, one, "n1")
         assert isinstance(after, Kept), after
         kept = after
     assert kept is not None
@@ -43,14 +48,14 @@ def test_a_later_registration_keeps_the_progress() -> None:
 
 
 def test_a_strangers_registration_does_not_wait_for_who_registered_nothing() -> None:
-    kept = state(None, word(0, 3, restarts=2))
+    kept = told_to(None, word(0, 3, restarts=2))
     assert isinstance(kept, Kept)
     theirs = statement("checkpoint.register", path="/new", uid=2000, at=later(1))
-    after = state(kept, theirs)
+    after = told_to(kept, theirs)
     assert isinstance(after, Kept)
     assert (after.record.uid, after.record.progress_step) == (2000, None)
-    assert "run 0 of job 7 is over" in str(state(kept, word(1)))
-    assert isinstance(state(kept, word(REUSE_AFTER.total_seconds())), Kept)
+    assert "run 0 of job 7 is over" in str(told_to(kept, word(1)))
+    assert isinstance(told_to(kept, word(REUSE_AFTER.total_seconds())), Kept)
 
 
 def test_a_step_told_twice_is_no_step() -> None:
@@ -112,3 +117,13 @@ def test_own_times_are_kept_by_slots_of_five_seconds_for_a_minute() -> None:
     long = told(*(word(n, n, own_ms=1 + n) for n in range(300)))
     assert len(long.own_ms) == SLOTS
     assert long.own_ms[-1] == 296
+
+
+def test_after_the_clock_was_set_back_a_word_counts_and_before_it_an_older_one_does_not() -> None:
+    kept = told_to(None, word(100, 3))
+    assert isinstance(kept, Kept)
+    older = word(50, 4)
+    assert "later progress" in str(state(kept, older, later(120)))
+    after = state(kept, older, later(50))
+    assert isinstance(after, Kept)
+    assert (after.record.progress_step, after.record.progress_at, after.record.step_at) == (4, later(50), later(50))

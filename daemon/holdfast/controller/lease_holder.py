@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.controller.poke import Alone
+from holdfast.ports import Lease
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 REMEMBERED = 16
@@ -26,6 +27,24 @@ class Holder:
     id: str
     ended: frozenset[str] = frozenset()
     """Ids of earlier processes on this machine that have ended for certain."""
+
+
+@dataclass
+class Standing:
+    """A lease as it stands in the store, and since when by this process's monotonic clock."""
+
+    ttl_s: float
+    """A holder that lives renews its lease several times in this time."""
+    _seen: Lease | None = None
+    _since_s: float = 0.0
+
+    def ended(self, lease: Lease | None, now_s: float) -> frozenset[str]:
+        """Its holder, if the lease was not renewed for longer than it lasts, whatever its date: a clock was ahead, or was set back since.
+        ``now_s``: monotonic."""
+        if lease is None or lease != self._seen:
+            self._seen, self._since_s = lease, now_s
+            return frozenset()
+        return frozenset({lease.holder}) if now_s - self._since_s > self.ttl_s else frozenset()
 
 
 def claim(lock: Alone, name: str, boot_id_path: Path = BOOT_ID) -> Holder:

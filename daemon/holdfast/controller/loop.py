@@ -19,6 +19,7 @@ from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
 from holdfast.controller.guard import harmless
 from holdfast.controller.head_reach import EVERY_S
 from holdfast.controller.inputs import Input
+from holdfast.controller.lease_holder import Standing
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.slurm_reader import SlurmReader, begins_something, reported_faults, wait_for
@@ -63,6 +64,8 @@ class ControlLoop:
     lease: Lease | None = None
     ended: frozenset[str] = frozenset()
     """Ids of earlier processes on this machine that have ended: their lease is taken over at once."""
+    standing: Standing = field(default_factory=lambda: Standing(LEASE_TTL_S))
+    """Another's lease, as long as no one renews it."""
     led_by: str | None = None
     """Who holds the lease, as seen at the last turn; None: no one is known."""
     stopping: bool = False
@@ -242,7 +245,8 @@ class ControlLoop:
         """Take or renew the lease; False: another controller leads."""
         clock = self.observer.clock
         asked_s = clock.monotonic_s()
-        lease = self.store.take_lease(self.holder, clock.now(), LEASE_TTL_S, self.ended)
+        ended = self.ended | self.standing.ended(self.store.lease(), asked_s)
+        lease = self.store.take_lease(self.holder, clock.now(), LEASE_TTL_S, ended)
         shown = lease or self.store.lease()
         self.led_by = shown.holder if shown is not None else None
         if lease is not None and (self.lease is None or lease.fence != self.lease.fence):

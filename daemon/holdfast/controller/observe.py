@@ -183,7 +183,11 @@ class Observer:
             clock_steps.own_times(self._before) if self._before is not None and step_s < 0 else frozenset[datetime]()
         )
         self._steps = (*self._steps, ClockStep(now, step_s, known))[-clock_steps.MOST :]
-        self.agents.replace_all(partial(clock_steps.carry_agent, step=replace(self._steps[-1], known=frozenset())))
+        step = replace(self._steps[-1], known=frozenset())
+        self.agents.replace_all(partial(clock_steps.carry_agent, step=step))
+        self._last_out = {node: step.carries(at, now) for node, at in self._last_out.items()}
+        if self.slurm.back_at is not None:
+            self.slurm.back_at = step.carries(self.slurm.back_at, now)
         self.new_step_s = step_s
         self.store.set_note(clock_steps.NOTE, clock_steps.write(self._steps))
 

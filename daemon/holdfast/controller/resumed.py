@@ -7,6 +7,7 @@ operator's word."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -62,12 +63,13 @@ def resumed(world: World, view: ClusterView, incident: Incident) -> Resumed:
     if incident.drain_lost_at is not None:
         return Resumed.FORGOTTEN
     started_at = world.slurmctld_started_at
-    if started_at is None or started_at <= _drained_at(world, incident) or kept_states(view, started_at):
+    before = Before(started_at, world.now) if started_at is not None else None
+    if before is None or not before.holds(_drained_at(world, incident)) or kept_states(view, before):
         return Resumed.BY_HUMAN
     seen_at = world.last_out.get(incident.node)
     if seen_at is None:
         return Resumed.UNKNOWN
-    return Resumed.BY_HUMAN if seen_at > started_at + SKEW else Resumed.FORGOTTEN
+    return Resumed.BY_HUMAN if seen_at > before.started_at + SKEW else Resumed.FORGOTTEN
 
 
 def _drained_at(world: World, incident: Incident) -> datetime:
@@ -78,11 +80,23 @@ def _drained_at(world: World, incident: Incident) -> datetime:
     return incident.state_since or incident.opened_at
 
 
-def kept_states(view: ClusterView, started_at: datetime) -> bool:
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was before slurmctld's start."""
+
+    started_at: datetime
+    now: datetime
+
+    def holds(self, at: datetime) -> bool:
+        """Whether Slurm's time lies before the start. A time to come is from before the clock was set back."""
+        return at < self.started_at or at > self.now + SKEW
+
+
+def kept_states(view: ClusterView, before: Before) -> bool:
     """Whether slurmctld shows a job or a drain from before its start. ``slurmctld -c`` leaves neither; reservations it keeps (seen on
     22.05), so they say nothing."""
     times = (*(job.key.submit_time for job in view.jobs.values()), *(node.reason_time for node in view.nodes.values()))
-    return any(at is not None and at < started_at for at in times)
+    return any(at is not None and before.holds(at) for at in times)
 
 
 def successor(world: World, incident: Incident) -> str | None:

@@ -32,10 +32,11 @@ class Kept:
     """Run that said the newest saved step."""
 
 
-def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
+def state(kept: Kept | None, said: Statement, received_at: datetime, node: str = "") -> Kept | str:
     """The record after the statement, or one line that says why the statement changes nothing.
 
-    ``node``: whose agent reports it; ``kept``: what that node said before. Each node has a record of its own: an agent may claim any
+    ``node``: whose agent reports it; ``kept``: what that node said before; ``received_at``: now. What was told after now was told before
+    the clock was set back, and comes before everything since. Each node has a record of its own: an agent may claim any
     uid and job, so its word must neither pass for another node's nor take its place."""
     if kept is None or _reused(kept, said):
         return _begin(said, node)
@@ -43,7 +44,7 @@ def state(kept: Kept | None, said: Statement, node: str = "") -> Kept | str:
         return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
     if said.restarts < kept.record.restarts:
         return f"run {said.restarts} of job {said.job_id} is over: run {kept.record.restarts} has spoken"
-    record = _told(kept, said)
+    record = _told(kept, said, received_at)
     if isinstance(record, str):
         return record
     saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
@@ -78,7 +79,7 @@ def _begin(said: Statement, node: str) -> Kept | str:
     return Kept(record, said.at, said.restarts)
 
 
-def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
+def _told(kept: Kept, said: Statement, received_at: datetime) -> CheckpointRecord | str:
     record = kept.record
     if said.kind == "checkpoint.register":
         return _registered_again(record, said)
@@ -100,7 +101,8 @@ def _told(kept: Kept, said: Statement) -> CheckpointRecord | str:
             reached_step=record.reached_step if again else record.progress_step,
         )
     if said.kind == "progress":
-        if record.progress_at is not None and said.restarts == record.restarts and said.at < record.progress_at:
+        told_at = record.progress_at
+        if told_at is not None and said.restarts == record.restarts and said.at < told_at <= received_at:
             return f"job {said.job_id} has told of later progress already"
         return progress.told(record, said)
     return f"unknown statement {said.kind!r}"

@@ -73,7 +73,7 @@ def _with_own_time(record: CheckpointRecord, said: Statement) -> CheckpointRecor
     own = _ms(said, "own_ms")
     if own is None:
         return record
-    if record.own_at is not None and said.at - record.own_at < timedelta(seconds=SLOT_S):
+    if record.own_at is not None and abs(said.at - record.own_at) < timedelta(seconds=SLOT_S):
         return replace(record, own_ms=(*record.own_ms[:-1], min(own, *record.own_ms[-1:])))
     return replace(record, own_ms=(*record.own_ms, own)[-SLOTS:], own_at=said.at)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, func, select, text
+from sqlalchemy import Connection, bindparam, case, func, or_, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.dml import Insert
 
@@ -132,13 +132,15 @@ def _count_or_insert(dialect: str) -> Insert:
 
 
 def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
-    """Clears what the hardware keeps (sticky) of this machine. An event stays: only repair or an operator ends it."""
+    """Clears what the hardware keeps (sticky) of this machine. An event stays: only repair or an operator ends it. A fault that lies in the
+    future was seen before the clock was set back."""
     f = t.findings.c
+    before = or_(f.last_fault_at <= clear.cleared_at, f.last_fault_at > report.received_at)
     connection.execute(
         t.findings.update()
         .where(f.node == report.node, f.live, f.sticky)
         .where(f.instance_id == report.instance_id, f.check_id == clear.check, f.component == clear.component)
-        .where(f.last_fault_at <= clear.cleared_at)
+        .where(before)
         .values(cleared_at=clear.cleared_at, live=False)
     )
 
@@ -153,7 +155,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     if row is not None and record is not None:
         stated_at = said.at if row.stated_at == UNREADABLE_TIME else row.stated_at
         kept = Kept(record, stated_at, row.saved_restarts)
-    after = state(kept, said, report.node)
+    after = state(kept, said, report.received_at, report.node)
     if isinstance(after, str):
         log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
         return

@@ -116,7 +116,7 @@ class MemoryStore:
             self._take_clear(report, clear.check, clear.component, clear.cleared_at)
         for said in report.statements:
             claim = (said.job_id, report.node)
-            after = state(self._checkpoints.get(claim), said, report.node)
+            after = state(self._checkpoints.get(claim), said, report.received_at, report.node)
             if isinstance(after, Kept):
                 self._checkpoints[claim] = after
         for outcome in report.outcomes:
@@ -139,7 +139,8 @@ class MemoryStore:
         for row in self._rows.values():
             f = row.finding
             mine = (f.node, f.instance_id, f.check, f.component) == (report.node, report.instance_id, check, component)
-            if mine and row.live and f.sticky and row.last_fault_at <= at:
+            before = row.last_fault_at <= at or row.last_fault_at > report.received_at
+            if mine and row.live and f.sticky and before:
                 row.finding, row.live = replace(f, cleared_at=at), False
 
     def _take_inventory(self, report: Report, inventory: Inventory) -> None:
