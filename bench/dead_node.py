@@ -23,6 +23,8 @@ from holdfast.controller import pace
 from holdfast.model.errors import HoldfastError
 
 HEAL_WITHIN_S = 240.0
+DEATHS_BEFORE = 3
+"""As shipped; a series has a death every half minute, which would be one cause."""
 DOWN = "death -> DOWN in Slurm"
 RUNNING = "death -> job RUNNING elsewhere"
 AFTER = "DOWN -> job RUNNING elsewhere"
@@ -54,7 +56,7 @@ def measure(faults: int, *, end_leftovers: bool, shown_off: bool) -> bool:
         f"dead node: {faults} power losses, {power}, death.end_leftover_steps = {str(end_leftovers).lower()}"
     )
     truths: list[dict[str, float]] = []
-    settings = {"death": {"end_leftover_steps": end_leftovers}}
+    settings = {"death": {"end_leftover_steps": end_leftovers, "deaths_10min": faults + DEATHS_BEFORE}}
     with site(settings=settings) as made, Watcher(made.practice) as watcher:
         print_changes(made)
         print(f"  agents' heartbeat_s = {pace.interval_s(len(made.practice.nodes)):g} (the controller's, as shipped)")

@@ -26,7 +26,8 @@ class Group:
     where: str
     """Their failure domain, or :data:`FLEET`."""
     nodes: tuple[str, ...]
-    """Also those that report again since less than ten minutes: the last ones of a cut that ends are not deaths."""
+    """Also those that report again since less than ten minutes: the last ones of a cut that ends are not deaths. Of a failure domain only
+    where they were silent at the same time; of the cluster all."""
     silent: int
     """How many of them do not report now."""
     since: datetime
@@ -39,8 +40,20 @@ class Group:
     @property
     def text(self) -> str:
         """``31 nodes of 10.2.3.0/24 do not report; their job advances``."""
-        jobs = "; their job advances" if self.jobs_advance else ""
-        return f"{self.silent} nodes of {self.where} do not report{jobs}"
+        one = self.silent == 1
+        who = f"1 node of {self.where} does" if one else f"{self.silent} nodes of {self.where} do"
+        jobs = f"; {'its' if one else 'their'} job advances" if self.jobs_advance else ""
+        return f"{who} not report{jobs}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """One silence of a node."""
+
+    node: str
+    since: datetime
+    until: datetime | None
+    """When the node reported again; None: it is silent."""
 
 
 def silent_since(world: World, silent: Collection[str]) -> dict[str, datetime]:
@@ -63,15 +76,25 @@ def silent_since(world: World, silent: Collection[str]) -> dict[str, datetime]:
     return found
 
 
-def _silent_before(world: World) -> dict[str, datetime]:
-    """Node → when it was last heard, of nodes that were silent and report again since less than ten minutes."""
-    return {
-        i.node: i.fault_at
-        for i in world.book.incidents.values()
-        if i.kind is IncidentKind.SILENCE
-        and i.closed_at is not None
-        and world.now - i.closed_at <= timedelta(seconds=DEATHS_S)
-    }
+def _over(world: World, now_silent: Collection[str]) -> list[_Span]:
+    """The newest silence of each node that was silent and reports again since less than ten minutes."""
+    found: dict[str, _Span] = {}
+    for incident in world.book.incidents.values():
+        if incident.kind is not IncidentKind.SILENCE or incident.node in now_silent:
+            continue
+        until = _heard_again(world, incident)
+        known = found.get(incident.node)
+        recent = until is not None and world.now - until <= timedelta(seconds=DEATHS_S)
+        if recent and (known is None or known.since < incident.fault_at):
+            found[incident.node] = _Span(incident.node, incident.fault_at, until)
+    return list(found.values())
+
+
+def _heard_again(world: World, incident: Incident) -> datetime | None:
+    """When the silence that the incident is about ended: an agent of the node is heard without a gap since then. None: it has not."""
+    heard = (a.first_heard for a in world.agents.get(incident.node, ()) if a.first_heard > incident.fault_at)
+    ends = [at for at in (*heard, incident.closed_at) if at is not None]
+    return min(ends, default=None)
 
 
 def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
@@ -81,39 +104,62 @@ def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
     death = world.policy.death
     if view is None or not now_silent:
         return ()
-    since = {**_silent_before(world), **now_silent}
+    spans = [_Span(node, since, None) for node, since in now_silent.items()] + _over(world, set(silent))
+    by_node = {span.node: span for span in spans}
     found = [
-        (domain, members, max(1, math.floor(len(members) * death.deaths_domain_share)))
+        (
+            domain,
+            [by_node[n] for n in members if n in by_node],
+            max(1, math.floor(len(members) * death.deaths_domain_share)),
+        )
         for domain, members in domains.domains(view, death, world.background.addresses).items()
     ]
     most = max(death.deaths_10min, math.floor(len(view.nodes) * death.deaths_10min_share))
-    found.append((FLEET, tuple(since), most))
+    found.append((FLEET, spans, most))
     together = (
         Group(
             where,
-            nodes,
-            sum(1 for n in nodes if n in now_silent),
-            min(since[n] for n in nodes),
-            _jobs_advance(world, view, nodes),
+            tuple(s.node for s in group),
+            sum(1 for s in group if s.until is None),
+            min(s.since for s in group),
+            _jobs_advance(world, view, tuple(s.node for s in group)),
             limit,
         )
         for where, members, limit in found
-        for nodes in _together({n: since[n] for n in members if n in since}, limit)
+        for group in _together(members, limit, overlapping=where != FLEET)
     )
     return _widest(together)
 
 
-def _together(since: Mapping[str, datetime], most: int) -> list[tuple[str, ...]]:
-    """Largest sets of more than ``most`` nodes that fell silent within ten minutes, one for each node that begins one."""
-    ordered = sorted(since, key=lambda n: (since[n], n))
-    found: list[tuple[str, ...]] = []
+def _together(spans: Iterable[_Span], most: int, *, overlapping: bool) -> list[tuple[_Span, ...]]:
+    """Largest sets of more than ``most`` nodes that fell silent within ten minutes, some of them silent still, one for each node that
+    begins one. ``overlapping``: only silences at the same time."""
+    ordered = sorted(spans, key=lambda s: (s.since, s.node))
+    found: list[tuple[_Span, ...]] = []
     end = 0
-    for begin, name in enumerate(ordered):
-        while end < len(ordered) and since[ordered[end]] - since[name] <= timedelta(seconds=DEATHS_S):
+    for begin, first in enumerate(ordered):
+        while end < len(ordered) and ordered[end].since - first.since <= timedelta(seconds=DEATHS_S):
             end += 1
-        if end - begin > most and not (found and set(ordered[begin:end]) <= set(found[-1])):
-            found.append(tuple(ordered[begin:end]))
+        if end - begin <= most:
+            continue
+        group = tuple(_unbroken(ordered[begin:end]) if overlapping else ordered[begin:end])
+        lasts = any(s.until is None for s in group)
+        if lasts and len(group) > most and not (found and set(group) <= set(found[-1])):
+            found.append(group)
     return found
+
+
+def _unbroken(spans: list[_Span]) -> list[_Span]:
+    """Those of one stretch of time, up to now, in which at each moment one of them was silent."""
+    since = min((s.since for s in spans if s.until is None), default=None)
+    kept = [s for s in spans if s.until is None]
+    if since is None:
+        return []
+    for span in sorted((s for s in spans if s.until is not None), key=lambda s: s.until or s.since, reverse=True):
+        if span.until is not None and span.until > since:
+            kept.append(span)
+            since = min(since, span.since)
+    return sorted(kept, key=lambda s: (s.since, s.node))
 
 
 def _widest(found: Iterable[Group]) -> tuple[Group, ...]:
