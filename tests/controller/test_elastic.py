@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.controller.groups import elastic_jobs
 from holdfast.model.action import IntentState, SendOrder, Verb
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
@@ -317,6 +318,17 @@ def test_nobody_joins_another_users_job() -> None:
     assert len(site.running(stolen)) == 2
     assert site.slurm.throttles == {}
     assert site.slurm.told == []
+
+
+def test_a_record_of_another_user_under_the_arrays_id_is_no_part_of_the_job() -> None:
+    site = _site(6)
+    (base, *_) = site.slurm.submit_elastic("2:4:2")
+    site.run(2)
+    view = site.slurm.view()
+    own = next(job for job in view.jobs.values() if job.array_job_id == base)
+    forged = replace(own, key=replace(own.key, job_id=base - 1), uid=2000, user="eve")
+    (job,) = elastic_jobs(replace(view, jobs={base - 1: forged, **view.jobs}))
+    assert (job.uid, job.holds(base - 1), job.holds(own.key.job_id)) == (own.uid, False, True)
 
 
 def test_a_group_on_a_bad_node_is_recovered_like_any_job() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -151,6 +152,24 @@ def test_without_room_nothing_is_changed(tmp_path: Path, site: Path) -> None:
         assert sorted(p.name for p in disk.path.iterdir()) == ["filler", "holdfast.db"]
         disk.free()
         assert known(disk.path / "holdfast.db") == {"old", "new"}
+
+
+def test_who_owns_the_folder_cannot_lead_root_to_another_file(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draft is exchanged for a link while it is written: only the name is lost."""
+    victim = site / "victim"
+    victim.write_text("root's")
+    victim.chmod(0o600)
+    plain = os.fchmod
+
+    def exchanged(descriptor: int, mode: int) -> None:
+        draft = site / ".holdfast.db.restoring"
+        draft.unlink()
+        draft.symlink_to(victim)
+        plain(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", exchanged)
+    put_back(site)
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("root's", 0o600)
 
 
 def test_postgresql_has_tools_of_its_own(site: Path) -> None:

@@ -53,7 +53,6 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         write_late_s=deps.settings.write_late_s,
         disk=deps.disk(),
         leads=deps.leader(),
-        led_by=deps.led_by(),
         actor=deps.actor(),
         notifier=deps.notifier(),
         untaken=deps.untaken.problem(),

@@ -184,9 +184,12 @@ def _spec(comment: str) -> ElasticSpec | None:
 
 
 def _together(array: int, base: list[tuple[Job, ElasticSpec]], flexible: list[Job]) -> ElasticJob:
-    first, spec = base[0]
+    first, spec = min(
+        base, key=lambda each: (each[0].key.job_id < array, each[0].key.job_id)
+    )  # Slurm numbers elements from the array's id on
     mine = [job for job in flexible if job.uid == first.uid]  # nobody joins another user's job
-    groups = _groups([job for job, _ in base], spec, spec.base_indices) | _groups(mine, spec, spec.flexible_indices)
+    own = [job for job, _ in base if job.uid == first.uid]
+    groups = _groups(own, spec, spec.base_indices) | _groups(mine, spec, spec.flexible_indices)
     arrays = tuple(sorted({job.array_job_id or 0 for job in mine}))
     return ElasticJob(
         spec, first.user, first.uid, first.name, array, arrays, tuple(g for _, g in sorted(groups.items()))

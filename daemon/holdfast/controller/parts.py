@@ -49,7 +49,6 @@ class Vitals:
     write_late_s: float = 15.0
     disk: DiskRoom | None = None
     leads: bool = True
-    led_by: str | None = None
     actor: ProcessSeen | None = None
     """None: it is not looked for."""
     notifier: NotifierState | None = None
@@ -150,8 +149,7 @@ def _lease(v: Vitals) -> PartState:
     if v.trouble is not None:
         text = "this controller could not renew its lease; another one may lead"
         return PartState(PartName.LEASE, Condition.WARNING, text, "see store and loop", ready=False)
-    whom = f" ({v.led_by})" if v.led_by else ""
-    return PartState(PartName.LEASE, Condition.GOOD, f"standby: another controller leads{whom}", ready=False)
+    return PartState(PartName.LEASE, Condition.GOOD, "standby: another controller leads", ready=False)
 
 
 def _actor(v: Vitals) -> PartState:

@@ -43,9 +43,9 @@ def restore(url: str, source: Path, now: datetime) -> Restored:
     _prove_unused(store)
     draft = store.with_name(f".{store.name}.restoring")
     try:
-        schema = _copy(source, draft)
+        content, schema = _read(source)
         refuse_unknown(schema)
-        _as_before(store, draft)
+        _write(store, draft, content)
         return Restored(schema, _exchange(store, draft, now))
     except OSError as error:
         raise Rejected(f"cannot write {error.filename or draft}: {error.strerror or error}") from error
@@ -75,40 +75,44 @@ def _prove_unused(store: Path) -> None:
         return
 
 
-def _copy(source: Path, draft: Path) -> str:
-    """Read through SQLite, so that a log beside the backup counts, and nothing is left beside one without; returns its schema."""
+def _read(source: Path) -> tuple[bytes, str]:
+    """The backup as one file, and its schema. Read through SQLite, so that a log beside it counts; nothing is left beside one without."""
     how = "mode=ro" if source.with_name(f"{source.name}-wal").exists() else "mode=ro&immutable=1"
-    address = f"{source.resolve().as_uri()}?{how}"
-    draft.unlink(missing_ok=True)
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        with closing(sqlite3.connect(address, uri=True)) as backup, closing(sqlite3.connect(draft)) as copy:
-            backup.backup(copy)
-            found = [row[0] for row in copy.execute("PRAGMA integrity_check(3)")]
+        with closing(sqlite3.connect(f"{source.resolve().as_uri()}?{how}", uri=True)) as backup:
+            found = [row[0] for row in backup.execute("PRAGMA integrity_check(3)")]
             if found != ["ok"]:
                 raise Rejected(f"{source} is damaged: {found[0]}")
-            schema = copy.execute("SELECT version_num FROM alembic_version").fetchone()
+            schema = backup.execute("SELECT version_num FROM alembic_version").fetchone()
+            content = backup.serialize()
     except sqlite3.Error as error:
         raise Rejected(f"{source} cannot be restored: {error}") from error
     if schema is None:
         raise Rejected(f"{source} is no store of Holdfast: it names no schema")
-    with draft.open("rb") as written:
-        os.fsync(written.fileno())
-    return str(schema[0])
+    return content, str(schema[0])
 
 
-def _as_before(store: Path, draft: Path) -> None:
-    """Owner and mode of the former store, for the daemons' users; without one those that daemons of one group need."""
-    with suppress(FileNotFoundError):
-        former = store.stat()
-        os.chmod(draft, former.st_mode & 0o777)
+def _write(store: Path, draft: Path, content: bytes) -> None:
+    """With owner and mode of the former store, for the daemons' users; without one those that daemons of one group need. By its descriptor
+    alone: the folder belongs to the daemons' user, who could put another file under the name while root writes."""
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "wb") as copy:
+        copy.write(content)
+        copy.flush()
+        former = _former(store)
+        os.fchmod(descriptor, 0o660 if former is None else former.st_mode & 0o777)
         if os.geteuid() == 0:
-            os.chown(draft, former.st_uid, former.st_gid)
-        return
-    os.chmod(draft, 0o660)
-    if os.geteuid() == 0:
-        folder = store.parent.stat()
-        os.chown(draft, folder.st_uid, folder.st_gid)
+            owner = store.parent.stat() if former is None else former
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        os.fsync(descriptor)
+
+
+def _former(store: Path) -> os.stat_result | None:
+    try:
+        return store.lstat()
+    except FileNotFoundError:
+        return None
 
 
 def _exchange(store: Path, draft: Path, now: datetime) -> Path | None:
