@@ -183,6 +183,14 @@ def test_a_run_that_is_over_in_slurm(job: Job | None, at_once: bool, after_s: fl
         assert evicted(world, room, fading=fading) == ([("0~72.0", None)] if over else []), passed_s
 
 
+def test_time_that_passes_after_one_reading_is_no_absence() -> None:
+    view, room = view_of(group_job(BASE, array_task_id=1)), room_of("0~72.0:a", "1~71.0:b")
+    _, fading = due_in(world_of(view), (room,), SEEN, {})
+    now = T0 + timedelta(seconds=12)
+    assert evicted(world_of(view, now=now), room, fading=fading) == []
+    assert evicted(world_of(replace(view, read_at=now), now=now), room, fading=fading) == [("0~72.0", None)]
+
+
 def test_who_was_seen_running_in_between_fades_anew() -> None:
     room, going = room_of("0~72.0:a"), view_of(group_job(72, state="COMPLETING"))
     _, fading = due_in(world_of(going), (room,), SEEN, {})

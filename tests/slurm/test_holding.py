@@ -46,6 +46,17 @@ def test_a_held_node_is_shown_drained_and_is_not_drained(sim: SimSlurm, slurm: S
     assert slurm.view().reservations == {}
 
 
+def test_a_hold_that_one_reading_lacks_still_counts(
+    sim: SimSlurm, slurm: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm.drain("n1", REASON)
+    assert slurm.view().nodes["n1"].draining
+    whole = sim.view()
+    monkeypatch.setattr(sim, "view", lambda: replace(whole, reservations={}))
+    assert slurm.view().nodes["n1"].draining
+    assert not slurm.view().nodes["n1"].draining
+
+
 def test_no_job_starts_on_a_held_node_and_a_running_one_goes_on(sim: SimSlurm, slurm: Scheduler) -> None:
     first = sim.submit(required=("n1",))
     slurm.drain("n1", REASON)

@@ -16,6 +16,7 @@ from holdfast.controller.clock_steps import ClockStep
 from holdfast.controller.head_reach import HeadReach
 from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
+from holdfast.model.absence import Missing, seen_twice, unexpected_in
 from holdfast.model.book import Book, Change, World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.errors import NotFound, OutsideError
@@ -43,11 +44,19 @@ class SlurmWatch:
     error: str | None = None
     back_at: datetime | None = None
     """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer; None: it has not been away."""
+    missing: Missing = field(default_factory=Missing)
+    """What the last reading lacked for the first time; the view still shows it."""
+
+    @property
+    def lacks_something(self) -> bool:
+        """Whether the last reading lacked what does not go by itself: another reading is to tell whether it is gone."""
+        return self.view is not None and unexpected_in(self.view, self.missing)
 
     def refresh(self) -> None:
-        """Read Slurm once. A failure keeps the old view, which ages until decisions freeze."""
+        """Read Slurm once, the first time twice. A failure keeps the old view, which ages until decisions freeze."""
         try:
-            view = remember_gpus(self.view, self.scheduler.view())
+            before = self.view if self.view is not None else self.scheduler.view()
+            view, missing = seen_twice(before, remember_gpus(self.view, self.scheduler.view()), self.missing)
         except OutsideError as error:
             if self.error is None:
                 log.warning("event=slurm_unavailable error=%r", str(error))
@@ -62,7 +71,7 @@ class SlurmWatch:
             log.info("event=slurm_back")
             if self.view is None or view.read_at - self.view.read_at > timedelta(seconds=SLURM_GAP_S):
                 self.back_at = view.read_at
-        self.view, self.error = view, None
+        self.view, self.missing, self.error = view, missing, None
 
     def refresh_jobs(self, job_ids: Iterable[int]) -> None:
         """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""

@@ -153,6 +153,8 @@ class SlurmReader:
         after = self.slurm.view
         if before is None or (after is not None and _differs(before, after)):
             self.wake()
+        if self.slurm.lacks_something:
+            self.slurm_changed()  # read once more: only then is it gone
         self._done = number
         self._read.set()
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+from holdfast.model.absence import Missing, seen_twice
 from holdfast.model.background import Topology
 from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
@@ -36,12 +37,19 @@ class HeldByReservation:
 
     def __init__(self, inner: Scheduler) -> None:
         self._inner = inner
+        self._read: ClusterView | None = None
+        """The last reading, with what it lacked for the first time."""
+        self._missing = Missing()
 
     # What differs
 
     def view(self) -> ClusterView:
-        """Held nodes are shown drained, by us; the reservations that hold them are not shown."""
+        """Held nodes are shown drained, by us; the reservations that hold them are not shown. A hold that one reading lacks still counts:
+        else its node would look resumed."""
         view = self._inner.view()
+        before = replace(view, reservations=self._read.reservations) if self._read is not None else view
+        view, self._missing = seen_twice(before, view, self._missing)
+        self._read = view
         nodes = _with_holds(view.nodes, view.reservations)
         return replace(view, nodes=nodes, reservations=_without_holds(view.reservations))
 

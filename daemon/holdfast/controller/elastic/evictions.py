@@ -24,11 +24,12 @@ from holdfast_checks.result import Severity
 COMPLETING_S = 2.0
 """A run that is being ended gets so long to leave by itself: then the others still know what step it finished."""
 ABSENT_S = 10.0
-"""A job that Slurm does not show at all may be an answer that is not whole; one that ended is shown for MinJobAge."""
+"""A job that Slurm does not show at all may be an answer that is not whole; one that ended is shown for MinJobAge. Between the first
+reading that lacks it and the last."""
 _UNDER_WAY = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
 
 Fading = Mapping[tuple[str, GroupRun], datetime]
-"""(room, run) → since when it looks over; who does not look so is not in it."""
+"""(room, run) → since when it looks over, or the first reading that lacks its job; who does not look over is not in it."""
 Met = Mapping[tuple[str, GroupRun], datetime]
 """(room, run) → when the rooms were first read with this run in it."""
 
@@ -49,6 +50,8 @@ class _Ground:
     reason: str
     incident_id: str | None = None
     grace_s: float = 0.0
+    absent: bool = False
+    """Slurm does not show the job: time passes from reading to reading only."""
 
 
 def met_in(rooms: Iterable[RoomView], read_at: datetime, before: Met) -> Met:
@@ -78,8 +81,9 @@ def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tu
             )
             if ground is None:
                 continue
-            since = still[room.name, run] = fading.get((room.name, run), world.now)
-            if world.now - since >= timedelta(seconds=ground.grace_s):
+            now = view.read_at if ground.absent else world.now
+            since = still[room.name, run] = fading.get((room.name, run), now)
+            if now - since >= timedelta(seconds=ground.grace_s):
                 found.append(_eviction(room, run, ground))
     return tuple(found), still
 
@@ -200,7 +204,7 @@ def _is_over(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
     incident = _recovered_for(world, run)
     job = view.jobs.get(run.job_id)
     if job is None:
-        return _Ground(f"Slurm no longer knows job {run.job_id}", incident, ABSENT_S)
+        return _Ground(f"Slurm no longer knows job {run.job_id}", incident, ABSENT_S, absent=True)
     if job.restarts > run.restarts:
         return _Ground(f"job {run.job_id} was requeued", incident)
     if job.restarts < run.restarts:
