@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
-from holdfast.controller.death import brake, domains
+from holdfast.controller.death import brake, domains, evidence
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
 from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
@@ -18,6 +18,8 @@ _DEAD_PAUSE_S = 60.0
 """Between two questions to the provider about a node that was found dead."""
 _TASKS_END_S = 5.0
 """So long an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
+_UNASKED = object()
+"""A peer that has not answered yet."""
 _MANY = 64
 """Nodes of a job above which only those are asked that are COMPLETING still after the grace."""
 
@@ -76,7 +78,7 @@ class _Peers:
         """Orders to reach the node, each with another node to reach at that moment."""
         world, node, death = self._world, self._view.nodes[incident.node], self._world.policy.death
         proposals = []
-        for peer in self._asked(incident.node):
+        for peer in self._asked(incident):
             step = steps.probe_peer(peer)
             if not _may_ask(world, world.book.attempts(incident.id, step), death.reprobe_s):
                 continue
@@ -88,17 +90,25 @@ class _Peers:
             proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
         return proposals
 
-    def _asked(self, node: str) -> list[str]:
-        """Those of its failure domain that had reached it before; where fewer report, others, whose success is a sign of life."""
-        most = self._world.policy.death.peers
+    def _asked(self, incident: Incident) -> list[str]:
+        """Those of its failure domain that had reached it before, as far as they report and their answers say something. Where these are
+        too few, others in turn, whose success is a sign of life."""
+        node, most = incident.node, self._world.policy.death.peers
         domain = self._domain.get(node)
         watchers = domains.watchers(self._domains[domain], node) if domain is not None else ()
-        heard = [n for n in watchers if n in self._agents][:most]
-        if len(heard) < most:
-            sharing = {n for job in self._view.jobs_on(node) for n in job.nodes}
-            rest = (n for n in self._living(node) if n not in heard)
-            heard += sorted(rest, key=lambda n: (n not in sharing, n))[: most - len(heard)]
-        return heard
+        said = evidence.peers_said(self._world, self._view, incident)
+        chosen = [n for n in watchers if n in self._agents and said.get(n, _UNASKED) is not None][:most]
+        return chosen + self._in_turn(incident, watchers, most - len(chosen))
+
+    def _in_turn(self, incident: Incident, but: tuple[str, ...], count: int) -> list[str]:
+        """So many other nodes, first those that share a job with it; the next ones after each ``reprobe_s``."""
+        sharing = {n for job in self._view.jobs_on(incident.node) for n in job.nodes}
+        rest = sorted((n for n in self._living(incident.node, *but)), key=lambda n: (n not in sharing, n))
+        if count <= 0 or not rest:
+            return []
+        turn = int(evidence.silent_s(self._world, incident) // self._world.policy.death.reprobe_s)
+        start = turn * count % len(rest)
+        return (rest[start:] + rest[:start])[:count]
 
     def _living(self, *but: str) -> list[str]:
         return [n for n in sorted(self._agents) if n not in but and n in self._view.nodes]

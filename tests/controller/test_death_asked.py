@@ -1,0 +1,87 @@
+"""Which peers are asked about a silent node: those whose answers count, and others where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.controller.death import domains
+from holdfast.model.action import SendOrder, Verb
+from holdfast.model.incident import IncidentState
+from holdfast.model.report import OrderOutcome
+from support.simulated import Machine, Site
+from support.simulated.agents import SimAgents
+from support.simulated.provider import FULL
+
+BLIND = replace(FULL, status=False)
+WATCHERS = domains.watchers(tuple(sorted(f"n{n}" for n in range(1, 25))), "n3")
+
+
+@pytest.fixture
+def old(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """These nodes have an agent of before, which does not say whether it had reached the node."""
+    names: set[str] = set()
+    plain = SimAgents._probe
+
+    def probe(self: SimAgents, machine: Machine, key: str, args: Mapping[str, Any]) -> OrderOutcome:
+        said = plain(self, machine, key, args)
+        detail = {k: v for k, v in said.detail.items() if k != "reached_before_s" or machine.node not in names}
+        return replace(said, detail=detail)
+
+    monkeypatch.setattr(SimAgents, "_probe", probe)
+    return lambda *old_ones: names.update(old_ones)
+
+
+def asked(site: Site) -> list[str]:
+    orders = [i.action for i in site.store.intents() if isinstance(i.action, SendOrder)]
+    return [a.node for a in orders if a.verb is Verb.PROBE_PEER]
+
+
+def test_neighbours_that_cannot_bear_witness_give_way_to_those_that_can(old: Callable[..., None]) -> None:
+    site = Site(24, can=BLIND)
+    old(*WATCHERS[:2])
+    site.machine("n3").powered = False
+    site.run(60)
+    assert site.incident("n3").dead, (site.incident("n3").note, asked(site))
+    assert all(f"peer {name}" in site.incident("n3").headline for name in WATCHERS[2:])
+
+
+def test_one_that_can_and_one_that_cannot(old: Callable[..., None]) -> None:
+    site = Site(24, can=BLIND)
+    old(WATCHERS[0], WATCHERS[2])
+    site.machine("n3").powered = False
+    site.run(60)
+    assert site.incident("n3").dead
+
+
+def test_where_no_neighbour_can_others_are_asked_in_turn_and_few_at_a_time(old: Callable[..., None]) -> None:
+    """One that reaches it is a sign of life, whoever it is."""
+    site = Site(24, can=BLIND)
+    old(*site.slurm.nodes)
+    site.machine("n3").powered = False
+    site.run(300)
+    assert site.incident("n3").state is IncidentState.SUSPECTED
+    assert set(WATCHERS) <= set(asked(site))
+    assert len(set(asked(site))) > 16, "not the same ones for ever"
+    assert len(asked(site)) <= 4 * 6 + 2 * 15, "four neighbours a minute, two others each 20 s"
+
+
+def test_the_one_that_reaches_it_is_found(old: Callable[..., None]) -> None:
+    site = Site(24, can=BLIND)
+    old(*site.slurm.nodes)
+    machine = site.machine("n3")
+    machine.cut_off, machine.unreachable_by = True, set(site.slurm.nodes) - {"n3", "n20"}
+    site.run(400)
+    assert "n20" in asked(site)
+    assert site.incident("n3").state is IncidentState.SUSPECTED
+
+
+def test_those_that_say_something_are_asked_again_and_no_others() -> None:
+    site = Site(24, can=BLIND)
+    machine = site.machine("n3")
+    machine.cut_off = True
+    site.run(200)
+    assert set(asked(site)) == set(WATCHERS[:2])
