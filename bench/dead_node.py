@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.kit import figures
 from bench.kit.slurmview import Watcher
-from bench.kit.stage import Stage, Struck, came_back, print_changes, print_logs, site
+from bench.kit.stage import Stage, Struck, came_back, print_changes, print_logs, resumed_from, site
 
 from holdfast.controller import pace
 from holdfast.model.errors import HoldfastError
@@ -49,6 +49,16 @@ def truth(struck: Struck) -> dict[str, float]:
     return found
 
 
+def resumption(struck: Struck) -> str:
+    """Whether the job lost no more than the steps since its newest checkpoint."""
+    found = resumed_from(struck.trace, struck.injection.monotonic_s)
+    if found is None:
+        return "NOT resumed from a checkpoint"
+    step, saved = found
+    newest = "its newest checkpoint" if step >= saved else f"NOT its newest checkpoint, which is of step {saved}"
+    return f"the job resumed from step {step}, {newest}"
+
+
 def measure(faults: int, *, end_leftovers: bool, shown_off: bool) -> bool:
     """One series; prints its figures. False: a death was not healed."""
     power = "the provider shows it off" if shown_off else "the provider goes on to show it running"
@@ -74,9 +84,10 @@ def measure(faults: int, *, end_leftovers: bool, shown_off: bool) -> bool:
                 print_logs(made)
                 break
             truths.append(truth(struck))
-            told = ", ".join(f"{name.split(' -> ')[1]} {value:.2f} s" for name, value in truths[-1].items())
+            told = ", ".join(f"{name} {value:.2f} s" for name, value in truths[-1].items())
             print(
-                f"death {number + 1} of {struck.injection.node}: {told} ({time.monotonic() - began_s:.0f} s in all)",
+                f"death {number + 1} of {struck.injection.node}: {told} ({time.monotonic() - began_s:.0f} s in all)\n"
+                f"  {resumption(struck)}",
                 flush=True,
             )
     rows = {name: [t[name] for t in truths if name in t] for name in (DOWN, AFTER, RUNNING, RESUMED, RETURNED)}

@@ -30,6 +30,8 @@ T = TypeVar("T")
 WORKERS = 3
 FIRST_LINE = "first line"
 _READY_WITHIN_S = 60.0
+_SAVED, _RESUMED = "checkpoint step", "resumed from step"
+"""What the job's program says (``practice/jobs/train.py``)."""
 GPU_MINORS = 8
 
 
@@ -189,13 +191,28 @@ def heartbeat_heard(agent: Mapping[str, Any]) -> bool:
 
 def came_back(trace: Trace, since_s: float) -> float | None:
     """When the job's program said that it goes on; None: not yet."""
-    return trace.line("resumed from step", since_s)
+    return trace.line(_RESUMED, since_s)
+
+
+def resumed_from(trace: Trace, since_s: float) -> tuple[int, int] | None:
+    """The step from which the job's program goes on after a moment, and that of the newest checkpoint that it had
+    reported; None: it has not yet."""
+    lines = tuple(trace.lines)
+    at = next((n for n, (at_s, line) in enumerate(lines) if at_s > since_s and line.startswith(_RESUMED)), None)
+    if at is None:
+        return None
+    saved = [line for _, line in lines[:at] if line.startswith(_SAVED)]
+    return _step(lines[at][1]), _step(saved[-1]) if saved else 0
+
+
+def _step(line: str) -> int:
+    return int(line.partition("step ")[2].split()[0])
 
 
 def _trains(trace: Trace) -> bool | None:
     """It has saved a checkpoint, and steps beyond it are at stake."""
     lines = [line for _, line in tuple(trace.lines)]
-    saved = [number for number, line in enumerate(lines) if line.startswith("checkpoint step")]
+    saved = [number for number, line in enumerate(lines) if line.startswith(_SAVED)]
     return True if saved and any(line.startswith("step") for line in lines[saved[-1] :]) else None
 
 

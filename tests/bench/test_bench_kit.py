@@ -18,7 +18,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench.kit import breakdown, others  # noqa: E402
 from bench.kit.endpoint import Endpoint  # noqa: E402
-from bench.kit.stage import heartbeat_heard  # noqa: E402
+from bench.kit.slurmview import Trace  # noqa: E402
+from bench.kit.stage import heartbeat_heard, resumed_from  # noqa: E402
 
 from bench import events  # noqa: E402
 from holdfast.config.agent import AgentConfig  # noqa: E402
@@ -139,3 +140,23 @@ def test_a_stage_is_ready_once_each_agent_beats_as_the_controller_gives_it(
     """A report makes an agent heard, too, but says nothing of its interval, nor that all is well."""
     agent = {"status": status, "all_ok": all_ok, "heartbeat_interval_s": interval_s}
     assert heartbeat_heard(agent) is expected
+
+
+def test_a_job_resumed_from_its_newest_checkpoint_or_from_an_older_one() -> None:
+    trace = Trace("n1", 7, Path("out"))
+    trace.lines = [
+        (1.0, "starting from step 0 world_size=3"),
+        (2.0, "checkpoint step 10"),
+        (3.0, "checkpoint step 20"),
+        (4.0, "step 22"),
+    ]
+    assert resumed_from(trace, 5.0) is None
+    trace.lines += [
+        (6.0, "first line 1.5"),
+        (7.0, "resumed from step 20 world_size=3 run=1"),
+        (8.0, "checkpoint step 30"),
+    ]
+    assert resumed_from(trace, 5.0) == (20, 20)
+    trace.lines[5] = (7.0, "resumed from step 10 world_size=3 run=1")
+    assert resumed_from(trace, 5.0) == (10, 20)
+    assert resumed_from(trace, 9.0) is None

@@ -8,16 +8,23 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.controller import pace
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.model.report import OrderOutcome
-from support.simulated import Machine, Site
+from support.simulated import Machine, Site, agents
 from support.simulated.provider import FULL, IN_PLACE
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
 
 BLIND = replace(FULL, status=False)
+
+
+@pytest.fixture(autouse=True)
+def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the controller gives it to a fleet of this size."""
+    monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
 def cut(site: Site, names: list[str]) -> None:

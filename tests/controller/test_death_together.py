@@ -6,12 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.controller import pace
 from holdfast.model.incident import IncidentState
-from support.simulated import Site
+from support.simulated import Site, agents
 from support.simulated.provider import FULL
 from support.simulated.site import POLICY
 
 BLIND = replace(FULL, status=False)
+
+
+@pytest.fixture(autouse=True)
+def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the controller gives it to a fleet of this size."""
+    monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
 
 
 def small_domains(nodes: int, size: int) -> Site:
