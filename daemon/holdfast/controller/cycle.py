@@ -12,7 +12,7 @@ from datetime import datetime
 
 from holdfast.controller.adopt import adopt
 from holdfast.controller.correlate import correlate
-from holdfast.controller.decide import decide
+from holdfast.controller.decide import Decision, decide
 from holdfast.controller.disputes import follow_disputes
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
@@ -30,8 +30,11 @@ from holdfast.controller.upkeep import follow_upkeep
 from holdfast.model.book import Book, Change, World
 
 
-def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
-    """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents."""
+def turn(
+    world: World, new_id: Callable[[datetime], str], fence: int, decided: Callable[[World], Decision] = decide
+) -> Change:
+    """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
+    decision."""
     total, before = Change(), world.book
     for stage in (
         adopt,
@@ -48,7 +51,7 @@ def turn(world: World, new_id: Callable[[datetime], str], fence: int) -> Change:
         lambda w: follow_suspects(w, new_id),
         follow_incidents,
         lambda w: follow_upkeep(w, new_id),
-        lambda w: _decide(w, fence),
+        lambda w: _decide(w, decided, fence),
     ):
         change: Change = stage(world)
         if not change.empty:
@@ -65,8 +68,8 @@ def _news(before: Book, change: Change) -> Change:
     )
 
 
-def _decide(world: World, fence: int) -> Change:
-    decision = decide(world)
+def _decide(world: World, decided: Callable[[World], Decision], fence: int) -> Change:
+    decision = decided(world)
     return record(world, decision, guard(world, decision.proposals), fence)
 
 

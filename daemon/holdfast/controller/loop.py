@@ -16,20 +16,20 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
 from holdfast.controller.cycle import apply, turn
 from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
-from holdfast.controller.guard import harmless
+from holdfast.controller.expiring import expired
+from holdfast.controller.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
 from holdfast.controller.head_reach import EVERY_S
 from holdfast.controller.inputs import Input
 from holdfast.controller.lease_holder import Standing
 from holdfast.controller.observe import Observer
 from holdfast.controller.quorum_watch import QuorumWatch
-from holdfast.controller.slurm_reader import SlurmReader, begins_something, reported_faults, wait_for
+from holdfast.controller.slurm_reader import SlurmReader, begins_something, wait_for
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.action import IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.event import Event, EventKind
-from holdfast.model.policy import Mode
-from holdfast.ports import Lease, Operation, Outcome, Store
+from holdfast.ports import Lease, Operation, Store
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,6 @@ LONGEST_PAUSE_S = 10.0
 PRUNE_EVERY_S = 6 * 3600.0
 PRUNE_AFTER_S = 600.0
 """First: a controller that is restarted every few hours prunes, too."""
-ORDER_SLACK_S = 10.0
-"""An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
 
 
 @dataclass
@@ -150,8 +148,7 @@ class ControlLoop:
         self.reader.turned(world, change)
         self.untaken.look(world, self.observer.clock.monotonic_s())
         if not change.empty:
-            await asyncio.to_thread(self.store.commit, self.observer.as_recorded(change), lease.fence)
-            self._announce(change)
+            await self._commit(change, lease.fence)
         if self.rooms is not None:
             self.rooms.look(replace(world, book=apply(world.book, change)), lease.fence)
         await asyncio.to_thread(self._expire_orders, world, lease.fence)
@@ -161,20 +158,58 @@ class ControlLoop:
     async def _decide_on_new(self, fence: int) -> tuple[World, Change]:
         """The world and what is decided about it. Slurm is read seldom while nothing happens: what begins something is decided again on
         a newer view, so that no step rests on an older one than if Slurm were read all the time."""
-        world = await asyncio.to_thread(self._look)
-        if reported_faults(world):
-            world = await self._on_newer(world)
+        world = await self._drain_first(fence)
+        if faulty_nodes(world):
+            world = await self._on_newer(world, fence)
         change = (await self._decide(world, fence)).change
-        if begins_something(change) and (newer := await self._on_newer(world)) is not world:
+        if begins_something(change) and (newer := await self._on_newer(world, fence)) is not world:
             world, change = newer, (await self._decide(newer, fence)).change
         return world, change
 
-    async def _on_newer(self, world: World) -> World:
-        """The world with a newer view where its own is too old to begin something on. Slurm that does not answer delays it by seconds."""
+    async def _on_newer(self, world: World, fence: int) -> World:
+        """The world with a newer view where its own is too old to begin something on. Slurm that does not answer delays it by seconds.
+        Whoever reports a fault meanwhile does not wait for it."""
         if not self.reader.too_old(world):
             return world
-        await self.reader.newer()
+        woken, reading = False, asyncio.create_task(self.reader.newer())
+        try:
+            while not reading.done():
+                self.wake.clear()
+                waking = asyncio.create_task(self.wake.wait())
+                await asyncio.wait((reading, waking), return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+                if not reading.done():
+                    woken = True
+                    await self._drain_first(fence)
+        finally:
+            reading.cancel()
+        if woken:
+            self.wake.set()
         return await asyncio.to_thread(self._look)
+
+    async def _drain_first(self, fence: int) -> World:
+        """The world, after faulty nodes were drained that need no reading of all of Slurm for it (:mod:`.first_drains`)."""
+        world = await asyncio.to_thread(self._look)
+        names = worth_reading(world) if self.reader.too_old(world) else ()
+        nodes = await self.reader.nodes_now(names) if names else {}
+        if not nodes:
+            return world
+
+        def decide(world: World) -> Change:
+            return turn(world, self.new_id, fence, drains(nodes))
+
+        try:
+            change = turn_without(with_nodes(world, nodes), decide, self.aside).change
+        except Exception:  # noqa: BLE001 - the whole turn meets it again, and looks into it
+            return world
+        if not only_drains(change, nodes):
+            return world
+        await self._commit(change, fence)
+        return await asyncio.to_thread(self._look)
+
+    async def _commit(self, change: Change, fence: int) -> None:
+        await asyncio.to_thread(self.store.commit, self.observer.as_recorded(change), fence)
+        self._announce(change)
 
     async def _decide(self, world: World, fence: int) -> Turned:
         def decide(world: World) -> Change:
@@ -282,7 +317,7 @@ class ControlLoop:
 
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():
-            ended = _ended(world.now, intent, world.policy.mode)
+            ended = expired(world.now, intent, world.policy.mode)
             if ended is not None:
                 self.store.finish_intent(intent.key, fence, ended, world.now)
                 self.wake.set()
@@ -330,30 +365,6 @@ class ControlLoop:
             unexpected.failed(part, error)
         else:
             unexpected.passed(part)
-
-
-LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
-UNKNOWN = Outcome(
-    IntentState.FAILED, "planned by another release: this one does not know the step, and never carries it out"
-)
-
-
-OBSERVED = Outcome(IntentState.FAILED, "observe mode: it was not begun before, and is not begun now", retryable=True)
-
-
-def _ended(now: datetime, intent: Intent, mode: Mode) -> Outcome | None:
-    """How an intent ends that is not carried out any more; None: it continues, or has ended."""
-    action = intent.action
-    if intent.settled:
-        return None
-    if isinstance(action, UnknownAction):
-        return UNKNOWN
-    if mode is Mode.OBSERVE and intent.state is IntentState.PLANNED and not harmless(action):
-        return OBSERVED
-    expired = isinstance(action, SendOrder) and (
-        now - intent.planned_at > timedelta(seconds=action.expires_s + ORDER_SLACK_S)
-    )
-    return LATE if expired else None
 
 
 def log_event(event: Event) -> None:

@@ -18,7 +18,7 @@ from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
 from holdfast.model.absence import Missing, seen_twice, unexpected_in
 from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
 from holdfast.ports import Clock, Scheduler, Store
@@ -72,6 +72,16 @@ class SlurmWatch:
             if self.view is None or view.read_at - self.view.read_at > timedelta(seconds=SLURM_GAP_S):
                 self.back_at = view.read_at
         self.view, self.missing, self.error = view, missing, None
+
+    def nodes_now(self, names: Iterable[str]) -> dict[str, Node]:
+        """Read just these nodes, and leave the view as it is. Empty: Slurm does not show them all."""
+        try:
+            return {name: self.scheduler.node(name) for name in names}
+        except OutsideError:
+            return {}
+        except Exception as error:  # noqa: BLE001 - all of Slurm is read instead
+            unexpected.failed(SLURM, error, "nodes")
+            return {}
 
     def refresh_jobs(self, job_ids: Iterable[int]) -> None:
         """Read just these jobs again, between two full readings: the moment at which one stops or starts is on record."""

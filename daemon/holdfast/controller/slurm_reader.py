@@ -7,15 +7,14 @@ A decision that begins something is made on a view that is younger than :meth:`S
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.observe import SlurmWatch
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.incident import IncidentState, RecoveryPhase
-from holdfast_checks.result import Severity
 
 BUSY_S = 0.25
 """Pause between two readings right after an event."""
@@ -36,6 +35,8 @@ NEW_S = 2.0
 JOB_S, JOB_SLOWING, JOB_SLOWEST_S = 0.03, 0.01, 1.0
 """Pause between two readings of a job on its way: shortest, as a share of the time since the last event, longest."""
 MOST_MOVING_JOBS = 4
+NODES_PATIENCE_S = 2.0
+"""A decision waits this long for the faulty nodes alone; then for all of Slurm."""
 PATIENCE_S = 5.0
 """A decision waits this long for a newer view. Then it is made on the one there is, unless that one is so old that decisions freeze."""
 
@@ -64,11 +65,6 @@ def begins_something(change: Change) -> bool:
     """Whether the change plans a step, or moves or opens anything but an incident that is only watched."""
     moved = any(i.state is not IncidentState.WATCHING for i in change.incidents)
     return moved or bool(change.recoveries or change.intents)
-
-
-def reported_faults(world: World) -> bool:
-    """Whether the world has fatal findings that no turn has placed yet."""
-    return any(f.incident_id is None and f.severity is Severity.FATAL for f in world.book.findings.values())
 
 
 @dataclass
@@ -133,6 +129,14 @@ class SlurmReader:
                     await self._read.wait()
         except TimeoutError:
             return
+
+    async def nodes_now(self, names: Collection[str]) -> Mapping[str, Node]:
+        """These nodes as Slurm shows them now, also while all of Slurm is being read; empty: it does not show them in time."""
+        try:
+            async with asyncio.timeout(NODES_PATIENCE_S):
+                return await asyncio.to_thread(self.slurm.nodes_now, names)
+        except TimeoutError:
+            return {}
 
     async def run(self) -> None:
         """Until cancelled."""

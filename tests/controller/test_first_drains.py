@@ -1,0 +1,164 @@
+"""A faulty node is drained on a reading of it alone; all the rest waits for a reading of all of Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from holdfast.controller import loop as loop_module
+from holdfast.controller import slurm_reader
+from holdfast.model.cluster import Node
+from holdfast.model.errors import Unavailable
+from holdfast.model.incident import IncidentState
+from holdfast_checks.result import Remedy, Severity
+from support.simulated.site import Site
+
+PATIENCE_S = 30.0
+
+
+class Slow:
+    """Once it is asked for, a reading of all of Slurm takes as long as the test."""
+
+    def __init__(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.site, self.slow, self.read = site, False, list[str]()
+        monkeypatch.setattr(loop_module, "TICK_S", 0.05)
+        monkeypatch.setattr(slurm_reader, "pause_s", lambda *_: 1000.0)
+        plain_read, plain_node = site.loop.reader._read_all, site.slurm.node
+
+        async def read_all() -> None:
+            if self.slow:
+                self.read.append("all")
+                await asyncio.Event().wait()
+            await plain_read()
+
+        def node(name: str) -> Node:
+            self.read.append(name)
+            return plain_node(name)
+
+        monkeypatch.setattr(site.loop.reader, "_read_all", read_all)
+        monkeypatch.setattr(site.slurm, "node", node)
+
+    def drive(self, happens: Callable[[], None], until: Callable[[], bool]) -> None:
+        """The real loop: it turns once, Slurm becomes slow, eight seconds pass, and something happens."""
+        loop = self.site.loop
+        loop.wake = asyncio.Event()
+
+        async def drill() -> None:
+            running = asyncio.create_task(loop.run())
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    while loop.turned_at_s is None or loop.reader._done == 0:
+                        await asyncio.sleep(0.01)
+                    self.slow = True
+                    self.site.clock.advance(8)
+                    happens()
+                    loop.wake.set()
+                    while not until() and not running.done():
+                        await asyncio.sleep(0.01)
+            finally:
+                running.cancel()
+
+        asyncio.run(drill())
+
+    def planned(self) -> list[str]:
+        return sorted(f"{i.kind} {i.action.target.node}" for i in self.site.store.due_intents())
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site(8, spares=("n7", "n8"))
+
+
+@pytest.fixture
+def slow(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slow:
+    return Slow(site, monkeypatch)
+
+
+def test_a_drain_waits_for_no_reading_of_all_of_slurm(site: Site, slow: Slow) -> None:
+    """Nor does the fault that is reported while the rest of the first one waits; nothing else is begun meanwhile."""
+    job = site.slurm.submit(2, comment="holdfast")
+    first, second = job.nodes[0], "n6"
+
+    def happens() -> None:
+        site.fault(first)
+
+    def until() -> bool:
+        if f"Drain {first}" in slow.planned() and "all" in slow.read and second not in slow.read:
+            site.fault(second)
+            site.loop.wake.set()
+        return f"Drain {second}" in slow.planned()
+
+    slow.drive(happens, until)
+    assert slow.planned() == sorted([f"Drain {first}", f"Drain {second}"])
+    assert site.store.load_book(site.clock.now()).recoveries == {}
+
+
+def _whole(slow: Slow) -> Callable[[], bool]:
+    return lambda: "all" in slow.read
+
+
+def test_a_node_that_an_operator_has_drained_since_waits(site: Site, slow: Slow) -> None:
+    def happens() -> None:
+        site.slurm.drain("n1", "a fan (bob)")
+        site.fault("n1")
+
+    slow.drive(happens, _whole(slow))
+    assert slow.read[0] == "n1"
+    assert slow.planned() == []
+
+
+def test_many_faults_at_once_wait(site: Site, slow: Slow) -> None:
+    def happens() -> None:
+        for number in range(1, 6):
+            site.fault(f"n{number}")
+
+    slow.drive(happens, _whole(slow))
+    assert slow.planned() == []
+    assert slow.read[0] == "all"
+
+
+def test_a_node_that_slurm_does_not_show_waits(site: Site, slow: Slow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def node(name: str) -> Node:
+        raise Unavailable(name)
+
+    monkeypatch.setattr(site.slurm, "node", node)
+    slow.drive(lambda: site.fault("n1"), _whole(slow))
+    assert slow.planned() == []
+
+
+def test_what_begins_something_besides_waits(site: Site, slow: Slow) -> None:
+    """The warning of another node would open an incident of its own."""
+
+    def happens() -> None:
+        site.fault("n2", severity=Severity.DEGRADED, remedy=Remedy.REBOOT)
+        site.fault("n1")
+
+    slow.drive(happens, _whole(slow))
+    assert slow.planned() == []
+
+
+def test_a_pause_and_the_observe_mode_hold_the_first_drain(site: Site, slow: Slow) -> None:
+    site.operate("pause")
+    slow.drive(lambda: site.fault("n1"), _whole(slow))
+    assert slow.planned() == []
+
+
+def test_a_brake_holds_the_first_drain(site: Site, slow: Slow) -> None:
+    tight = replace(site.policy.brake, drains_10min=1, drains_60min=1, drains_10min_share=0.0, drains_60min_share=0.0)
+    site.loop.observer.policy = replace(site.policy, brake=tight)
+    drained: list[str] = []
+
+    def until() -> bool:
+        if slow.planned() and not drained:
+            drained.extend(slow.planned())
+            site.fault("n2")
+            site.loop.wake.set()
+        return bool(drained) and "n2" in slow.read
+
+    slow.drive(lambda: site.fault("n1"), until)
+    assert drained == ["Drain n1"]
+    assert slow.planned() == ["Drain n1"]
+    assert {i.state for i in site.store.incidents(node="n1")} == {IncidentState.OPEN}
