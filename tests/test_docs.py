@@ -22,8 +22,11 @@ from holdfast_checks.registry import all_checks
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     page
-    for page in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
+    for top in ROOT.iterdir()
+    if not top.name.startswith(".")  # not to be walked through: .cache may hold whole systems
+    for page in (top.rglob("*.md") if top.is_dir() else [top])
+    if page.suffix == ".md"
+    and not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
 )
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
