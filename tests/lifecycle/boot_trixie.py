@@ -140,6 +140,12 @@ class Site:
         mark_gpu(self.hardware.nvml_state, index, code)
         nvml.add_xid(self.hardware.nvml_state, index, code)
 
+    def running(self) -> int:
+        """A job of alice that holds all GPUs, once it runs."""
+        job = self.submit("srun sleep 900", f"--gres=gpu:{GPUS}", "--requeue", "--comment=holdfast")
+        self.until(lambda: self.job(job).startswith("RUNNING"), 60, "the job does not run")
+        return job
+
     def machine_check(self) -> None:
         self.hardware.log_kernel(2, MACHINE_CHECK)
 

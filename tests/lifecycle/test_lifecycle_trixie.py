@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.practice.nvml import state as nvml
 from lifecycle.boot_site import follow_the_page
 from lifecycle.boot_trixie import Site, agent_more, trixie_node
 from lifecycle.boot_watch import EVERY_S, QuietWatch
@@ -160,6 +161,73 @@ def test_a_gpu_falls_off_the_bus_under_a_job_that_cannot_end(healed: Site) -> No
 def test_slurmd_is_killed(healed: Site) -> None:
     healed.machine.call(f"kill -KILL {healed.slurmd()}")
     healed.until(lambda: "host.slurmd" in healed.drained_for(), SAMPLES_S + 60, "not drained")
+
+
+def unharmed(site: Site, after_id: int, job: int) -> None:
+    """In service, nothing done, and the job runs in its first attempt."""
+    assert site.drained_for() == ""
+    assert site.actions(after_id) == []
+    assert site.job(job).startswith("RUNNING")
+    assert "Restarts=0" in site.machine.call(f"scontrol show job {job}")
+
+
+@pytest.mark.parametrize("unit", ["slurmctld", "holdfast-controller", "holdfast-actor"])
+def test_a_head_service_is_away(healed: Site, unit: str) -> None:
+    """Half a minute; from a minute on an operator is told."""
+    last, job = last_event(healed), healed.running()
+    healed.machine.call(f"systemctl kill --signal=KILL {unit}; systemctl stop {unit}")
+    time.sleep(30)
+    healed.machine.call(f"systemctl start {unit}", 120.0)
+    time.sleep(30)
+    unharmed(healed, last, job)
+
+
+def test_the_agent_is_killed(healed: Site) -> None:
+    last, job = last_event(healed), healed.running()
+    before = healed.machine.show("holdfast-agent", "MainPID")
+    healed.machine.call(f"kill -KILL {before}")
+    healed.until(
+        lambda: healed.machine.show("holdfast-agent", "MainPID") not in ("0", before), 60, "it does not come back"
+    )
+    time.sleep(30)
+    unharmed(healed, last, job)
+
+
+@pytest.mark.parametrize("code", [13, 31, 43])
+def test_an_xid_of_the_jobs_own_making(healed: Site, code: int) -> None:
+    last, job = last_event(healed), healed.running()
+    healed.xid(code, 2)
+    time.sleep(30)
+    unharmed(healed, last, job)
+
+
+def test_a_user_writes_an_xid_to_the_kernel_log(healed: Site) -> None:
+    last, job = last_event(healed), healed.running()
+    healed.hardware.log_kernel(
+        4, "NVRM: Xid (PCI:0000:53:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", facility=1
+    )
+    time.sleep(30)
+    unharmed(healed, last, job)
+
+
+def test_slurmd_answers_no_one_for_a_while(healed: Site) -> None:
+    """As behind a dead management network: the job trains on, and within SlurmdTimeout (300 s) Slurm thinks nothing of it."""
+    last, job = last_event(healed), healed.running()
+    healed.machine.call(f"kill -STOP {healed.slurmd()}")
+    time.sleep(60)
+    healed.machine.call(f"kill -CONT {healed.slurmd()}")
+    time.sleep(20)
+    unharmed(healed, last, job)
+
+
+def test_a_gpu_is_lost_and_no_xid_tells(healed: Site) -> None:
+    nvml.lose_gpu(healed.hardware.nvml_state, 5)
+    healed.until(lambda: "gpu." in healed.drained_for(), 120, "not drained")
+
+
+def test_nvml_hangs(healed: Site) -> None:
+    nvml.set_hang(healed.hardware.nvml_state, True)
+    healed.until(lambda: "gpu.nvml" in healed.drained_for(), 180, "not drained")
 
 
 def test_a_machine_check(healed: Site) -> None:

@@ -23,6 +23,7 @@ import psutil
 
 from holdfast.model.errors import Unavailable
 from holdfast.practice import launch
+from holdfast.practice.host import write_atomically
 
 MARK = "HOLDFAST_PRACTICE"
 """Environment variable that every process of a practice cluster carries: the cluster's folder."""
@@ -234,7 +235,4 @@ class Processes:
 
     def _write(self, record: Record) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
-        path = self._records / f"{record.name}.json"
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(record), indent=1) + "\n")
-        temporary.replace(path)
+        write_atomically(self._records / f"{record.name}.json", json.dumps(asdict(record), indent=1) + "\n")
