@@ -12,15 +12,25 @@ from pathlib import Path
 
 BOOT_S = 120.0
 _RUNNING = {"running", "degraded"}
-_UNDER_CGROUPS_V2 = """
+_SHOW_CGROUPS_V2 = """
 [ "$(stat -f -c %T /sys/fs/cgroup)" = cgroup2fs ] || {
   mount --make-rprivate /
   umount -R /sys/fs/cgroup
   mount -t cgroup2 none /sys/fs/cgroup
 }
-exec "$@"
+cd /sys/fs/cgroup
 """
 """In a mount namespace of its own, which ends with the machine."""
+_BOOT_IN_CGROUP = """
+mkdir "$1"
+echo $$ >"$1/cgroup.procs"
+shift
+exec "$@"
+"""
+"""Two machines in one cgroup have the same units: ``systemctl kill`` in one ends those of the other."""
+_REMOVE_CGROUP = """
+find "$1" -depth -type d -exec rmdir {} +
+"""
 
 
 def can_boot() -> bool:
@@ -38,9 +48,10 @@ class Booted:
         self.root = root
         self._cgroups_v2 = cgroups_v2
         self._console = root.parent / "console.log"
+        self._cgroup = f"booted-{os.getpid()}-{root.parent.name}"
 
     def __enter__(self) -> Booted:
-        command = ["unshare", "--mount", "sh", "-ec", _UNDER_CGROUPS_V2, "sh"] if self._cgroups_v2 else []
+        command = self._in_cgroup(_BOOT_IN_CGROUP) if self._cgroups_v2 else []
         command += ["systemd-nspawn", f"--directory={self.root}", "--machine=head", "--register=no", "--keep-unit"]
         command += ["--private-network", "--link-journal=no", "--boot", "--console=pipe"]
         with self._console.open("wb") as console:
@@ -60,6 +71,11 @@ class Booted:
         """Power loss: process 1 is killed, and with it all that it has started. Orderly ends are the tests' own."""
         os.kill(self._init, signal.SIGKILL)
         self._nspawn.wait(30)
+        if self._cgroups_v2:
+            subprocess.run(self._in_cgroup(_REMOVE_CGROUP), capture_output=True, timeout=30, check=False)
+
+    def _in_cgroup(self, script: str) -> list[str]:
+        return ["unshare", "--mount", "sh", "-ec", f"{_SHOW_CGROUPS_V2}{script}", "sh", self._cgroup]
 
     def console(self) -> str:
         """What the boot has printed."""

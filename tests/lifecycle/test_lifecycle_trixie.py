@@ -28,8 +28,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap"),
 ]
 EVERY_JOB_S = 20.0
-SAMPLES_S = 75.0
-"""``host.slurmd`` counts after two samples, 30 s apart."""
+SAMPLES_S = 150.0
+"""``host.slurmd`` counts after two samples, 30 s apart; 60 s where the machine is short of CPU."""
 ORDINARY = ("systemctl restart slurmd", "scontrol reconfigure", "systemctl restart slurmctld")
 """What administrators do on any day. From 23.11 on a slurmd that is configured again replaces itself by another process."""
 SPEAKS = """
@@ -113,10 +113,11 @@ def test_a_job_is_heard(site: Site) -> None:
 def test_an_administrator_may_stop_slurmd(healed: Site) -> None:
     last = last_event(healed)
     healed.machine.call("systemctl stop slurmd")
-    time.sleep(SAMPLES_S + 20)
+    words = "stopped in an orderly way"
+    healed.until(lambda: words in json.dumps(healed.events(last)), SAMPLES_S, "not recorded")
+    time.sleep(30)
     assert healed.drained_for() == ""
     assert healed.actions(last) == []
-    assert "stopped in an orderly way" in json.dumps(healed.incidents() + healed.events(last))
 
 
 def test_a_place_that_a_roll_out_got_wrong_is_only_recorded(healed: Site) -> None:
@@ -175,6 +176,7 @@ def unharmed(site: Site, after_id: int, job: int) -> None:
 def test_a_head_service_is_away(healed: Site, unit: str) -> None:
     """Half a minute; from a minute on an operator is told."""
     last, job = last_event(healed), healed.running()
+    time.sleep(10)  # slurmctld forgets what it has not saved, which it does every 5 s
     healed.machine.call(f"systemctl kill --signal=KILL {unit}; systemctl stop {unit}")
     time.sleep(30)
     healed.machine.call(f"systemctl start {unit}", 120.0)

@@ -270,6 +270,9 @@ class SchedulerContract:
     def test_all_nodes_and_all_reservations_are_those_of_the_view(self, slurm: Scheduler, practice: Practice) -> None:
         slurm.create_reservation("holdfast-spares", ("n4", "n5"), users=("root",), duration_s=None)
         slurm.drain("n2", "holdfast[x]: bad")
+        eventually(
+            lambda: {"RESERVED"} <= slurm.node("n4").flags & slurm.node("n5").flags
+        )  # a moment after the reservation
         view = slurm.view()
         assert tuple(slurm.all_nodes()) == practice.nodes
         assert slurm.all_nodes() == view.nodes
