@@ -14,7 +14,9 @@ REAL = [
     "gres/gpu count reported lower than configured (7 < 8)",
     "Prolog error",
     "Epilog error",
-    "Low RealMemory",
+    "Kill task failed (JobId=4711 StepId=0)",
+    "Kill task failed (JobId=4711 StepId=0+1)",
+    "Kill task failed (JobId=4711 StepId=extern)",
     "Low RealMemory (reported:1000 < 100.00% of configured:2000)",
     "Low TmpDisk",
     "Duplicate jobid",
@@ -45,6 +47,14 @@ def test_slurms_own_drain_becomes_an_owned_incident(reason: str) -> None:
         ("Prolog error; ticket 4711", "slurm"),
         ("looked at: Epilog error", "slurm"),
         ("psu", "slurm"),
+        ("Kill task failed (ticket 4711: leave it to me)", "root"),
+        ("Kill task failed (4711)", "root"),
+        ("Kill task failed (JobId=4711 StepId=0) ", "root"),
+        ("Duplicate jobid (4711)", "slurm"),
+        ("gres/gpu count reported lower than configured", "slurm"),
+        ("gres/gpu count reported lower than configured (board is ordered)", "slurm"),
+        ("Low RealMemory (DIMM is ordered)", "slurm"),
+        ("Epilog error (on call: see 4711)", "slurm"),
     ],
 )
 def test_a_drain_that_another_user_set_or_changed_is_theirs(reason: str, user: str) -> None:
@@ -52,6 +62,16 @@ def test_a_drain_that_another_user_set_or_changed_is_theirs(reason: str, user: s
     site.run(600, step_s=5)
     assert (site.slurm.calls, site.store.incidents(node="n1")) == ([], ())
     assert site.slurm.nodes["n1"].reason == reason
+
+
+@pytest.mark.parametrize("note", ["ticket 4711: leave it to me", "vendor on site"])
+def test_a_note_that_root_puts_behind_slurms_words_makes_the_drain_theirs(note: str) -> None:
+    site = _drained("Kill task failed", "root")
+    site.run(20)
+    site.slurm.operator_drains("n1", f"Kill task failed ({note})", "root")
+    site.run(900, step_s=5)
+    assert (site.slurm.calls, site.provider.terminated) == ([], {})
+    assert site.slurm.nodes["n1"].reason == f"Kill task failed ({note})"
 
 
 def test_a_step_that_did_not_end_is_slurmds_word_in_roots_name() -> None:

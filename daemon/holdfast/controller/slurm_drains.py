@@ -31,7 +31,7 @@ class SlurmDrain:
     """One row of the table."""
 
     text: re.Pattern[str]
-    """The whole reason, as Slurm writes it; a number in brackets follows from some releases on."""
+    """The whole reason, in the shapes that Slurm's own code writes, and in no other: 22.05 to 26.05 (docs/slurm-notes.md)."""
     remedy: Remedy
     means: str
     by_slurmd: bool = False
@@ -39,18 +39,29 @@ class SlurmDrain:
 
 
 def _row(text: str, remedy: Remedy, means: str, *, by_slurmd: bool = False) -> SlurmDrain:
-    return SlurmDrain(re.compile(rf"{text}(?: \([^()]*\))?", re.ASCII), remedy, means, by_slurmd)
+    return SlurmDrain(re.compile(text, re.ASCII), remedy, means, by_slurmd)
 
 
 KNOWN = (
-    _row("Kill task failed", Remedy.REBOOT, "tasks of a job did not end upon SIGKILL", by_slurmd=True),
+    _row(
+        r"Kill task failed(?: \(JobId=\d+ StepId=(?:\d+(?:\+\d+)?|batch|extern|interactive)\))?",
+        Remedy.REBOOT,
+        "tasks of a job did not end upon SIGKILL",
+        by_slurmd=True,
+    ),
     _row("Duplicate jobid", Remedy.REBOOT, "the node runs a job that slurmctld does not know there"),
     _row(
-        "gres/gpu count reported lower than configured", Remedy.REBOOT, "slurmd found fewer GPUs than slurm.conf says"
+        r"gres/gpu count reported lower than configured \(\d+ < \d+\)",
+        Remedy.REBOOT,
+        "slurmd found fewer GPUs than slurm.conf says",
     ),
     _row("Prolog error", Remedy.HUMAN, "the prolog failed"),
     _row("Epilog error", Remedy.HUMAN, "the epilog failed"),
-    _row("Low RealMemory", Remedy.HUMAN, "the node has less memory than slurm.conf says"),
+    _row(
+        r"Low RealMemory \(reported:\d+ < \d+\.\d\d% of configured:\d+\)",
+        Remedy.HUMAN,
+        "the node has less memory than slurm.conf says",
+    ),
     _row("Low TmpDisk", Remedy.HUMAN, "the node has less temporary disk space than slurm.conf says"),
 )
 """``Not responding`` and ``Node unexpectedly rebooted`` set a node DOWN: those are silence's (:mod:`silence`) and a fault's."""
