@@ -15,7 +15,7 @@ SHORTEST_S = 4.0
 LONGEST_S = 10.0
 """Three of them are the controller's cold start (``[run] cold_start_s``)."""
 BEATS_PER_S = 250.0
-"""So many are taken in at most, up to 2,500 nodes: about a third of a core (docs/benchmarks.md), and as much again where each node's job
+"""So many are taken in at most, up to 2,500 nodes: a quarter of a core (docs/benchmarks.md), and as much again where each node's job
 reports its steps with them."""
 KEEP_S = 10.0
 """How long the size of the fleet is used before it is read again."""
