@@ -2,11 +2,13 @@
 
 ``bench/slurmctld.py [--nodes 5,512,4096] [--jobs 0,1000,10000] [--array 100000] [--seconds 60] [--faults 20] [--quick]``. The real
 controller and actor on a real slurmctld whose nodes exist in its configuration only, with so many jobs, each with a record of its own, that
-wait, and an array whose elements share one. Requests are counted by ``sdiag``. Then fatal findings are reported, one after the other."""
+wait, and an array whose elements share one. Requests are counted by ``sdiag``. Then fatal findings are reported, one after the other, and
+last one under a running job that has not consented to be stopped: its recovery stays open."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import subprocess
@@ -14,6 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from bench.kit.head import Head, head
 
 from holdfast.model.errors import Unavailable
 from holdfast.practice.cluster import Practice
+from holdfast.store import open_store
 
 SETTLE_S = 100.0
 """Agents are waited for after a start (30 s), and what happened last is long ago."""
@@ -66,15 +70,15 @@ def requests(practice: Practice) -> dict[str, int]:
     return {kind: int(count) for kind, count in COUNTED.findall(text.partition("by user")[0]) if kind != OURS}
 
 
-def idle(made: Head, seconds: float) -> None:
-    """Requests and CPU while nothing happens."""
+def idle(made: Head, seconds: float, when: str = "idle") -> None:
+    """Requests and CPU while nothing happens, or nothing more."""
     practice = made.practice
     practice.command("sdiag", "-r")
     before = procs.cpu(made.pid)
     time.sleep(seconds)
     used, counted = procs.cpu(made.pid) - before, requests(practice)
     dumps = sum(counted.get(kind, 0) for kind in DUMPS)
-    print(f"  idle, {seconds:.0f} s: {sum(counted.values()) / seconds:.2f} requests/s; ", end="")
+    print(f"  {when}, {seconds:.0f} s: {sum(counted.values()) / seconds:.2f} requests/s; ", end="")
     print(
         f"all nodes or all jobs: {dumps / seconds:.2f}/s; controller {100 * used.own_s / seconds:.1f} % of a core, ",
         end="",
@@ -90,7 +94,7 @@ def faults(made: Head, number: int, seconds: float) -> None:
     for each in range(number):
         node = load.node_name(each)
         sent_s = time.monotonic()
-        _report(made, each)
+        _report(made, node, made.tokens[each])
         _until(lambda node=node: "drain" in practice.command("sinfo", "-h", "-N", "-n", node, "-o", "%T"))  # type: ignore[misc]
         took_s.append(time.monotonic() - sent_s)
         time.sleep(max(0.0, BETWEEN_FAULTS_S - took_s[-1]))
@@ -105,16 +109,31 @@ def faults(made: Head, number: int, seconds: float) -> None:
         print("    all: " + " ".join(f"{value:.2f}" for value in took_s))
 
 
-def _report(made: Head, number: int) -> None:
+def open_recovery(made: Head, settle_s: float) -> None:
+    """A fault under a job that runs on and awaits its owner's consent, until that is long ago."""
+    practice, node, token = made.practice, "n1", "bench-token-of-n1"
+    store = open_store(made.store_url)
+    try:
+        store.add_token("agent", node, hashlib.sha256(token.encode()).hexdigest(), datetime.now(UTC))
+    finally:
+        store.close()
+    job = practice.sbatch("sleep 600", "-N1", "-w", node)
+    _until(lambda: practice.command("squeue", "-h", "-j", str(job), "-o", "%T").strip() == "RUNNING")
+    _report(made, node, token)
+    _until(lambda: "drain" in practice.command("sinfo", "-h", "-N", "-n", node, "-o", "%T"))
+    time.sleep(settle_s)
+
+
+def _report(made: Head, node: str, token: str) -> None:
     named = {"check": "gpu.xid", "component": "GPU-3", "code": "79", "gpu_uuid": "GPU-3", "gpu_minor": 3}
     judged = {"verdict": "failed", "severity": "fatal", "remedy": "replace", "summary": "GPU has fallen off the bus"}
     item: dict[str, Any] = {"kind": "finding", **named, **judged, "age_s": 0.01, "sticky": True, "evidence": {}}
     port = made.practice.spec.controller_port
-    raw = load.Agent(number, made.tokens[number], port).report(item)
+    raw = load.Agent(0, token, port, node).report(item)
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/reports",
         data=raw.partition(b"\r\n\r\n")[2],
-        headers={"Authorization": f"Bearer {made.tokens[number]}", "Content-Type": "application/json"},
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - loopback
         if not json.load(answer)["accepted"]:
@@ -145,6 +164,8 @@ def measure(options: argparse.Namespace) -> None:
                 time.sleep(options.settle_s)
                 idle(made, options.seconds)
                 faults(made, number, 50)
+                open_recovery(made, options.settle_s)
+                idle(made, options.seconds, "a job awaits consent")
     print(f"load at the end: {figures.load()}")
 
 

@@ -96,8 +96,8 @@ class Tally:
 class Agent:
     """One simulated agent: its names, its token, its sequence."""
 
-    def __init__(self, number: int, token: str, port: int) -> None:
-        self.node = node_name(number)
+    def __init__(self, number: int, token: str, port: int, node: str = "") -> None:
+        self.node = node or node_name(number)
         self._boot = f"boot-{number}"
         self._head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\nAccept: application/json\r\n"
         self.sequence = 0
