@@ -406,11 +406,11 @@ def test_observe_mode_records_and_does_nothing() -> None:
     assert {"SendOrder", "Requeue"} <= withheld
 
 
-def test_the_brake_on_stopped_jobs_counts_it() -> None:
-    site = Site(4, policy=replace(POLICY, brake=replace(POLICY.brake, stopped_jobs_60min=0)))
+def test_its_own_limit_counts_it_and_no_brake() -> None:
+    site = Site(4, policy=replace(POLICY, brake=replace(POLICY.brake, stopped_jobs_60min=0, hang_stops_60min=0)))
     job = training(site)
     site.run(100)
-    assert (job.restarts, requeues(site)) == (0, 0)
+    assert (job.restarts, requeues(site), site.book.brakes) == (0, 0, {})
     assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
 
 

@@ -12,6 +12,8 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "drains_60min": 1000,
             "stopped_jobs_60min": 1000,
             "stopped_gpu_share_60min": 100.0,
+            "hang_stops_60min": 1000,
+            "hang_stops_per_user_60min": 1000,
         },
         "repair": {
             "quiet_s": 1.0,

@@ -2,36 +2,33 @@
 
 Two brakes of their own (design, section 6): one on new automatic drains, one on running jobs stopped on a check's word. Pause and
 observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody. What the
-provider announces is no check's word: the brakes neither count nor withhold it."""
+provider announces is no check's word: the brakes neither count nor withhold it. What a job reports of itself is none either: it has
+limits of its own (:mod:`own_word`)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 
 from holdfast.controller import facts, hands_off, notices, silence
-from holdfast.controller.budgets import COUNTED, Purse, why_spent
+from holdfast.controller.budgets import Purse, why_spent
 from holdfast.controller.death import brake, evidence, touching
 from holdfast.controller.death.verdict import Consequence
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
+from holdfast.controller.own_word import OwnStops, TooMany
+from holdfast.controller.tripping import trip
 from holdfast.model.action import (
     Action,
     CheckInstance,
     Drain,
     DropHold,
-    HoldJob,
-    Intent,
-    IntentState,
     Launch,
     Notify,
     Proposal,
     Reboot,
     Replace,
-    Requeue,
     SendOrder,
     SetDown,
     StopStart,
@@ -42,8 +39,6 @@ from holdfast.model.action import (
 from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.budgets import budget_of
 from holdfast.model.held_orders import HARMLESS_VERBS
-from holdfast.model.incident import Incident
-from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
 
@@ -68,6 +63,8 @@ class Ban(Enum):
     """An incident of the node cannot be read."""
     DISPUTE = "dispute"
     """Two nodes claim the machine."""
+    OWN_WORD = "own_word"
+    """Enough jobs were stopped within the hour for what they report of themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +83,16 @@ class Guarded:
     allowed: tuple[Proposal, ...]
     withheld: tuple[tuple[Proposal, Withheld], ...]
     tripped: tuple[Brake, ...] = ()
+    too_many: tuple[TooMany, ...] = ()
+    """Limits on what jobs report of themselves that withhold something."""
 
 
 def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     """Allow or withhold each proposal; proposals of one group share their fate."""
     tripped = trip(world, proposals)
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
-    purse, deaths = Purse(world), _Deaths(world)
+    purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
+    too_many: list[TooMany] = []
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
@@ -102,6 +102,9 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
             or deaths.withhold(proposal)
             or _withhold(world, holding, purse, proposal)
         )
+        if why is None and (limit := own_stops.take(proposal)) is not None:
+            too_many.append(limit)
+            why = Withheld(Ban.OWN_WORD, limit.text)
         verdicts.append((proposal, why))
         if why is not None and proposal.group:
             refused[proposal.group] = why
@@ -110,6 +113,7 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
         allowed=tuple(p for p, why in final if why is None),
         withheld=tuple((p, why) for p, why in final if why is not None),
         tripped=tripped,
+        too_many=tuple(too_many),
     )
 
 
@@ -194,160 +198,6 @@ def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
         f"check it, then holdfast incident close {incident.id}"
     )
     return Withheld(Ban.UNREADABLE, text)
-
-
-def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
-    """(window in seconds, most nodes) for the drain brake; the share counts all Slurm nodes."""
-    brake = world.policy.brake
-    nodes = len(world.view.nodes) if world.view is not None else 0
-    return (
-        (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
-        (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
-    )
-
-
-def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
-    """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
-    holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
-    checks = (
-        (BrakeKind.DRAINS, _too_many_drains),
-        (BrakeKind.JOB_STOPS, _too_many_stops),
-        (BrakeKind.PLANNED_STOPS, _too_many_planned),
-    )
-    reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
-    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
-
-
-def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
-    enough."""
-    if not any(isinstance(p.action, Drain | SetDown) and not _planned(world, p.incident_id) for p in proposals):
-        return None
-    released = _released(world, BrakeKind.DRAINS)
-    for window_s, most in drain_limits(world):
-        since = max(world.now - timedelta(seconds=window_s), released)
-        drained = {
-            i.action.node
-            for i in world.book.intents.values()
-            if isinstance(i.action, Drain | SetDown)
-            and i.state in COUNTED
-            and i.planned_at > since
-            and not _planned(world, i.incident_id)
-            and not _drained_again(world, i)
-        }
-        nodes = drained | {
-            i.node
-            for i in world.book.open_incidents()
-            if facts.acting(i)
-            and i.opened_at > since
-            and not _not_a_checks_word(world, i)
-            and hands_off.holds(world, i) is None
-        }
-        if len(nodes) > most:
-            return (
-                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
-            )
-    return None
-
-
-def _drained_again(world: World, intent: Intent) -> bool:
-    """Slurm had lost the drain: the node was out of service for this incident before, so it is no new suspect."""
-    action = intent.action
-    if not isinstance(action, Drain):
-        return False
-    before = (i for i in world.book.intents_of(intent.incident_id) if i.planned_at < intent.planned_at)
-    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in before)
-
-
-def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
-    alone = {i.id: i for i in world.book.open_incidents() if facts.acting(i) and notices.by_agent_alone(world, i)}
-    if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
-        return None
-    released = _released(world, BrakeKind.PLANNED_STOPS)
-    for window_s, most in drain_limits(world):
-        since = max(world.now - timedelta(seconds=window_s), released)
-        nodes = {i.node for i in alone.values() if i.opened_at > since}
-        if len(nodes) > most:
-            return (
-                f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
-                "and the provider's API does not: look at what their agents read"
-            )
-    return None
-
-
-def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop. None: few enough."""
-    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
-    new = [
-        p
-        for p in proposals
-        if p.stops_running_job and _opened_after(world, p.incident_id, since) and not _goes(world, p.incident_id)
-    ]
-    if not new:
-        return None
-    past = [
-        i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
-    ]
-    brake = world.policy.brake
-    jobs = len(past) + len(new)
-    if jobs > brake.stopped_jobs_60min:
-        return f"{jobs} running jobs would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
-    sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
-    total = sum(n.gpu_count for n in world.view.nodes.values()) if world.view is not None else 0
-    if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
-        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
-    return None
-
-
-def _opened_after(world: World, incident_id: str, since: datetime) -> bool:
-    incident = world.book.incidents.get(incident_id)
-    return incident is not None and incident.opened_at > since
-
-
-def _job_id(action: Action) -> int:
-    return action.job.job_id if isinstance(action, Requeue | HoldJob) else 0
-
-
-def _stopped(world: World, intent: Intent) -> bool:
-    """Whether this intent stopped a running job on a check's word."""
-    action = intent.action
-    if not isinstance(action, Requeue) or _planned(world, intent.incident_id):
-        return False
-    recovery = world.book.recovery_of(action.job, action.restarts)
-    return recovery is not None and recovery.stops_running_job
-
-
-def _planned(world: World, incident_id: str) -> bool:
-    """On a notice alone, or power that is off, which the brakes on checks do not count."""
-    incident = world.book.incidents.get(incident_id)
-    return incident is not None and _not_a_checks_word(world, incident)
-
-
-def _not_a_checks_word(world: World, incident: Incident) -> bool:
-    return notices.by_notice_alone(world, incident) or evidence.died_of_power(world, incident)
-
-
-def _goes(world: World, incident_id: str) -> bool:
-    """The machine goes soon, by the provider's API or by a notice alone."""
-    incident = world.book.incidents.get(incident_id)
-    if incident is None or not notices.goes_soon(world, incident_id):
-        return False
-    return bool(incident.notice) or notices.by_notice_alone(world, incident)
-
-
-def _gpus(world: World, action: Action) -> int:
-    if not isinstance(action, Requeue | HoldJob):
-        return 0
-    job = world.view.jobs.get(action.job.job_id) if world.view is not None else None
-    return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
-
-
-def _released(world: World, kind: BrakeKind) -> datetime:
-    brake = world.book.brakes.get(kind)
-    if brake is not None and brake.released_at is not None:
-        return brake.released_at
-    return world.now - timedelta(seconds=BRAKE_LONG_S)
 
 
 _CONSEQUENCES: Mapping[type[Action], Consequence] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.controller import facts
+from holdfast.controller import facts, own_word
 from holdfast.controller.decide import Decision
 from holdfast.controller.guard import Guarded
 from holdfast.model import steps
@@ -17,7 +17,7 @@ from holdfast.model.steps import Key
 
 def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Change:
     """What the store must hold before anything is done outside."""
-    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_tell_of_brakes(guarded), *_again(world))
+    allowed = (*sorted(guarded.allowed, key=lambda p: p.order), *_told(world, guarded))
     intents = [_intent(world, p, fence, n) for n, p in enumerate(allowed)]
     withheld = [_withheld(world, p, why.text, fence) for p, why in guarded.withheld]
     withheld = [i for i in withheld if i.key not in world.book.intents]
@@ -34,6 +34,11 @@ def record(world: World, decision: Decision, guarded: Guarded, fence: int) -> Ch
             *(_tripped(b) for b in guarded.tripped),
         ),
     )
+
+
+def _told(world: World, guarded: Guarded) -> list[Proposal]:
+    """What an operator is told of brakes and limits."""
+    return [*_tell_of_brakes(guarded), *_again(world), *own_word.tell(world, guarded.too_many)]
 
 
 def _tell_of_brakes(guarded: Guarded) -> list[Proposal]:

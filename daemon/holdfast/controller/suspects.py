@@ -138,6 +138,7 @@ def about_job(
         headline=f"{check}: {what} {told}, and no finding says why",
         fault_at=at,
         job=job.run.text,
+        job_uid=job.uid,
         suspects=tuple(sorted(job.nodes)),
         pair_probed=kind is IncidentKind.UNEXPLAINED,
         note=note,

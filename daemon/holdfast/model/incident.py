@@ -202,6 +202,8 @@ class Incident:
     """What of the provider's own word it stands for (:func:`holdfast.controller.planned.key_of`); empty: for an agent's evidence."""
     job: str = ""
     """Run of a job that failed or hangs without a finding, where that is what it is about, as text (:attr:`run`); empty: of none."""
+    job_uid: int | None = None
+    """Whose job that is; None: not known (incidents of before 0.1.0a3), or it is about none."""
     suspects: tuple[str, ...] = ()
     """That job's nodes, of which one may be at fault."""
     pair_probed: bool = False

@@ -31,6 +31,10 @@ class BrakePolicy:
     """Running jobs stopped on a check's word."""
     stopped_gpu_share_60min: float = 0.5
     """Share of the cluster's GPUs whose jobs may be stopped on a check's word in an hour."""
+    hang_stops_60min: int = 8
+    """Running jobs stopped for what they report of themselves (a hang, a slow group). One more waits alone; no brake trips."""
+    hang_stops_per_user_60min: int = 3
+    """The same of one user, so that his jobs do not use up everyone's."""
 
 
 @dataclass(frozen=True, slots=True)

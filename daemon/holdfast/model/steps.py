@@ -290,6 +290,11 @@ def notify_brake(kind: str, tripped_at: datetime) -> Step:
     return Step("Notify", f"brake.{kind}.{int(tripped_at.timestamp())}")
 
 
+def notify_own_stops(uid: int | None) -> Step:
+    """Jobs that hang are not stopped any more for a while. ``uid``: the user whose limit it is; None: the limit in all."""
+    return Step("Notify", f"own_stops.{'all' if uid is None else uid}")
+
+
 def notify_failing(step: Step) -> Step:
     """That step fails for good, or again and again."""
     return Step("Notify", f"failing.{step.text}")

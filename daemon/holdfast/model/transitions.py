@@ -46,6 +46,7 @@ class NewIncident:
     goes_at: datetime | None = None
     notice: str = ""
     job: str = ""
+    job_uid: int | None = None
     suspects: tuple[str, ...] = ()
     pair_probed: bool = False
     note: str = ""
@@ -96,6 +97,7 @@ def open_incident(new: NewIncident, state: IncidentState, at: datetime, detectio
         goes_at=new.goes_at,
         notice=new.notice,
         job=new.job,
+        job_uid=new.job_uid,
         suspects=new.suspects,
         pair_probed=new.pair_probed,
         note=new.note,

@@ -28,7 +28,7 @@ from holdfast.model.action import (
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import job_hold_name
-from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
@@ -41,7 +41,8 @@ def recover(world: World) -> Part:
     if view is None:
         return Part()
     plan = _Plan(world, view)
-    for incident in world.book.open_incidents():
+    # What rests on a job's own word comes last: the spares are given to the others first, also where a limit then withholds it.
+    for incident in sorted(world.book.open_incidents(), key=lambda i: i.kind in ABOUT_JOBS):
         for job in _jobs_of(world, view, incident):
             plan.add(incident, job)
         for job in _spared(world, view, incident):

@@ -1,0 +1,172 @@
+"""When a brake trips: too many nodes drained, or jobs stopped, on a check's word within a time. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from holdfast.controller import facts, hands_off, notices, own_word
+from holdfast.controller.budgets import COUNTED
+from holdfast.controller.death import evidence
+from holdfast.model.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
+from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.incident import Incident
+from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+
+
+def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
+    """(window in seconds, most nodes) for the drain brake; the share counts all Slurm nodes."""
+    brake = world.policy.brake
+    nodes = len(world.view.nodes) if world.view is not None else 0
+    return (
+        (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
+        (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
+    )
+
+
+def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
+    """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
+    holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
+    checks = (
+        (BrakeKind.DRAINS, _too_many_drains),
+        (BrakeKind.JOB_STOPS, _too_many_stops),
+        (BrakeKind.PLANNED_STOPS, _too_many_planned),
+    )
+    reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
+    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
+
+
+def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
+    enough."""
+    if not any(isinstance(p.action, Drain | SetDown) and not _planned(world, p.incident_id) for p in proposals):
+        return None
+    released = _released(world, BrakeKind.DRAINS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        drained = {
+            i.action.node
+            for i in world.book.intents.values()
+            if isinstance(i.action, Drain | SetDown)
+            and i.state in COUNTED
+            and i.planned_at > since
+            and not _planned(world, i.incident_id)
+            and not _drained_again(world, i)
+        }
+        nodes = drained | {
+            i.node
+            for i in world.book.open_incidents()
+            if facts.acting(i)
+            and i.opened_at > since
+            and not _not_a_checks_word(world, i)
+            and hands_off.holds(world, i) is None
+        }
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return None
+
+
+def _drained_again(world: World, intent: Intent) -> bool:
+    """Slurm had lost the drain: the node was out of service for this incident before, so it is no new suspect."""
+    action = intent.action
+    if not isinstance(action, Drain):
+        return False
+    before = (i for i in world.book.intents_of(intent.incident_id) if i.planned_at < intent.planned_at)
+    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in before)
+
+
+def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
+    alone = {i.id: i for i in world.book.open_incidents() if facts.acting(i) and notices.by_agent_alone(world, i)}
+    if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
+        return None
+    released = _released(world, BrakeKind.PLANNED_STOPS)
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        nodes = {i.node for i in alone.values() if i.opened_at > since}
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
+                "and the provider's API does not: look at what their agents read"
+            )
+    return None
+
+
+def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop. None: few enough."""
+    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
+    new = [
+        p
+        for p in proposals
+        if p.stops_running_job
+        and own_word.about(world, p.incident_id) is None
+        and _opened_after(world, p.incident_id, since)
+        and not _goes(world, p.incident_id)
+    ]
+    if not new:
+        return None
+    past = [
+        i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
+    ]
+    brake = world.policy.brake
+    jobs = len(past) + len(new)
+    if jobs > brake.stopped_jobs_60min:
+        return f"{jobs} running jobs would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
+    sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
+    total = sum(n.gpu_count for n in world.view.nodes.values()) if world.view is not None else 0
+    if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
+        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
+    return None
+
+
+def _opened_after(world: World, incident_id: str, since: datetime) -> bool:
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and incident.opened_at > since
+
+
+def _job_id(action: Action) -> int:
+    return action.job.job_id if isinstance(action, Requeue | HoldJob) else 0
+
+
+def _stopped(world: World, intent: Intent) -> bool:
+    """Whether this intent stopped a running job on a check's word."""
+    action = intent.action
+    no_checks_word = _planned(world, intent.incident_id) or own_word.about(world, intent.incident_id) is not None
+    if not isinstance(action, Requeue) or no_checks_word:
+        return False
+    recovery = world.book.recovery_of(action.job, action.restarts)
+    return recovery is not None and recovery.stops_running_job
+
+
+def _planned(world: World, incident_id: str) -> bool:
+    """On a notice alone, or power that is off, which the brakes on checks do not count."""
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and _not_a_checks_word(world, incident)
+
+
+def _not_a_checks_word(world: World, incident: Incident) -> bool:
+    return notices.by_notice_alone(world, incident) or evidence.died_of_power(world, incident)
+
+
+def _goes(world: World, incident_id: str) -> bool:
+    """The machine goes soon, by the provider's API or by a notice alone."""
+    incident = world.book.incidents.get(incident_id)
+    if incident is None or not notices.goes_soon(world, incident_id):
+        return False
+    return bool(incident.notice) or notices.by_notice_alone(world, incident)
+
+
+def _gpus(world: World, action: Action) -> int:
+    if not isinstance(action, Requeue | HoldJob):
+        return 0
+    job = world.view.jobs.get(action.job.job_id) if world.view is not None else None
+    return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
+
+
+def _released(world: World, kind: BrakeKind) -> datetime:
+    brake = world.book.brakes.get(kind)
+    if brake is not None and brake.released_at is not None:
+        return brake.released_at
+    return world.now - timedelta(seconds=BRAKE_LONG_S)
