@@ -79,7 +79,7 @@ def test_a_group_in_a_step_gets_its_room_is_seen_and_leaves(
             (cluster.folder / name).write_text(code)
         command = f"srun {sys.executable} {cluster.folder}/launcher.py {desk.path} {told} {cluster.folder}/rank.py\n"
         job = cluster.sbatch(command, "-N1", "-n1")
-        until(lambda: desk.launchers.runs_of(job) == [0])
+        until(lambda: desk.launchers.runs_of(job) == [0] and bool(controller.rooms_asked))
         assert {(q["job_id"], q["uid"]) for q in controller.rooms_asked} == {(job, os.getuid())}
 
         def seen() -> list[dict[str, Any]]:
