@@ -28,7 +28,7 @@ from support.simulated.slurm import SimJob
 )
 def test_what_a_comment_declares(comment: str, expected: tuple[int, ...] | None) -> None:
     sizes = node_sizes(comment)
-    assert (sizes.legal if sizes else None) == expected
+    assert (tuple(sizes.legal) if sizes else None) == expected
 
 
 def started(site: Site, nodes: int = 4, comment: str = "holdfast sizes=2+4") -> SimJob:

@@ -85,7 +85,12 @@ def test_a_preempted_group_comes_back_and_a_cancelled_job_does_not(slurm: Practi
     base, flexible = (parse_comment(shown[index]["comment"]) for index in (0, 3))
     assert base is not None
     assert flexible is not None
-    assert (base.sizes.legal, base.of, flexible.sizes.legal, flexible.of) == ((2, 4), None, (2, 4), ids["base"])
+    assert (tuple(base.sizes.legal), base.of, tuple(flexible.sizes.legal), flexible.of) == (
+        (2, 4),
+        None,
+        (2, 4),
+        ids["base"],
+    )
     assert shown[0]["comment"].endswith(" team=a")
     array = ids["flexible"]
     eventually(lambda: all("step" in output(slurm, array, index) for index in (2, 3)), within_s=30)

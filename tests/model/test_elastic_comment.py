@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,21 @@ def test_a_comment_reads_as_it_was_written(legal: set[int], spares: int, of: int
     spec = ElasticSpec(Sizes(tuple(sorted(legal))), spares, of)
     assert parse_comment(spec.comment) == spec
     assert parse_sizes(spec.sizes.text) == spec.sizes
+
+
+@pytest.mark.parametrize("declared", ["1:100000", "1:99999:2", "3:100000"])
+def test_a_declaration_takes_no_more_room_for_more_sizes(declared: str) -> None:
+    tracemalloc.start()
+    sizes = parse_sizes(declared)
+    taken = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (taken < 20_000, len(sizes.text) < 30, parse_sizes(sizes.text) == sizes) == (True, True, True)
+    assert sizes.usable(50_000) in (50_000, 49_999)
+
+
+def test_sizes_are_the_same_however_they_are_written() -> None:
+    assert len({parse_sizes(text) for text in ("2:8:2", "2:8:2,4,6,8", "2:8:4+6")} | {Sizes((2, 4, 6, 8))}) == 1
+    assert (Sizes((2, 4, 8)).up_to(5), parse_sizes("2:100000").up_to(4)) == ([2, 4], [2, 3, 4])
 
 
 def test_names() -> None:

@@ -27,7 +27,7 @@ def test_settings_and_their_defaults() -> None:
         *("http://127.0.0.1:29510", True, "t"),
         *(3, "ab"),
     )
-    assert (told.sizes.legal, told.address, told.collective_timeout_s) == ((1, 2, 3, 4), "127.0.0.1", 30.0)
+    assert (tuple(told.sizes.legal), told.address, told.collective_timeout_s) == ((1, 2, 3, 4), "127.0.0.1", 30.0)
     assert (told.quorum_timeout_s, told.quorum_retries, told.rank, told.ranks) == (600, 1200, 0, 1)
     several = settings_from_env({**_ENV, "RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"})
     assert (several.rank, several.ranks) == (1, 4)
@@ -46,7 +46,7 @@ def test_settings_and_their_defaults() -> None:
     ],
 )
 def test_legal_sizes(env: dict[str, str], legal: tuple[int, ...]) -> None:
-    assert settings_from_env({**_ENV, **env}).sizes.legal == legal
+    assert tuple(settings_from_env({**_ENV, **env}).sizes.legal) == legal
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
         user=job.user,
         uid=job.uid,
         sizes=job.sizes.text,
-        legal=list(job.sizes.legal),
+        legal=job.sizes.up_to(max(len(job.groups), job.sizes.least)),
         spares=job.spec.spares,
         running=len(job.running),
         size=job.size,

@@ -83,7 +83,7 @@ class ElasticJobShape(Shape):
     user: str
     uid: int
     sizes: str = Field(description="As the job's comment declares them.", examples=["2:8:2+4+8"])
-    legal: list[int]
+    legal: list[int] = Field(description="Legal sizes that the groups that Slurm shows can fill, and the least.")
     spares: int
     running: int = Field(description="Groups that run now, spares among them.")
     size: int = Field(description="Legal size that they fill; 0: fewer than the least.")

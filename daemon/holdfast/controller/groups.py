@@ -175,7 +175,7 @@ def elastic_spec(job: Job) -> ElasticSpec | None:
     return _spec(job.comment) if job.array_job_id and declares_elastic(job.comment) else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _spec(comment: str) -> ElasticSpec | None:
     try:
         return parse_comment(comment)

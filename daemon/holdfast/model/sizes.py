@@ -7,10 +7,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 
 _SHAPE = re.compile(r"(\d{1,6}):(\d{1,6})(?::(\d{1,6}|\d{1,6}(?:[,+]\d{1,6})*[,+]?))?", re.ASCII)
 GROUPS_MAX = 100_000
 """More groups than any cluster has nodes; keeps a typing error from making an endless list."""
+
+_NAMED = 16
+"""Sizes that have one step are named one by one up to so many: that reads better in a comment."""
 
 
 class BadSizes(ValueError):
@@ -21,7 +25,15 @@ class BadSizes(ValueError):
 class Sizes:
     """Legal numbers of groups, ascending and without doubles; never empty."""
 
-    legal: tuple[int, ...]
+    legal: range | tuple[int, ...]
+    """A range wherever they are one: a user declares as many as he likes, and each takes no room."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "legal", _evenly(self.legal))
+
+    def up_to(self, groups: int) -> list[int]:
+        """Those of at most so many groups."""
+        return list(self.legal[: bisect_right(self.legal, groups)])
 
     @property
     def least(self) -> int:
@@ -39,8 +51,10 @@ class Sizes:
     @property
     def text(self) -> str:
         """As :func:`parse_sizes` reads it, with ``+`` between sizes: fit for a Slurm comment, where commas part words."""
-        if self.legal == tuple(range(self.least, self.most + 1)):
+        if len(self.legal) == self.most - self.least + 1:
             return f"{self.least}:{self.most}"
+        if isinstance(self.legal, range) and len(self.legal) > _NAMED:
+            return f"{self.least}:{self.most}:{self.legal.step}"
         return f"{self.least}:{self.most}:{'+'.join(map(str, self.legal))}"
 
 
@@ -57,7 +71,7 @@ def parse_sizes(declared: str) -> Sizes:
             f"{declared!r}: the sizes go from {low} to {high}; they must ascend from at least 1 to at most {GROUPS_MAX}"
         )
     if rest is None:
-        return Sizes(tuple(range(low, high + 1)))
+        return Sizes(range(low, high + 1))
     if "," not in rest and "+" not in rest:
         return _stepped(declared, low, high, int(rest))
     named = {int(part) for part in re.split("[,+]", rest) if part}
@@ -70,4 +84,13 @@ def parse_sizes(declared: str) -> Sizes:
 def _stepped(declared: str, low: int, high: int, step: int) -> Sizes:
     if step < 1 or (high - low) % step:
         raise BadSizes(f"{declared!r}: steps of {step} from {low} do not meet {high}")
-    return Sizes(tuple(range(low, high + 1, step)))
+    return Sizes(range(low, high + 1, step))
+
+
+def _evenly(legal: range | tuple[int, ...]) -> range | tuple[int, ...]:
+    """As a range, where the steps between them are all alike."""
+    if isinstance(legal, range) or not legal:
+        return legal
+    steps = {after - before for before, after in pairwise(legal)} or {1}
+    step = steps.pop()
+    return legal if steps or step < 1 else range(legal[0], legal[-1] + 1, step)
