@@ -10,14 +10,15 @@ from functools import cache
 import pytest
 
 from holdfast.controller import facts, hands_off
-from holdfast.model.action import Drain, IntentState, Launch
+from holdfast.controller.clock_steps import ClockStep, as_if_right
+from holdfast.model.action import Drain, IntentState, Launch, SendOrder
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState
 from holdfast.model.maintenance import Window
 from holdfast.model.report import Clear
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
-from support.simulated import Site
+from support.simulated import EPOCH, Site
 from support.simulated.site import NO_BUDGET, POLICY
 
 _S = IncidentState
@@ -321,3 +322,28 @@ def test_what_the_hardware_clears_after_a_step_is_cleared(step_s: float) -> None
     site.agents.report(site.machine("n1"), clears=(clear,))
     site.run(5)
     assert site.incident("n1").state is _S.CLOSED
+
+
+def test_several_steps_each_count_for_what_was_recorded_before_them() -> None:
+    """Back an hour, back another, a minute ahead: 12:00 by the first clock is 10:01 by the last."""
+    noon = EPOCH
+    first = ClockStep(noon - timedelta(minutes=58), -3600.0, frozenset({noon}))
+    second = ClockStep(noon - timedelta(minutes=116), -3600.0, frozenset({noon, noon - timedelta(minutes=57)}))
+    third = ClockStep(noon - timedelta(minutes=113), 60.0, second.known | {noon - timedelta(minutes=115)})
+    now = noon - timedelta(minutes=110)
+    minutes = {0: -119, -57: -116, -115: -114, -112: -112}
+    for recorded, counts in minutes.items():
+        at = noon + timedelta(minutes=recorded)
+        assert as_if_right(at, (first, second, third), now) == noon + timedelta(minutes=counts), recorded
+
+
+def test_a_clock_that_is_set_again_and_again_repeats_no_question() -> None:
+    site = Site(6)
+    for step_s in (-3600.5, -3600.5, 60.5):
+        site.run(60)
+        site.clock.step(step_s)
+    site.run(2)
+    site.machine("n5").cut_off = True
+    site.run(120, step_s=5)
+    probes = [i for i in site.store.intents() if isinstance(i.action, SendOrder)]
+    assert len(probes) < 40

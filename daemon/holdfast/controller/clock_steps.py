@@ -6,7 +6,7 @@ patience, pause and window. So times from before a step are read with the step a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -47,16 +47,28 @@ class ClockStep:
     by_s: float
     """Positive: it was set ahead."""
     known: frozenset[datetime] = frozenset()
-    """Of a step back: times that were known before. By themselves they cannot be told from those of the hour that comes twice."""
+    """Times that were recorded before it. After a step back they cannot be told by themselves from those of the hour that comes twice."""
 
-    def carries(self, at: datetime, now: datetime) -> datetime:
-        """The time by the clock as set, of one that was recorded before or since."""
-        by = timedelta(seconds=self.by_s)
-        if self.by_s > 0:
-            before = at <= self.noticed_at - by
-        else:
-            before = at < self.noticed_at - _NOTICED_WITHIN or at in self.known or at > now + _FUTURE
-        return at + by if before else at
+    @property
+    def by(self) -> timedelta:
+        return timedelta(seconds=self.by_s)
+
+    def follows(self, at: datetime, until: datetime) -> bool:
+        """Whether the time was recorded before the step. ``until``: what the clock showed at the end of what followed it."""
+        if at in self.known or at > until + _FUTURE:
+            return True
+        return at <= self.noticed_at - self.by if self.by_s > 0 else at < self.noticed_at - _NOTICED_WITHIN
+
+
+def as_if_right(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetime:
+    """The time by the clock as it is set now, of one that was recorded before, between or after these steps, oldest first."""
+    by, until = timedelta(0), now
+    for step in reversed(steps):
+        if not step.follows(at, until):
+            break
+        by += step.by
+        until = step.noticed_at - step.by
+    return at + by
 
 
 def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datetime, datetime]]:
@@ -66,9 +78,7 @@ def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datet
         return world, recorded
 
     def moved(at: datetime) -> datetime:
-        after = at
-        for step in steps:
-            after = step.carries(after, world.now)
+        after = as_if_right(at, steps, world.now)
         if after != at:
             recorded[after] = at
         return after
@@ -90,7 +100,7 @@ def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datet
 
 def carry_agent(agent: AgentView, step: ClockStep) -> AgentView:
     """What was heard before the step, by the clock as it was just set."""
-    return _moved(agent, lambda at: step.carries(at, step.noticed_at))
+    return _moved(agent, lambda at: at + step.by)
 
 
 def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change:
@@ -111,7 +121,7 @@ def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change
 
 
 def own_times(book: Book) -> frozenset[datetime]:
-    """All times that Holdfast recorded in the store."""
+    """All times that Holdfast recorded in the store, of a book as the store has it."""
     nouns: Iterable[Any] = (
         *book.incidents.values(),
         *book.findings.values(),

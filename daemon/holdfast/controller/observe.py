@@ -190,7 +190,7 @@ class Observer:
 
     def _carried(self, world: World) -> World:
         carried, self._recorded = clock_steps.carry(world, self._steps)
-        self._before = carried.book
+        self._before = world.book
         return carried
 
     def as_recorded(self, change: Change) -> Change:
@@ -198,15 +198,13 @@ class Observer:
         return clock_steps.as_recorded(change, self._recorded)
 
     def _remember_step(self, now: datetime, step_s: float) -> None:
-        known = (
-            clock_steps.own_times(self._before) if self._before is not None and step_s < 0 else frozenset[datetime]()
-        )
-        self._steps = (*self._steps, ClockStep(now, step_s, known))[-clock_steps.MOST :]
-        step = replace(self._steps[-1], known=frozenset())
+        known = clock_steps.own_times(self._before) if self._before is not None else frozenset()
+        step = ClockStep(now, step_s, known)
+        self._steps = (*self._steps, step)[-clock_steps.MOST :]
         self.agents.replace_all(partial(clock_steps.carry_agent, step=step))
-        self._last_out = {node: step.carries(at, now) for node, at in self._last_out.items()}
+        self._last_out = {node: at + step.by for node, at in self._last_out.items()}
         if self.slurm.back_at is not None:
-            self.slurm.back_at = step.carries(self.slurm.back_at, now)
+            self.slurm.back_at += step.by
         self.new_step_s = step_s
         self.store.set_note(clock_steps.NOTE, clock_steps.write(self._steps))
 

@@ -21,6 +21,7 @@ from support.simulated.provider import FULL, IN_PLACE, NOTHING
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
 from support.simulated.store import MemoryStore
+from support.simulated.untidy import WINDOW, Untidy
 
 NODES = 6
 node_names = st.sampled_from([f"n{n + 1}" for n in range(NODES)])
@@ -62,7 +63,7 @@ class CheckedStore(MemoryStore):
             self.ways.check(incident, opened=True)
 
 
-class Anything(Announcements, Cuts):
+class Anything(Announcements, Cuts, Untidy):
     """Rules are what the world may do; invariants are the promises of the design's section 6."""
 
     @initialize(
@@ -76,6 +77,8 @@ class Anything(Announcements, Cuts):
         self.slurm, self.provider = self.site.slurm, self.site.provider
         self.by_hand: dict[str, str] = {}
         """Drains of operators that stand."""
+        self.in_window: set[str] = set()
+        """Nodes in a maintenance reservation: hands off."""
         self.guilty: set[str] = set()
         """Nodes of which there was evidence, or that are dead or hang."""
         self.released_s = -1e9
@@ -100,6 +103,7 @@ class Anything(Announcements, Cuts):
 
     def _on_set_down(self, name: str) -> None:
         self._lives_not(name, "set DOWN")
+        assert name not in self.in_window, f"{name} is in maintenance, and was set DOWN"
         for job in self.slurm.jobs.values():
             if name in job.nodes and job.state == "RUNNING":
                 nodes = {
@@ -130,6 +134,7 @@ class Anything(Announcements, Cuts):
             if self.site.machine(name).instance_id != instance_id:
                 continue
             self._lives_not(name, "terminated or rebooted")
+            assert name not in self.in_window, f"{name} is in maintenance, and its machine was taken"
             node = self.slurm.nodes[name]
             assert name not in self.by_hand, f"{name} was drained by hand, its machine is not ours to terminate"
             if any(i.dead for i in self.site.book.open_on(name)):
@@ -404,6 +409,8 @@ class Anything(Announcements, Cuts):
         self.provider.announced = []
         self.site.kill_at = None
         self.site.at_boundary = lambda _intent, _moment: None
+        self.in_window.clear()
+        self.slurm.reservations.pop(WINDOW, None)
         for node in self.slurm.nodes.values():
             node.stuck = False
             self.is_back(node.name)

@@ -266,7 +266,16 @@ class Site:
 
     @property
     def book(self) -> Book:
-        return self.store.load_book(self.clock.now())
+        """As it is, also while the store answers no process."""
+        away = getattr(self.store, "away", False)
+        if not away:
+            return self.store.load_book(self.clock.now())
+        assert isinstance(self.store, MemoryStore)
+        self.store.away = False
+        try:
+            return self.store.load_book(self.clock.now())
+        finally:
+            self.store.away = away
 
     def machine(self, node: str) -> Machine:
         return self.provider.serving(node)
