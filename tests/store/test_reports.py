@@ -196,6 +196,16 @@ def test_a_controller_with_an_older_book_does_not_undo_an_inventory(store: SqlSt
     assert store.load_book(NOW).nodes["n1"] == replace(before, boot_id="boot-2")
 
 
+def test_a_new_boot_forgets_what_was_checked_and_not_in_whose_hands_it_is(store: SqlStore) -> None:
+    store.accept(report(1, inventory=GPUS))
+    before = store.load_book(NOW).nodes["n1"]
+    looked = replace(before, checked_at=NOW, deep_at=NOW, check_note="bad", hands="reboot", hands_since=NOW)
+    store.commit(Change(nodes=(looked,)), fence=0)
+    store.accept(report(1, boot_id="boot-2", inventory=GPUS))
+    after = replace(before, boot_id="boot-2", hands="reboot", hands_since=NOW)
+    assert store.load_book(NOW).nodes["n1"] == after
+
+
 def test_text_that_no_database_takes_is_made_harmless(store: SqlStore) -> None:
     odd = "a\0b\ud800c"
     store.accept(report(findings=(finding(summary=odd, component=odd, code=odd * 5000),)))

@@ -65,6 +65,7 @@ def _news(before: Book, change: Change) -> Change:
         change,
         incidents=tuple(i for i in change.incidents if i != before.incidents.get(i.id)),
         recoveries=tuple(r for r in change.recoveries if r != before.recoveries.get(r.id)),
+        nodes=tuple(n for n in change.nodes if n != before.nodes.get(n.name)),
     )
 
 
@@ -99,7 +100,7 @@ def merge(first: Change, second: Change) -> Change:
         recoveries=tuple(({r.id: r for r in first.recoveries} | {r.id: r for r in second.recoveries}).values()),
         intents=first.intents + second.intents,
         marks=first.marks + second.marks,
-        nodes=first.nodes + second.nodes,
+        nodes=tuple(({n.name: n for n in first.nodes} | {n.name: n for n in second.nodes}).values()),
         brakes=first.brakes + second.brakes,
         events=first.events + second.events,
     )

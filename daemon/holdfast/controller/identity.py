@@ -6,8 +6,9 @@ from holdfast.controller import facts, replacement, validation
 from holdfast.controller.disputes import claimed_elsewhere
 from holdfast.model import steps
 from holdfast.model.action import Launch
-from holdfast.model.book import Change, NodeRecord, World
+from holdfast.model.book import Change, NodeRecord, World, rebooted
 from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.report import AgentView
 
 
 def follow_identity(world: World) -> Change:
@@ -20,22 +21,28 @@ def follow_identity(world: World) -> Change:
         heard = facts.agent_of(world, node)
         if heard is None or (record is not None and record.boot_id == heard.boot_id):
             continue
-        if record is not None and record.instance_id != heard.instance_id and _on_trial(world, heard.instance_id):
-            continue  # it becomes the node by being assigned, never by being the only one that is heard
-        if (record is None or record.instance_id != heard.instance_id) and claimed_elsewhere(
-            world, node, heard.instance_id
-        ):
-            continue  # a claim moves no machine away from the node that has it
-        alone = len([a for a in agents if not facts.is_silent(world, a)]) == 1
-        known = record is not None and record.instance_id == heard.instance_id
-        if record is None or known or (alone and not _at_work(world, node)):
-            uuids = record.gpu_uuids if record is not None and known else frozenset[str]()
-            records[node] = NodeRecord(node, heard.instance_id, heard.boot_id, uuids)
+        if record is not None and record.instance_id == heard.instance_id:
+            if not record.gpu_uuids:  # else the inventory of the new boot brings its id: the store takes no other word
+                records[node] = rebooted(record, heard.boot_id)
+        elif _may_be_the_nodes(world, node, record, heard):
+            records[node] = NodeRecord(node, heard.instance_id, heard.boot_id)
     for incident in world.book.open_incidents():
         handed = _handed_over(world, incident)
         if handed is not None:
             records[incident.node] = handed
     return Change(nodes=tuple(records.values()))
+
+
+def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard: AgentView) -> bool:
+    """Whether a machine that is heard under the node's name, and was not known as its machine, is taken for it."""
+    if claimed_elsewhere(world, node, heard.instance_id):
+        return False  # a claim moves no machine away from the node that has it
+    if record is None:
+        return True
+    if _on_trial(world, heard.instance_id):
+        return False  # it becomes the node by being assigned, never by being the only one that is heard
+    alone = sum(not facts.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
+    return alone and not _at_work(world, node)
 
 
 def _at_work(world: World, node: str) -> bool:

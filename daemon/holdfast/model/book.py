@@ -66,6 +66,15 @@ class NodeRecord:
     """When it was last given back; None: never, or it is in other hands now."""
 
 
+def rebooted(record: NodeRecord, boot_id: str) -> NodeRecord:
+    """The record in another boot of the same machine: what was checked counts no more, in whose hands it is does not change."""
+    return (
+        record
+        if boot_id == record.boot_id
+        else replace(record, boot_id=boot_id, checked_at=None, deep_at=None, check_note="")
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
     """What a job said of its checkpoints, bound to uid, job and node."""

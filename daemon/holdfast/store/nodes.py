@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.book import NodeRecord
+from holdfast.model.book import NodeRecord, rebooted
 from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
@@ -48,7 +48,8 @@ def take_inventory(connection: Connection, report: Report, inventory: Inventory)
     record = rows.node_of(found.document, name, found.instance_id) if found else NodeRecord(name)
     if record.instance_id in ("", report.instance_id):
         gpus = frozenset(inventory.gpus)
-        _write(connection, replace(record, instance_id=report.instance_id, boot_id=report.boot_id, gpu_uuids=gpus))
+        fresh = rebooted(record, report.boot_id)
+        _write(connection, replace(fresh, instance_id=report.instance_id, gpu_uuids=gpus))
 
 
 def _write(connection: Connection, record: NodeRecord) -> None:

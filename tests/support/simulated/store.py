@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
-from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord, rebooted
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
@@ -148,9 +148,8 @@ class MemoryStore:
         record = self._nodes.get(report.node, NodeRecord(report.node))
         if record.instance_id in ("", report.instance_id):
             gpus = frozenset(inventory.gpus)
-            self._nodes[report.node] = replace(
-                record, instance_id=report.instance_id, boot_id=report.boot_id, gpu_uuids=gpus
-            )
+            fresh = rebooted(record, report.boot_id)
+            self._nodes[report.node] = replace(fresh, instance_id=report.instance_id, gpu_uuids=gpus)
 
     def _put_node(self, record: NodeRecord) -> None:
         known = self._inventories.get((record.name, record.instance_id))
