@@ -216,3 +216,23 @@ def test_holdfasts_own_spare_reservation_and_reboots_are_nobodys_hands() -> None
     assert ("drain", "n1") in site.slurm.calls
     site.run(600, step_s=5)
     assert site.incident("n1").state is _S.CLOSED
+
+
+def test_a_node_thought_dead_with_a_fault_seen_in_a_window_serves_again_after_it() -> None:
+    """Found by the soak: it was drained in the moment that it was heard again, and the incident was closed over the drain."""
+    site = Site(6)
+    site.operate("pause")
+    machine = site.machine("n3")
+    machine.cut_off, machine.unreachable_by = True, set(site.slurm.nodes)
+    site.run(60, step_s=5)
+    assert site.incident("n3").dead
+    site.slurm.operator_reserves("vendor", "n3")
+    site.run(30, step_s=5)
+    site.agents.find(machine, fault_at=site.clock.now(), check="gpu.xid", code="79")
+    site.run(30, step_s=5)
+    machine.cut_off, machine.unreachable_by = False, set()
+    site.run(30, step_s=5)
+    site.slurm.delete_reservation("vendor")
+    site.operate("resume")
+    site.run(600, step_s=5)
+    assert (site.incident("n3").state, site.slurm.nodes["n3"].drain) == (_S.CLOSED, False), site.story()

@@ -130,7 +130,7 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     """An incident whose node is in other hands stays where it is, unless it cleared or an operator resumed the node. None: not held."""
     hands = hands_off.holds(world, incident)
     if hands is None:
-        if incident.state is _S.OPEN and hands_off.nothing_left(world, incident):
+        if incident.state is _S.OPEN and not _begun(world, incident) and hands_off.nothing_left(world, incident):
             return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
         return None
     if incident.state is _S.OPEN:

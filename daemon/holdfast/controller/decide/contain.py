@@ -44,6 +44,7 @@ def contain(world: World) -> Part:
         and incident.state in _CONTAINABLE
         and incident.node in view.nodes
         and hands_off.holds(world, incident) is None
+        and not (incident.state is IncidentState.OPEN and hands_off.nothing_left(world, incident))
         for proposal in _contain(world, view, incident)
     ]
     return Part(tuple(proposals))
