@@ -43,6 +43,35 @@ def test_a_node_switched_off_in_a_reservation_of_operators_is_left_alone() -> No
     assert _untouched(site)
 
 
+@pytest.mark.parametrize("flags", [frozenset(), frozenset({"MAINT"})], ids=["operators", "maint"])
+@pytest.mark.parametrize("name", ["holdfast-upgrade", "holdfast-1kjmmb3pg001-77", "holdfast-node-upgrade-n1"])
+def test_an_operators_reservation_may_be_called_like_ours(name: str, flags: frozenset[str]) -> None:
+    """Which reservations are Holdfast's own the store says, not their names."""
+    site = Site(4)
+    site.run(2)
+    site.slurm.operator_reserves(name, "n1", flags=flags)
+    site.run(2)
+    site.fault("n1")
+    site.run(600, step_s=5)
+    assert _untouched(site)
+    assert f"reservation {name}" in site.incident("n1").note
+    assert name in site.slurm.reservations
+
+
+def test_a_step_is_not_done_in_a_reservation_that_is_called_like_ours() -> None:
+    site = Site(4)
+    site.run(2)
+
+    def takes(_intent: object, moment: str) -> None:
+        if moment == "started":
+            site.slurm.operator_reserves("holdfast-upgrade", "n1", flags=frozenset())
+
+    site.at_boundary = takes
+    site.fault("n1")
+    site.run(600, step_s=5)
+    assert _untouched(site)
+
+
 def test_a_node_in_its_users_reservation_is_healed_as_any_other() -> None:
     site = Site(4)
     site.slurm.operator_reserves("course", "n1", flags=frozenset())

@@ -14,6 +14,8 @@ from support.simulated import Site
 from support.simulated.site import POLICY
 
 _S = IncidentState
+HOLD = frozenset({"FLEX", "OVERLAP"})
+"""Flags of a reservation by which Holdfast keeps nodes for a job."""
 
 
 def _by_hand(site: Site, name: str = "n1") -> bool:
@@ -156,15 +158,21 @@ def test_with_an_empty_store_our_drains_are_found_again_and_nothing_is_concluded
 def test_holds_of_nobody_are_tidied_and_other_peoples_reservations_are_not() -> None:
     site = Site(2)
     now = site.clock.now()
-    for name in ("holdfast-1kjmmb3pg001-77", "holdfast-maintenance", "maint"):
-        site.slurm.reservations[name] = Reservation(name, ("n2",), start_time=now)
+    theirs = {
+        "maint": HOLD,
+        "holdfast-maintenance": HOLD,
+        "holdfast-gpufirmware1-2": HOLD,
+        "holdfast-1kjmmb3pg001-78": frozenset({"MAINT"}),
+    }
+    for name, flags in {"holdfast-1kjmmb3pg001-77": HOLD, **theirs}.items():
+        site.slurm.reservations[name] = Reservation(name, ("n2",), flags=flags, start_time=now)
     site.run(3)
-    assert set(site.slurm.reservations) == {"holdfast-maintenance", "maint"}
+    assert set(site.slurm.reservations) == set(theirs)
 
 
 def test_a_hold_made_again_under_the_same_name_is_dropped_again() -> None:
     site = Site(2)
-    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), start_time=site.clock.now())
+    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), flags=HOLD, start_time=site.clock.now())
     for _ in range(2):
         site.slurm.reservations[held.name] = held
         site.run(3)
@@ -174,7 +182,7 @@ def test_a_hold_made_again_under_the_same_name_is_dropped_again() -> None:
 def test_a_hold_that_slurm_does_not_let_go_for_hours_stops_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Early attempts are forgotten after an hour; the next one is still a step of its own."""
     site = Site(2)
-    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), start_time=site.clock.now())
+    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), flags=HOLD, start_time=site.clock.now())
     site.slurm.reservations[held.name] = held
     plain = site.slurm.delete_reservation
 
@@ -191,7 +199,7 @@ def test_a_hold_that_slurm_does_not_let_go_for_hours_stops_nothing_else(monkeypa
 def test_a_hold_of_nobody_does_not_stop_the_loop_in_observe_mode_either() -> None:
     """What would have been done is recorded once; forgotten after an hour, it is recorded again."""
     site = Site(2, policy=replace(POLICY, mode=Mode.OBSERVE))
-    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), start_time=site.clock.now())
+    held = Reservation("holdfast-1kjmmb3pg001-77", ("n2",), flags=HOLD, start_time=site.clock.now())
     site.slurm.reservations[held.name] = held
     site.run(3 * 3600, step_s=30)
     assert site.slurm.reservations == {held.name: held}

@@ -51,6 +51,7 @@ def _carry_out(world: World, action: Action) -> Outcome:
         lambda s: clock.advance(s + 1),
         lambda: {"n1": mark},
         lambda _id: frozenset(),
+        frozenset,
     )
     return carry_out(Intent("inc/step/1", "inc", action, "drill", 1, IntentState.PLANNED, clock.now()), outside)
 

@@ -113,7 +113,7 @@ def _count(twin: SlurmCommands) -> list[str]:
 def _outside(slurm: Scheduler, mark: NodeMark) -> Outside:
     """The actor's hands, of which only Slurm is there, and the mark of a drain."""
     nothing = cast(Any, None)
-    return Outside(slurm, nothing, nothing, nothing, nothing, lambda: {mark.node: mark}, nothing)
+    return Outside(slurm, nothing, nothing, nothing, nothing, lambda: {mark.node: mark}, nothing, frozenset)
 
 
 def _wrapper(folder: Path, command: str, uid: int) -> Path:

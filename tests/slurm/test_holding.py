@@ -151,6 +151,16 @@ def test_a_name_alone_holds_nothing(sim: SimSlurm, slurm: Scheduler) -> None:
     assert not any(node.out_of_service for node in slurm.view().nodes.values())
 
 
+@pytest.mark.parametrize("name", ["holdfast-upgrade", "holdfast-node-upgrade-n2", "holdfast-maint-0a1b2c3d4e5f"])
+def test_an_operators_reservation_that_is_called_like_ours_keeps_its_nodes_and_is_shown(
+    sim: SimSlurm, slurm: Scheduler, name: str
+) -> None:
+    sim.create_reservation(name, ("n1", "n2"), users=("root",), duration_s=None, hold_for_job=True)
+    slurm.drain("n1", REASON)
+    assert slurm.view().reservations[name].nodes == ("n1", "n2")
+    assert not slurm.node("n2").out_of_service
+
+
 def test_node_names_with_dashes() -> None:
     sim = SimSlurm(SimClock(), ("train-st-p5-1", "train-st-p5-11"))
     slurm = HeldByReservation(sim)

@@ -31,8 +31,6 @@ HUNG = "job.hung"
 """Check of the incident of a job that hangs, shown for as long as that run lasts."""
 STRAGGLER = "job.straggler"
 """Check of the incident of a part of a job that is slower than the others."""
-OUR_RESERVATIONS = "holdfast-"
-"""How the names of the reservations that Holdfast makes begin."""
 VIEW_LAG = timedelta(seconds=3)
 """A view read later than this after a step shows the step."""
 CLOCK_STEP_S = 5.0
@@ -238,17 +236,19 @@ def _held_ever(world: World, job: Job) -> set[str]:
     return {*job.nodes, *(n for r in runs for n in r.nodes_before)}
 
 
-def reserved_by_its_user(job: Job) -> bool:
+def reserved_by_its_user(world: World, job: Job) -> bool:
     """It runs in a reservation that is not one of ours."""
-    return bool(job.reservation) and not job.reservation.startswith(OUR_RESERVATIONS)
+    return bool(job.reservation) and not _is_own(world, job.reservation)
+
+
+def _is_own(world: World, reservation: str) -> bool:
+    """A hold of a recovered job, or the spares' reservation."""
+    return reservation in world.book.holds or reservation == world.policy.spare_reservation
 
 
 def reserved_by_others(world: World, node: str, job: Job) -> bool:
     """Somebody has reserved the node for a time that the job, started anew, would reach: maintenance, a course, another group."""
-    return any(
-        node in r.nodes and not r.name.startswith(OUR_RESERVATIONS) and r.name != world.policy.spare_reservation
-        for r in _in_the_way(world, job)
-    )
+    return any(node in r.nodes and not _is_own(world, r.name) for r in _in_the_way(world, job))
 
 
 def kept_for_others(world: World, hold: str, job: Job) -> frozenset[str]:

@@ -6,7 +6,7 @@ what is wrong on it may be under repair. Findings are recorded, the incident say
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from holdfast.controller import facts
 from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
-from holdfast.model.book import Change, NodeRecord, World
+from holdfast.model.book import Book, Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node, Reservation
 from holdfast.model.incident import Incident, IncidentState
-from holdfast.model.maintenance import RESERVATION, Window, window_of
+from holdfast.model.maintenance import Window, window_of
 from holdfast.model.policy import MaintenancePolicy
 
 SETTLE_S = 60.0
@@ -91,16 +91,17 @@ def found(
     now: datetime,
     policy: MaintenancePolicy,
     *,
-    spare_reservation: str,
+    keeping: Collection[str],
     ours: bool,
     drained_by_others: bool,
 ) -> HandsOff | None:
     """In whose hands Slurm shows a node to be; None: in its own.
 
+    ``keeping``: the reservations by which Holdfast keeps nodes for jobs (:func:`own_reservations`); every other one is someone else's.
     ``ours``: Holdfast itself reboots or exchanges its machine, so that a reboot or power-down says nothing of others.
     ``drained_by_others``: the drain that Slurm shows, if any, is not Holdfast's."""
     mine = [r for r in reservations if node.name in _names(r.nodes) and _running(r, now)]
-    theirs = [r for r in mine if _of_others(r, spare_reservation)]
+    theirs = [r for r in mine if r.name not in keeping]
     for reservation in theirs:
         if "MAINT" in reservation.flags:
             return HandsOff(Hands.MAINT, reservation.name, reservation.end_time)
@@ -118,11 +119,10 @@ def found(
     return None
 
 
-def _of_others(reservation: Reservation, spare_reservation: str) -> bool:
-    """Not one by which Holdfast keeps nodes for jobs. That of a maintenance window is an operator's."""
-    if reservation.name.startswith(RESERVATION):
-        return True
-    return not reservation.name.startswith(facts.OUR_RESERVATIONS) and reservation.name != spare_reservation
+def own_reservations(book: Book, spare_reservation: str) -> frozenset[str]:
+    """By which Holdfast keeps nodes for jobs, by the store. A name that begins like ours makes none so; that of a maintenance window is
+    an operator's."""
+    return book.holds | {spare_reservation}
 
 
 @lru_cache(256)
@@ -155,7 +155,7 @@ def on(world: World, name: str) -> HandsOff | None:
         view.reservations.values(),
         world.now,
         world.policy.maintenance,
-        spare_reservation=world.policy.spare_reservation,
+        keeping=own_reservations(world.book, world.policy.spare_reservation),
         ours=(node.rebooting or node.asleep) and _ours(world, name),
         drained_by_others=facts.drained_by_others(world, node),
     )
@@ -266,13 +266,12 @@ def remember(world: World) -> Change:
 
 def _candidates(world: World, view: ClusterView) -> list[str]:
     """Nodes that may have come into other hands, or out of them: few, of thousands."""
-    policy = world.policy
+    keeping = own_reservations(world.book, world.policy.spare_reservation)
     reserved = {
         name
         for r in view.reservations.values()
-        if "MAINT" in r.flags or _for_operators(r, policy.maintenance)
+        if r.name not in keeping and ("MAINT" in r.flags or _for_operators(r, world.policy.maintenance))
         for name in r.nodes
-        if _of_others(r, policy.spare_reservation)
     } | {name for w in world.book.windows if w.holds(world.now) for name in w.nodes}
     marked = {n.name for n in view.nodes.values() if n.rebooting or "MAINTENANCE" in n.flags}
     kept = {n for n, r in world.book.nodes.items() if r.hands}

@@ -33,6 +33,8 @@ class Outside:
     """The drains that are ours, from the store."""
     claims: Callable[[str], frozenset[str]]
     """Nodes whose machine has this id by the store (:func:`holdfast.controller.disputes.claimants`)."""
+    own_reservations: Callable[[], frozenset[str]]
+    """Those by which Holdfast keeps nodes for jobs, from the store (:func:`holdfast.controller.hands_off.own_reservations`)."""
     reach: Connect = connect
     """Whether a node's kernel answers a connection to its slurmd: its last words before a step that cannot be taken back."""
     spare_reservation: str = "holdfast-spares"
@@ -93,12 +95,13 @@ def prove_hands_on(name: str, outside: Outside) -> None:
     except NotFound:
         return
     others = foreign(node, outside)
+    reservations = tuple(outside.scheduler.all_reservations().values())
     hands = hands_off.found(
         node,
-        outside.scheduler.all_reservations().values(),
+        reservations,
         outside.clock.now(),
         outside.maintenance,
-        spare_reservation=outside.spare_reservation,
+        keeping=outside.own_reservations() if any(name in r.nodes for r in reservations) else (),
         ours=node.out_of_service and not others,
         drained_by_others=others,
     )

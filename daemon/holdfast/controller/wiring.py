@@ -14,6 +14,7 @@ from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
 from holdfast.controller.disputes import claimants
+from holdfast.controller.hands_off import own_reservations
 from holdfast.controller.notify import notifier_for
 from holdfast.controller.outside import Outside
 from holdfast.controller.pager import Pager
@@ -82,6 +83,7 @@ def build_actor(settings: Settings) -> ActorParts:
         clock=clock,
         sleep=time.sleep,
         marks=lambda: dict(store.load_book(clock.now()).marks),
+        own_reservations=lambda: own_reservations(store.load_book(clock.now()), settings.policy.spare_reservation),
         claims=lambda instance_id: claimants(store.load_book(clock.now()), instance_id),
         spare_reservation=settings.policy.spare_reservation,
         maintenance=settings.policy.maintenance,

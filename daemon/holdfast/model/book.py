@@ -206,6 +206,11 @@ class Book:
     provider: ProviderView | None = None
     """What the actor last saw of the provider; None: it has not looked yet, so nothing is known of what can be repaired."""
 
+    @property
+    def holds(self) -> frozenset[str]:
+        """Names of the reservations that keep nodes for recovered jobs: ours. Any other one is someone else's, whatever its name."""
+        return frozenset(r.hold for r in self.recoveries.values() if r.hold is not None)
+
     def open_incidents(self) -> tuple[Incident, ...]:
         return tuple(i for _, i in sorted(self.incidents.items()) if i.open)
 

@@ -41,7 +41,8 @@ def slurm_reason(incident: str, text: str) -> str:
 
 
 HOLD_PREFIX = "holdfast-node-"
-_HOLD = re.compile(re.escape(HOLD_PREFIX) + r"([0-9a-z]+)-(.+)")
+_ID = f"([{_ALPHABET}]{{{_TIME_DIGITS + _RANDOM_DIGITS}}})"
+_HOLD = re.compile(rf"{re.escape(HOLD_PREFIX)}{_ID}-(.+)")
 
 
 def hold_name(incident: str, node: str) -> str:
@@ -55,7 +56,7 @@ def hold_of_name(reservation: str) -> tuple[str, str] | None:
     return (match[1], match[2]) if match else None
 
 
-_JOB_HOLD = re.compile(r"holdfast-([0-9a-z]{12})-(\d+)")
+_JOB_HOLD = re.compile(rf"holdfast-{_ID}-(\d+)", re.ASCII)
 
 
 def job_hold_name(incident: str, job_id: int) -> str:
@@ -64,7 +65,8 @@ def job_hold_name(incident: str, job_id: int) -> str:
 
 
 def incident_of_job_hold(reservation: str) -> str | None:
-    """The incident of a reservation of ours that keeps a job's nodes; None for everybody else's."""
+    """The incident that the name of a hold of ours for a job has; None: no hold of ours is called so. An operator may take such a name
+    too: whose it is, the store knows (``Book.holds``)."""
     match = _JOB_HOLD.fullmatch(reservation)
     return match[1] if match else None
 

@@ -16,7 +16,7 @@ from holdfast.model.absence import Missing, seen_twice
 from holdfast.model.background import Topology
 from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected
-from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_reason
+from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_job_hold, incident_of_reason
 from holdfast.ports import Scheduler
 
 _LOG = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ class HeldByReservation:
     def _leave_jobs_holds(self, node: str, reservations: Mapping[str, Reservation]) -> None:
         """A job in a hold of ours may use what another reservation keeps as well (tried on 22.05), so the node leaves those."""
         for hold in reservations.values():
-            if "OVERLAP" in hold.flags and hold.name.startswith("holdfast-") and hold_of_name(hold.name) is None:
+            if "FLEX" in hold.flags and incident_of_job_hold(hold.name) is not None:
                 rest = tuple(n for n in hold.nodes if n != node)
                 if rest != hold.nodes:
                     try:
@@ -193,7 +193,8 @@ def _with_holds(nodes: Mapping[str, Node], reservations: Mapping[str, Reservatio
 
 
 def _without_holds(reservations: Mapping[str, Reservation]) -> dict[str, Reservation]:
-    return {name: r for name, r in reservations.items() if hold_of_name(name) is None}
+    holds = {r.name for kept in _holds(reservations).values() for r in kept}
+    return {name: r for name, r in reservations.items() if name not in holds}
 
 
 def _holds(reservations: Mapping[str, Reservation]) -> dict[str, list[Reservation]]:

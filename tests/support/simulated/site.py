@@ -14,6 +14,7 @@ from holdfast.controller.background import READ_EVERY_S
 from holdfast.controller.careful import careful_turn
 from holdfast.controller.cycle import turn
 from holdfast.controller.disputes import claimants
+from holdfast.controller.hands_off import own_reservations
 from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
@@ -143,6 +144,9 @@ class Site:
             clock=self.clock,
             sleep=self.clock.advance,
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
+            own_reservations=lambda: own_reservations(
+                self.store.load_book(self.clock.now()), self.policy.spare_reservation
+            ),
             claims=lambda instance_id: claimants(self.store.load_book(self.clock.now()), instance_id),
             spare_reservation=self.policy.spare_reservation,
             reach=self._reach,

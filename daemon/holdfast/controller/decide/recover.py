@@ -263,7 +263,7 @@ class _Plan:
             n for n in job.nodes if n not in suspects and n in self.view.nodes and not self.view.nodes[n].out_of_service
         )
         # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
-        elsewhere = facts.reserved_by_its_user(job)
+        elsewhere = facts.reserved_by_its_user(self.world, job)
         spares = () if elsewhere else self._take_spares(job, survivors)
         kept = () if elsewhere else tuple(n for n in survivors if not facts.reserved_by_others(self.world, n, job))
         hold = job_hold_name(incident.id, job.key.job_id) if kept or spares else None

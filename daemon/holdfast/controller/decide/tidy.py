@@ -28,12 +28,13 @@ def tidy(world: World) -> Part:
 
 
 def _holds(world: World, view: ClusterView) -> list[Proposal]:
-    """Our hold reservations that no recovery needs any more. The name says whose they were."""
+    """Our hold reservations that no recovery needs any more. The name says whose they were, also where the store was lost, and the flag
+    that Holdfast's holds alone have of what is called so."""
     needed = {r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH}
     proposals = []
-    for name in sorted(view.reservations):
+    for name, shown in sorted(view.reservations.items()):
         incident_id = incident_of_job_hold(name)
-        if incident_id is None or name in needed:
+        if incident_id is None or name in needed or "FLEX" not in shown.flags:
             continue
         step = steps.drop_hold(name, facts.hour(world))
         attempts = world.book.attempts(incident_id, step)
