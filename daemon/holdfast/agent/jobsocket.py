@@ -20,7 +20,7 @@ from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
 from holdfast.agent.rooms import Rooms
-from holdfast.agent.statements import Ledger, Malformed, Rate, parse
+from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -99,6 +99,7 @@ class JobSocket:
         self.launchers = Launchers()
         self._ledger = Ledger()
         self._rate = Rate()
+        self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._peers: dict[int, _Peer] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -209,7 +210,7 @@ class JobSocket:
         if late is not None:
             self._refuse(peer, _No(late))
             return
-        if said.kind != "progress":
+        if said.kind != "progress" and self._logged.allow(peer.uid, now_s):
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
         self._report(said.item(peer.uid, now_s))
 

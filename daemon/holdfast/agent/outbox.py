@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.agent import kept
+from holdfast.agent.deadletters import DeadLetters
 from holdfast.agent.kept import COLUMNS, Row
 from holdfast.agent.memory import ASIDE, ASIDE_SINCE, Memory, set_in
 
@@ -82,6 +83,7 @@ class Outbox:
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._overflow: list[Item] = []
+        self._dead = DeadLetters()
         self._accepted: set[int] = set()
         """Accepted by the controller, but the disk refused to forget them."""
         self._lock = threading.Lock()
@@ -260,23 +262,15 @@ class Outbox:
         return True
 
     def park(self, batch: Batch, folder: Path, reason: str) -> bool:
-        """Put a report that nobody will ever accept into ``dead-letters.jsonl``. False: the disk refused, it stays."""
+        """Take out a report that nobody will ever accept; :meth:`write_off` keeps it. False: the disk refused, it stays."""
         if not self.write_off(batch, batch.items, folder, reason):
             return False
         self._remove(batch)
         return True
 
     def write_off(self, batch: Batch, items: tuple[Mapping[str, Any], ...], folder: Path, reason: str) -> bool:
-        """Write items of a report into ``dead-letters.jsonl``. False: the disk refused."""
-        line = json.dumps({"sequence": batch.sequence, "boot_id": batch.boot_id, "reason": reason, "items": items})
-        log.error("event=item_refused sequence=%d reason=%r effect=kept_in_dead_letters", batch.sequence, reason)
-        try:
-            with (folder / "dead-letters.jsonl").open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-        except OSError as error:
-            log.error("event=dead_letter_not_written error=%r", str(error))
-            return False
-        return True
+        """Write items of a report to the dead letters, but for what jobs say. False: the disk refused."""
+        return self._dead.write(batch.sequence, batch.boot_id, items, folder, reason)
 
 
 def _waiting(db: sqlite3.Connection) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.agent.job_gate import JobGate
 from holdfast.agent.rooms import Rooms, no_room
 from holdfast.agent.statements import Malformed, absolute_path, read_object, whole_number
+from holdfast.model.said import RESTARTS_MAX
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,9 @@ def parse_question(line: bytes) -> Question | None:
         return Question("ask.standing")
     if raw["kind"] == ROOM:
         return Question(
-            ROOM, job_id=whole_number(raw, "job_id", low=1), restarts=whole_number(raw, "restarts", default=0)
+            ROOM,
+            job_id=whole_number(raw, "job_id", low=1),
+            restarts=whole_number(raw, "restarts", default=0, high=RESTARTS_MAX),
         )
     directory = absolute_path(raw.get("dir"))
     if directory is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from holdfast.agent.client import Answer, Client
 from holdfast.agent.processes import in_job_since_ticks, now_ticks
+from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, Rate
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Rooms:
         self._controllers = controllers
         self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
+        self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._waiting = threading.BoundedSemaphore(_WAITING)
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
 
@@ -83,7 +86,8 @@ class Rooms:
             self._waiting.release()
         room = self._settle((job_id, uid, restarts), answer, asked_ticks, pid)
         outcome = room.get("room") or room["error"]
-        log.info("event=room_asked job=%d uid=%d restarts=%d outcome=%r", job_id, uid, restarts, outcome)
+        if self._logged.allow(uid, time.monotonic()):
+            log.info("event=room_asked job=%d uid=%d restarts=%d outcome=%r", job_id, uid, restarts, outcome)
         return room
 
     def _ask(self, question: Mapping[str, int]) -> Answer | str:

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.agent.outbox import Item
+from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 
 KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
 _DETAIL = frozenset(
     {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups", "quorum"}
 )
-_LONGEST_PATH = 4096
-_BIG = 2**63 - 1
 _MOST_COMPONENTS = 128
 """MAX_HET_JOB_COMPS of Slurm."""
 _JOBS_KEPT = 1000
 PROGRESS_EVERY_S = 1.0
+LOGGED_PER_S, LOGGED_AT_ONCE = 0.2, 60.0
+"""Lines of the agent's log that one user's jobs may cause: what is said beyond is reported, and not logged."""
 
 
 class Malformed(ValueError):
@@ -82,7 +83,8 @@ def parse(line: bytes) -> Said:
     if kind == "checkpoint.register" and path is None:
         raise Malformed("dir is missing")
     detail = {key: value for key, value in raw.items() if key in _DETAIL and _short(value)}
-    job_id, restarts = whole_number(raw, "job_id", low=1), whole_number(raw, "restarts", default=0)
+    job_id = whole_number(raw, "job_id", low=1)
+    restarts = whole_number(raw, "restarts", default=0, high=RESTARTS_MAX)
     step = None if raw.get("step") is None else whole_number(raw, "step")
     if step is None and kind != "checkpoint.register":
         raise Malformed("step is missing")
@@ -93,9 +95,9 @@ def absolute_path(value: object) -> str | None:
     """The path that a job names; None when it names none. Raises Malformed."""
     if value is None:
         return None
-    if not isinstance(value, str) or len(value) > _LONGEST_PATH or not value.startswith("/"):
+    if not isinstance(value, str) or len(value) > PATH_MAX or not value.startswith("/"):
         raise Malformed("the path must be absolute and shorter than 4096 characters")
-    if any(ord(char) < 32 or ord(char) == 127 for char in value):
+    if CONTROL.search(value):
         raise Malformed("the path holds control characters")
     return value
 
@@ -104,18 +106,21 @@ def _components(value: object) -> tuple[int, ...]:
     """What is no list of job ids says nothing."""
     if not isinstance(value, list) or len(value) > _MOST_COMPONENTS:
         return ()
-    return tuple(v for v in value if isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= _BIG)
+    return tuple(v for v in value if isinstance(v, int) and not isinstance(v, bool) and 1 <= v <= WHOLE_MAX)
 
 
 def _short(value: object) -> bool:
     return isinstance(value, bool | int) or (isinstance(value, str) and len(value) <= 256)
 
 
-def whole_number(raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None) -> int:
-    """A field of a line, at least ``low``. Raises Malformed."""
+def whole_number(
+    raw: Mapping[str, Any], name: str, *, low: int = 0, default: int | None = None, high: int = WHOLE_MAX
+) -> int:
+    """A field of a line, from ``low`` to ``high``. Raises Malformed."""
     value = raw.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _BIG:
-        raise Malformed(f"{name} must be a whole number from {low}")
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        most = f" to {high}" if high < WHOLE_MAX else ""
+        raise Malformed(f"{name} must be a whole number from {low}{most}")
     return value
 
 

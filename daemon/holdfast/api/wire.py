@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, Co
 
 from holdfast.api.errors import ApiError, first_error
 from holdfast.model.report import WIRE_VERSION
+from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 from holdfast.unknown import read_word
 from holdfast_checks.result import Remedy, Scalar, Severity, Verdict
 
@@ -26,18 +27,16 @@ MAX_DEPTH = 6
 MAX_TEXT = 2000
 MAX_BUNDLE_BYTES = 768 * 1024
 MAX_WORD = 256
-_BIG = 2**63 - 1
 _LONGEST_SILENCE_S = 1e8
 _MOST_KINDS = 8
 _MOST_INDICES = 1024
 """GRES indices of a node, and device minors."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,251}$")
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
     """One line without control characters, cut to ``limit`` characters."""
-    return _CONTROL.sub(" ", text[: limit * 2]).strip()[:limit]
+    return CONTROL.sub(" ", text[: limit * 2]).strip()[:limit]
 
 
 def _name(text: str) -> str:
@@ -92,7 +91,7 @@ def _scalar(value: object) -> Scalar:
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
-        return value if abs(value) <= _BIG else float(value) if abs(value) < 10**300 else clean(str(value)[:80])
+        return value if abs(value) <= WHOLE_MAX else float(value) if abs(value) < 10**300 else clean(str(value)[:80])
     if isinstance(value, float):
         return value
     return "" if value is None else clean(str(value))
@@ -136,7 +135,7 @@ def _details(value: object) -> dict[str, Any]:
 
 
 def _path(text: str | None) -> str | None:
-    if text is not None and _CONTROL.search(text):
+    if text is not None and CONTROL.search(text):
         raise ValueError("must have no control characters")
     return text
 
@@ -170,7 +169,7 @@ OptGres = Annotated[dict[str, tuple[int, ...]] | None, BeforeValidator(_gres)]
 OptSilence = Annotated[float | None, BeforeValidator(_silence)]
 OptWords = Annotated[tuple[str, ...] | None, BeforeValidator(_opt_words)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Count = Annotated[int, Field(ge=0, le=_BIG)]
+Count = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -219,9 +218,9 @@ class StatementItem(_Wire):
     statement: Literal["checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"]
     job_id: Count
     uid: Annotated[int, Field(ge=0, le=2**32 - 1)]
-    restarts: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    step: Annotated[int, Field(ge=0, le=_BIG)] | None = None
-    path: Annotated[Annotated[str, Field(max_length=4096)] | None, AfterValidator(_path)] = None
+    restarts: Annotated[int, Field(ge=0, le=RESTARTS_MAX)] = 0
+    step: Annotated[int, Field(ge=0, le=WHOLE_MAX)] | None = None
+    path: Annotated[Annotated[str, Field(max_length=PATH_MAX)] | None, AfterValidator(_path)] = None
     detail: Scalars = {}
     age_s: Age = 0.0
 
@@ -288,7 +287,7 @@ class HeartbeatBody(Envelope):
     authorities: OptWords = None
     gres: OptGres = None
     gres_problem: Annotated[str, BeforeValidator(_problem)] = ""
-    set_aside: Annotated[int, Field(ge=0, le=_BIG)] | None = None
+    set_aside: Annotated[int, Field(ge=0, le=WHOLE_MAX)] | None = None
     set_aside_s: OptSilence = None
 
 
