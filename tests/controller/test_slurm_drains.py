@@ -141,3 +141,58 @@ def test_nothing_is_recognised_while_slurm_user_is_not_known() -> None:
     site.slurm.operator_drains("n1", "Prolog error", "slurm")
     site.run(120)
     assert (site.slurm.calls, site.store.incidents(node="n1")) == ([], ())
+
+
+@pytest.mark.parametrize("reason", ["Not responding", "Node unexpectedly rebooted"])
+def test_a_persons_drain_in_slurms_words_for_down_is_theirs_and_their_resume_ends_the_incident(reason: str) -> None:
+    """slurmctld sets a node DOWN with these words, and drains none."""
+    site = _drained(reason, "ops")
+    site.run(5)
+    site.fault("n1")
+    site.run(900, step_s=5)
+    assert (site.slurm.calls, site.provider.terminated, site.provider.tokens) == ([], {}, {})
+    assert site.slurm.nodes["n1"].reason == reason
+    assert site.incident("n1").note, "an operator can read why it waits"
+    site.slurm.operator_resumes("n1")
+    site.run(5)
+    assert site.incident("n1").state is _S.CLOSED
+    site.fault("n1", code="63")
+    site.run(5)
+    assert ("drain", "n1") in site.slurm.calls
+
+
+def test_a_machine_that_is_switched_off_under_a_persons_drain_in_slurms_words_is_left_alone() -> None:
+    site = _drained("Not responding", "ops")
+    site.run(5)
+    site.machine("n1").powered = False
+    site.run(3600, step_s=5)
+    assert (site.slurm.calls, site.provider.terminated, site.provider.tokens) == ([], {}, {})
+
+
+def test_a_node_that_is_down_without_a_reason_is_someones() -> None:
+    """``State=DOWN`` in slurm.conf."""
+    site = Site(4)
+    site.slurm.nodes["n1"].down = True
+    site.run(5)
+    site.fault("n1")
+    site.run(900, step_s=5)
+    assert (site.slurm.calls, site.provider.terminated, site.provider.tokens) == ([], {}, {})
+    assert site.slurm.nodes["n1"].down
+    assert site.incident("n1").note
+
+
+def test_a_drain_that_an_operator_overwrites_at_once_is_not_counted_as_done() -> None:
+    site = Site(4)
+    site.run(2)
+    plain = site.slurm.drain
+
+    def overwritten(node: str, reason: str) -> None:
+        plain(node, reason)
+        site.slurm.operator_drains(node, "ticket 4711")
+
+    site.slurm.drain = overwritten  # type: ignore[method-assign]
+    site.fault("n1")
+    site.run(300, step_s=5)
+    assert site.slurm.nodes["n1"].reason == "ticket 4711"
+    assert "n1" not in site.book.marks
+    assert site.provider.terminated == {}

@@ -160,19 +160,28 @@ def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
     takes_over = action.over is not None and node.given_reason == action.over
     if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
-        raise Refused(f"{node.reason_user or 'somebody'} has taken the node out already: {node.reason!r} stays")
+        raise _taken(node)
     if takes_over or not node.draining:
         outside.scheduler.drain(action.node, action.reason)
         node = outside.scheduler.node(action.node)
     if not node.draining:
         raise Unavailable(f"Slurm accepted the drain of {action.node} but does not show it")
+    if foreign(node, outside, action.reason, held_reason(incident)):
+        raise _taken(node)
     return Outcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+
+
+def _taken(node: Node) -> Refused:
+    """Another user has taken the node out of service: theirs, and no drain of ours."""
+    return Refused(
+        f"{node.reason_user or 'another user'} has taken the node out: {node.reason or 'no reason given'!r} stays"
+    )
 
 
 def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
     if foreign(node, outside, action.reason, held_reason(incident)):
-        raise Refused(f"{node.reason_user or 'somebody'} has taken the node out: {node.reason!r} stays")
+        raise _taken(node)
     if not (node.down and node.draining):
         _no_other_job(action, outside)
         outside.scheduler.set_down(action.node, action.reason)

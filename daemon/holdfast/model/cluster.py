@@ -268,9 +268,9 @@ class Node:
 
     @property
     def down_by_slurm(self) -> bool:
-        """slurmctld itself took it out: no one's word."""
-        by_name = self.reason in NODE_REASONS_OF_SLURM  # rule prose: Slurm's own words
-        return by_name or (self.down and not self.reason)
+        """slurmctld itself set it DOWN, by its own words: no one's decision. It drains no node with them: a drain in these words is
+        someone's, and so is a DOWN without any (``State=DOWN`` in slurm.conf)."""
+        return self.down and not self.draining and self.reason in NODE_REASONS_OF_SLURM  # rule prose: Slurm's own words
 
 
 @dataclass(frozen=True, slots=True)
