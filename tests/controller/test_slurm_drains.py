@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.model.action import IntentState, Reboot
 from holdfast.model.book import BrakeKind
 from holdfast.model.incident import IncidentKind, IncidentState
 from support.simulated import Site
@@ -92,16 +93,75 @@ def test_a_failed_prolog_is_a_humans_to_repair() -> None:
     assert site.incident("n1").state is _S.CLOSED
 
 
-@pytest.mark.parametrize("reason", ["Prolog error", "Kill task failed"])
-def test_a_broken_prolog_on_every_node_trips_the_brake_and_nothing_is_repaired(reason: str) -> None:
+@pytest.mark.parametrize(
+    ("reason", "brake"),
+    [
+        ("Prolog error", BrakeKind.DRAINS),
+        ("Kill task failed", BrakeKind.TASK_DRAINS),
+        ("Epilog error", BrakeKind.TASK_DRAINS),
+    ],
+)
+def test_a_broken_prolog_on_every_node_trips_the_brake_and_nothing_is_repaired(reason: str, brake: BrakeKind) -> None:
     site = Site(20)
     for n in range(20):
         site.slurm.operator_drains(f"n{n + 1}", reason, "slurm")
         site.run(2)
     site.run(600, step_s=5)
-    assert BrakeKind.DRAINS in site.book.brakes
+    assert set(site.book.brakes) == {brake}
     assert (site.slurm.calls, site.provider.tokens, site.provider.terminated) == ([], {}, {})
     assert {node.reason for node in site.slurm.nodes.values()} == {reason}
+
+
+def _left_over(site: Site, *nodes: str) -> None:
+    for node in nodes:
+        site.slurm.operator_drains(node, "Kill task failed", "root")
+
+
+def test_what_a_users_jobs_leave_behind_stops_no_drain_for_hardware() -> None:
+    site = Site(400)
+    _left_over(site, *(f"n{n}" for n in range(1, 6)))
+    site.run(120)
+    assert set(site.book.brakes) == {BrakeKind.TASK_DRAINS}
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True, required=("n300", "n301"))
+    site.run(3)
+    site.fault("n300")
+    site.run(20)
+    assert (site.slurm.nodes["n300"].drain, job.state in ("PENDING", "RUNNING")) == (True, True)
+    assert {site.slurm.nodes[f"n{n}"].reason for n in range(1, 6)} == {"Kill task failed"}
+    (page,) = [each for each in map(str, site.notices.sent) if "brake 'task_drains' holds" in each]
+    site.operate("release_brake", "task_drains")
+    site.run(10)
+    assert all(site.slurm.nodes[f"n{n}"].reason.startswith("holdfast[") for n in range(1, 6)), page
+
+
+def test_faults_of_hardware_and_leftovers_of_jobs_trip_no_brake_together() -> None:
+    site = Site(40)
+    _left_over(site, "n1", "n2", "n3")
+    site.run(90)
+    for node in ("n4", "n5", "n6"):
+        site.fault(node)
+    site.run(10)
+    assert (site.book.brakes, all(site.slurm.nodes[n].drain for n in ("n4", "n5", "n6"))) == ({}, True)
+
+
+def test_a_fault_that_joins_makes_it_a_fault_of_the_node() -> None:
+    site = Site(40)
+    _left_over(site, "n1", "n2", "n3", "n4", "n5")
+    site.run(5)
+    assert site.incident("n1").users_doing
+    site.fault("n1")
+    site.run(10)
+    assert not site.incident("n1").users_doing
+
+
+def test_half_of_the_reboots_are_kept_for_faults_that_no_job_can_cause() -> None:
+    site = Site(400)
+    for n in (1, 2, 3):
+        _left_over(site, f"n{n}")
+        site.run(300, step_s=5)
+    taken = [i for i in site.store.intents() if isinstance(i.action, Reboot) and i.state is not IntentState.WITHHELD]
+    assert len({i.action.target.node for i in taken}) == 2
+    assert "half of budget" in site.incident("n3").note
 
 
 def test_a_drain_that_is_cleared_or_changed_before_it_is_taken_over_is_left_alone() -> None:

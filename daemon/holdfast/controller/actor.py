@@ -96,7 +96,7 @@ def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
         return Look.GO
     if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
         return Look.WAIT
-    tripped = max((b.tripped_at for b in book.brakes.values() if b.released_at is None), default=None)
+    tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id)), default=None)
     # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
     if tripped is None or intent.planned_at > tripped or not _braked(intent):
         return Look.GO

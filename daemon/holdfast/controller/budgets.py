@@ -73,6 +73,14 @@ class Purse:
         self._world = world
         self._left: dict[BudgetKind, BudgetState] = {}
 
+    def half_spent(self, action: Action) -> bool:
+        """Whether half of the hour's, or of the day's, steps of its budget are spent."""
+        kind = budget_of(action)
+        if kind is None:
+            return False
+        state = self._left.get(kind) or _state(self._world, kind)
+        return 2 * state.hour_spent >= state.hour_most or 2 * state.day_spent >= state.day_most
+
     def take(self, action: Action) -> BudgetState | None:
         """None, and one less is left; or the budget that is spent."""
         kind, node = budget_of(action), action.target.node

@@ -140,6 +140,7 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
         remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
         headline=finding.headline if leads else incident.headline,
+        by_job=incident.by_job and not acts(finding.severity, finding.remedy),
         fault_at=_fault_at(incident, finding, world),
         gpu_minors=_widened(incident, finding, raises=raises),
     )

@@ -146,6 +146,10 @@ def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal
         return Withheld(Ban.BRAKE, text)
     if brake is not None and budget_of(action) is not None:
         return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
+    cause = world.book.incidents.get(proposal.incident_id)
+    if cause is not None and cause.users_doing and purse.half_spent(action):
+        text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
+        return Withheld(Ban.CAP, text)
     spent = purse.take(action)
     return Withheld(Ban.CAP, why_spent(spent)) if spent is not None else None
 
@@ -155,13 +159,15 @@ def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Br
     incident = world.book.incidents.get(proposal.incident_id)
     if incident is not None and evidence.died_of_power(world, incident):
         return None
-    planned = holding.get(BrakeKind.PLANNED_STOPS)
+    planned, tasks = holding.get(BrakeKind.PLANNED_STOPS), holding.get(BrakeKind.TASK_DRAINS)
+    if tasks is not None and incident is not None and incident.users_doing:
+        return tasks
     if incident is not None and notices.goes_soon(world, incident.id):
         if incident.notice:
             return None
         if notices.by_agent_alone(world, incident):
             return planned
-    return next((brake for brake in holding.values() if brake is not planned), None)
+    return next((brake for brake in holding.values() if brake not in (planned, tasks)), None)
 
 
 def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:

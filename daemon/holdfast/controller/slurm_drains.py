@@ -2,7 +2,8 @@
 
 slurmctld drains a node whose prolog or epilog failed, whose tasks did not end, or that registered with less than slurm.conf says. No one
 owns such a drain. It is recognised by its text, by the user that set it and only while both are unchanged; a minute later, so that a wave
-is seen as one, it becomes an incident's own, and counts for the brakes like any other drain."""
+is seen as one, it becomes an incident's own, and counts for a brake: for ``task_drains`` where a user's job can
+have caused it, so that no user stops the healing of others; else for ``drains`` like any other drain."""
 
 from __future__ import annotations
 
@@ -36,10 +37,12 @@ class SlurmDrain:
     means: str
     by_slurmd: bool = False
     """Set from the node, in slurmd's name, not by slurmctld."""
+    by_job: bool = False
+    """What a user's job leaves behind can cause it, on as many nodes as he has jobs."""
 
 
-def _row(text: str, remedy: Remedy, means: str, *, by_slurmd: bool = False) -> SlurmDrain:
-    return SlurmDrain(re.compile(text, re.ASCII), remedy, means, by_slurmd)
+def _row(text: str, remedy: Remedy, means: str, *, by_slurmd: bool = False, by_job: bool = False) -> SlurmDrain:
+    return SlurmDrain(re.compile(text, re.ASCII), remedy, means, by_slurmd, by_job)
 
 
 KNOWN = (
@@ -48,6 +51,7 @@ KNOWN = (
         Remedy.REBOOT,
         "tasks of a job did not end upon SIGKILL",
         by_slurmd=True,
+        by_job=True,
     ),
     _row("Duplicate jobid", Remedy.REBOOT, "the node runs a job that slurmctld does not know there"),
     _row(
@@ -56,7 +60,7 @@ KNOWN = (
         "slurmd found fewer GPUs than slurm.conf says",
     ),
     _row("Prolog error", Remedy.HUMAN, "the prolog failed"),
-    _row("Epilog error", Remedy.HUMAN, "the epilog failed"),
+    _row("Epilog error", Remedy.HUMAN, "the epilog failed", by_job=True),
     _row(
         r"Low RealMemory \(reported:\d+ < \d+\.\d\d% of configured:\d+\)",
         Remedy.HUMAN,
@@ -125,5 +129,6 @@ def _opened(world: World, node: Node, row: SlurmDrain, new_id: Callable[[datetim
         check=CHECK,
         headline=f"{CHECK}: Slurm drained the node: {node.reason} ({row.means})",
         fault_at=node.reason_time or world.now,
+        by_job=row.by_job,
     )
     return open_incident(new, IncidentState.OPEN, world.now)

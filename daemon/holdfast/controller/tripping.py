@@ -29,6 +29,7 @@ def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
     holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
     checks = (
         (BrakeKind.DRAINS, _too_many_drains),
+        (BrakeKind.TASK_DRAINS, _too_many_task_drains),
         (BrakeKind.JOB_STOPS, _too_many_stops),
         (BrakeKind.PLANNED_STOPS, _too_many_planned),
     )
@@ -37,11 +38,25 @@ def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
 
 
 def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    return _too_many_suspects(world, proposals, BrakeKind.DRAINS)
+
+
+def _too_many_task_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    return _too_many_suspects(world, proposals, BrakeKind.TASK_DRAINS)
+
+
+def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind) -> str | None:
     """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
-    enough."""
-    if not any(isinstance(p.action, Drain | SetDown) and not _planned(world, p.incident_id) for p in proposals):
+    enough. What a user's job can have caused counts for its own brake alone."""
+
+    def counts(incident_id: str) -> bool:
+        incident = world.book.incidents.get(incident_id)
+        users = incident is not None and incident.users_doing
+        return users is (kind is BrakeKind.TASK_DRAINS) and not _planned(world, incident_id)
+
+    if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):
         return None
-    released = _released(world, BrakeKind.DRAINS)
+    released = _released(world, kind)
     for window_s, most in drain_limits(world):
         since = max(world.now - timedelta(seconds=window_s), released)
         drained = {
@@ -50,16 +65,13 @@ def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | Non
             if isinstance(i.action, Drain | SetDown)
             and i.state in COUNTED
             and i.planned_at > since
-            and not _planned(world, i.incident_id)
+            and counts(i.incident_id)
             and not _drained_again(world, i)
         }
         nodes = drained | {
             i.node
             for i in world.book.open_incidents()
-            if facts.acting(i)
-            and i.opened_at > since
-            and not _not_a_checks_word(world, i)
-            and hands_off.holds(world, i) is None
+            if facts.acting(i) and i.opened_at > since and counts(i.id) and hands_off.holds(world, i) is None
         }
         if len(nodes) > most:
             return (

@@ -164,6 +164,8 @@ class BrakeKind(StrEnum):
     """On running jobs stopped on a check's word."""
     PLANNED_STOPS = "planned_stops"
     """On planned stops that agents tell of and the provider's own API does not."""
+    TASK_DRAINS = "task_drains"
+    """On nodes that Slurm itself drained for what a user's job can cause; it holds nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +212,13 @@ class Book:
     def holds(self) -> frozenset[str]:
         """Names of the reservations that keep nodes for recovered jobs: ours. Any other one is someone else's, whatever its name."""
         return frozenset(r.hold for r in self.recoveries.values() if r.hold is not None)
+
+    def brakes_on(self, incident_id: str) -> list[Brake]:
+        """Brakes that hold, but for those that hold other incidents alone."""
+        incident = self.incidents.get(incident_id)
+        its_own = incident is not None and incident.users_doing
+        holding = (b for b in self.brakes.values() if b.released_at is None)
+        return [b for b in holding if its_own or b.kind is not BrakeKind.TASK_DRAINS]
 
     def open_incidents(self) -> tuple[Incident, ...]:
         return tuple(i for _, i in sorted(self.incidents.items()) if i.open)

@@ -218,6 +218,8 @@ class Incident:
     """When it was seen that Slurm has lost the node's drain without an operator's resume; None: the drain is there, or is set again."""
     resumed_in_doubt: bool = False
     """Whether an operator resumed the node or slurmctld lost its drain could not be told: no running job is stopped for it."""
+    by_job: bool = False
+    """Slurm drained the node for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
     """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0
@@ -241,6 +243,11 @@ class Incident:
     def hangs(self) -> bool:
         """About a job that hangs, and whose run is not over."""
         return self.kind is IncidentKind.HANG and self.follows_run
+
+    @property
+    def users_doing(self) -> bool:
+        """A user's job can have caused it, and nothing else speaks against the node: it has a brake of its own."""
+        return self.by_job and not self.dead
 
     @property
     def fault(self) -> Fault:

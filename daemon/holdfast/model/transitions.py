@@ -49,6 +49,7 @@ class NewIncident:
     job_uid: int | None = None
     suspects: tuple[str, ...] = ()
     pair_probed: bool = False
+    by_job: bool = False
     note: str = ""
 
 
@@ -100,6 +101,7 @@ def open_incident(new: NewIncident, state: IncidentState, at: datetime, detectio
         job_uid=new.job_uid,
         suspects=new.suspects,
         pair_probed=new.pair_probed,
+        by_job=new.by_job,
         note=new.note,
     )
     detail = _detail(incident, detection, to=state.value)

@@ -144,7 +144,7 @@ def _overtaken(world: World, intent: Intent) -> bool:
     incident = world.book.incidents.get(intent.incident_id)
     if incident is not None and (incident.acknowledged or not incident.open):
         return True
-    tripped = (b.tripped_at for b in world.book.brakes.values() if b.released_at is None)
+    tripped = (b.tripped_at for b in world.book.brakes_on(intent.incident_id))
     return not isinstance(intent.action, SetDown) and any(intent.planned_at < at for at in tripped)
 
 
