@@ -106,6 +106,8 @@ class SimSlurm:
         self.nodes = {n: SimNode(n, slurmd_started=clock.now()) for n in names}
         self.jobs: dict[int, SimJob] = {}
         self.reservations: dict[str, Reservation] = {}
+        self.forgotten_jobs = 0
+        """Jobs of before a cold start: later ones get ids that no job had (FirstJobId was raised); else Slurm gives them again."""
         self.away = False
         self.started = self._second()
         """When slurmctld started."""
@@ -149,7 +151,7 @@ class SimSlurm:
     # What people and the world do
 
     def submit(self, num_nodes: int = 1, **changed: object) -> SimJob:
-        number = 100 + len(self.jobs)
+        number = self.forgotten_jobs + 100 + len(self.jobs)
         job = SimJob(number, "ada", 1000, num_nodes, self._gpus, self._clock.now())
         for name, value in changed.items():
             setattr(job, name, value)
@@ -159,7 +161,7 @@ class SimSlurm:
 
     def submit_together(self, *sizes: int, **changed: object) -> tuple[SimJob, ...]:
         """A heterogeneous job with a component of each size."""
-        leader = 100 + len(self.jobs)
+        leader = self.forgotten_jobs + 100 + len(self.jobs)
         begin = self._clock.now() + timedelta(days=1)  # none starts before all are there
         parts = tuple(self.submit(n, het_leader=leader, begin=begin, **changed) for n in sizes)
         for part in parts:
@@ -185,6 +187,7 @@ class SimSlurm:
     def start_cold(self) -> None:
         """``slurmctld -c``: it keeps reservations alone (seen on 22.05)."""
         self.started = self._second()
+        self.forgotten_jobs += len(self.jobs)
         self.jobs.clear()
         for node in self.nodes.values():
             self._forget(node)
