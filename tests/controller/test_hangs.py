@@ -588,3 +588,18 @@ def test_who_never_told_of_a_step_is_never_stopped(moves: list[tuple[str, int]])
     site.machine(job.nodes[0]).agent_up = True
     site.run(2500, step_s=25)
     assert (hung(site), job.restarts) == ([], 0)
+
+
+def test_a_job_that_was_suspended_for_hours_has_its_patience_again_once_it_is_resumed() -> None:
+    site = Site(5)
+    stands(site, n1=STUCK)
+    job = training(site)
+    site.slurm.operator_suspends(job)
+    site.run(4 * 3600, step_s=30)
+    assert site.store.incidents() == ()
+    site.slurm.operator_suspends(job, on=False)
+    site.run(60)
+    assert site.store.incidents() == ()
+    steps(site, job)
+    site.run(30)
+    assert (job.state, job.restarts, site.store.incidents()) == ("RUNNING", 0, ())

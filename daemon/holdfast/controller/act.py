@@ -172,7 +172,6 @@ def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
 
 
 def _taken(node: Node) -> Refused:
-    """Another user has taken the node out of service: theirs, and no drain of ours."""
     return Refused(
         f"{node.reason_user or 'another user'} has taken the node out: {node.reason or 'no reason given'!r} stays"
     )
@@ -282,6 +281,8 @@ def _requeue(action: Requeue, outside: Outside) -> Outcome:
         raise Unavailable("the job is ending: how, Slurm will show")
     if job.state in ("PENDING", "REQUEUED"):
         return done(f"it is {job.state} already")
+    if job.suspended:
+        raise Unavailable("the job is suspended: not before it is resumed")
     try:
         outside.scheduler.requeue(action.job.job_id)
     except Rejected:

@@ -156,7 +156,10 @@ def _view(view: ClusterView, moved: Callable[[datetime], datetime]) -> ClusterVi
 def _job(job: Job, moved: Callable[[datetime], datetime]) -> Job:
     start = moved(job.start_time) if job.start_time is not None and job.state in HOLDING_STATES else job.start_time
     end = moved(job.end_time) if job.end_time is not None and job.state not in HOLDING_STATES else job.end_time
-    return job if (start, end) == (job.start_time, job.end_time) else replace(job, start_time=start, end_time=end)
+    suspend = moved(job.suspend_time) if job.suspend_time is not None else None
+    if (start, end, suspend) == (job.start_time, job.end_time, job.suspend_time):
+        return job
+    return replace(job, start_time=start, end_time=end, suspend_time=suspend)
 
 
 def write(steps: tuple[ClockStep, ...]) -> str:

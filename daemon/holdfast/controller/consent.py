@@ -28,7 +28,10 @@ NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
 
 
 def consent(world: World, job: Job) -> Consent | None:
-    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent."""
+    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent, and whoever suspended a job
+    wants it as it is: queued again, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
+    if job.suspended:
+        return None
     if facts.checkpoint_of(world, job) is not None:
         return Consent(Ground.CHECKPOINT, "registered checkpoint")
     if job.says(CONSENT_WORD):

@@ -56,7 +56,7 @@ def quiet(world: World, job: Job) -> Quiet | None:
     heard = [agent for r in told if (agent := facts.agent_of(world, r.node)) is not None]
     if patience_s is None or last is None or _some_silent(world, job) or len(heard) < len(told):
         return None
-    counts_from = max(last, world.listening_since, *(agent.first_heard for agent in heard))
+    counts_from = max(_listened_since(job, world.listening_since, last), *(agent.first_heard for agent in heard))
     known_until = min(agent.last_heard for agent in heard)
     told_of = Quiet(last, counts_from, patience_s, known_until, newest.phase, newest.progress_step)
     since = fabric.silent_since(world, job) if not newest.phase else None
@@ -76,8 +76,13 @@ def only_silent(world: World, job: Job) -> Quiet | None:
     since = fabric.silent_since(world, job)
     if since is None or words_of(world, job):
         return None
-    counts_from = max(since, world.listening_since)
+    counts_from = _listened_since(job, world.listening_since, since)
     return Quiet(since, counts_from, world.policy.hangs.silent_s, world.now, "", None, fabric_since=since, told=False)
+
+
+def _listened_since(job: Job, *times: datetime) -> datetime:
+    """The newest of these and of the run's last resume: what is suspended takes no step."""
+    return max((*times, *(part.suspend_time for part in job.components if part.suspend_time is not None)))
 
 
 def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:

@@ -113,6 +113,8 @@ class Job:
     admin_comment: str = ""
     start_time: datetime | None = None
     end_time: datetime | None = None
+    suspend_time: datetime | None = None
+    """When its run was last suspended or resumed (SuspendTime); None: never, or not read."""
     eligible_time: datetime | None = None
     time_limit_s: int | None = None
     exit_code: str = ""
@@ -130,6 +132,11 @@ class Job:
     """ArrayTaskThrottle: how many elements of the array may run at a time; None: as many as there are."""
     work_dir: str = ""
     stdout: str = ""
+
+    @property
+    def suspended(self) -> bool:
+        """Someone has stopped its processes (``scontrol suspend``, a preemption with SUSPEND); it keeps its nodes."""
+        return any(state in _SUSPENDED for state in (self.state, *(part.state for part in self.parts)))
 
     def continues(self, key: JobKey) -> bool:
         """Whether this is the run that ``key`` names, or a later run of the same job.
@@ -311,5 +318,6 @@ NODE_REASONS_OF_SLURM = frozenset({"Not responding", "Node unexpectedly rebooted
 _ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
 """Flags in Slurm's spelling since 21.08. POWER_DOWN alone is a wish: jobs may still run there."""
 
+_SUSPENDED = frozenset({"SUSPENDED", "STOPPED"})
 HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT"})
 """Job states in which a job holds its nodes."""

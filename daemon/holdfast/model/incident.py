@@ -267,7 +267,7 @@ class RecoveryPhase(StrEnum):
     SAVING = "saving"
     """Its machine goes at a known time: the job was asked to save; it is stopped as soon as it has, or when the time is short."""
     AWAITING_CONSENT = "awaiting_consent"
-    """The job did not opt in: it runs on, its owner was told; recovered when it fails by itself."""
+    """The job did not opt in, or is suspended: it is left as it is, its owner was told; recovered when it fails by itself."""
     WAITING = "waiting"
     """A brake or missing nodes hold the recovery; the note says why."""
     STOPPING = "stopping"

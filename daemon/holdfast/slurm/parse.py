@@ -131,6 +131,7 @@ def job(record: str, cluster: str, own: OwnTexts) -> Job:
         admin_comment=printable(free_text(record, "AdminComment")),
         start_time=time_or_none(found.get("StartTime", "")),
         end_time=time_or_none(found.get("EndTime", "")),
+        suspend_time=time_or_none(found.get("SuspendTime", "")),
         eligible_time=time_or_none(found.get("EligibleTime", "")),
         time_limit_s=duration_s(found.get("TimeLimit", "")),
         exit_code=found.get("ExitCode", ""),

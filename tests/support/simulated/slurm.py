@@ -75,6 +75,7 @@ class SimJob:
     begin: datetime | None = None
     start: datetime | None = None
     end: datetime | None = None
+    suspend_time: datetime | None = None
     then: str = ""
     """State after COMPLETING."""
     completing_until_s: float = 0.0
@@ -225,6 +226,11 @@ class SimSlurm:
         """The job ends by itself."""
         if job.state == "RUNNING":
             self._complete(job, state)
+
+    def operator_suspends(self, job: SimJob, *, on: bool = True) -> None:
+        """``scontrol suspend`` and ``resume``; the second is refused of a job that was queued again."""
+        assert job.state == ("RUNNING" if on else "SUSPENDED"), job.state
+        job.state, job.suspend_time = "SUSPENDED" if on else "RUNNING", self._clock.now()
 
     def end_stuck(self, name: str, job_id: int, restarts: int) -> str:
         """What hangs of a job on a node is killed there; why not, as its agent finds by Slurm's word."""
@@ -505,6 +511,7 @@ class SimSlurm:
             comment=job.comment,
             admin_comment=job.admin_comment,
             start_time=job.start,
+            suspend_time=job.suspend_time,
             end_time=job.end if job.state not in HOLDING_STATES else None,
             eligible_time=job.begin,
         )

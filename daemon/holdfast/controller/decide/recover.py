@@ -32,6 +32,8 @@ from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhas
 from holdfast_checks.result import Severity
 
 _MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
+_NOT_STOPPED_YET = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING})
+_CONSENT = RecoveryPhase.AWAITING_CONSENT
 _FEW = 8
 """So many nodes are named in a reason, more are counted."""
 
@@ -106,6 +108,10 @@ class _Plan:
         self._leave(incident, job, self._new(incident, job), RecoveryPhase.AWAITING_CONSENT, text)
 
     def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
+        if job.suspended and known.phase in _NOT_STOPPED_YET:  # in between; from here on as any other that is suspended
+            known = replace(known, spare=None, hold=None)
+            self._leave(incident, job, known, _CONSENT, self._without_consent(incident, job))
+            return
         if known.phase is RecoveryPhase.AWAITING_CONSENT:
             if self._given(incident, job, failed=failed) is not None:
                 self._begin(incident, job, replace(known, consent="", ground=None), failed=failed)
@@ -164,8 +170,7 @@ class _Plan:
             return
         given = self._given(incident, job, failed=failed)
         if given is None:
-            text = self._without_consent(incident)
-            self._leave(incident, job, recovery, RecoveryPhase.AWAITING_CONSENT, text)
+            self._leave(incident, job, recovery, _CONSENT, self._without_consent(incident, job))
             return
         # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
         recovery = replace(recovery, incident_id=incident.id)
@@ -183,7 +188,10 @@ class _Plan:
             return
         self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
 
-    def _without_consent(self, incident: Incident) -> str:
+    def _without_consent(self, incident: Incident, job: Job) -> str:
+        if job.suspended:
+            why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
+            return f"{why}: it is decided again once it is resumed"
         if incident.dead:
             return f"node {incident.node} is dead; the job did not opt in: Slurm ends this run at SlurmdTimeout"
         fault = "will go" if notices.planned(self.world, incident) else "has a fault"
