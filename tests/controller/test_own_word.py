@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.controller.facts import HUNG
+from holdfast.model.incident import IncidentKind
 from support.simulated import Site
 from support.simulated.slurm import SimJob
 
@@ -50,7 +51,8 @@ def _pages(site: Site) -> list[str]:
 
 def _many(site: Site, inquiries: int = 100) -> Site:
     """As many hangs as one likes are looked into, so that the limit on stops is what holds."""
-    site.policy = replace(site.policy, suspects=replace(site.policy.suspects, jobs_per_hour=inquiries))
+    many = replace(site.policy.suspects, jobs_per_hour=inquiries, jobs_per_hour_per_user=inquiries)
+    site.policy = replace(site.policy, suspects=many)
     site.start_controller()
     return site
 
@@ -130,3 +132,46 @@ def test_a_brake_that_holds_still_holds_stops_on_a_jobs_own_word() -> None:
     assert "drains" in site.book.brakes
     _hangs(site, job)
     assert job.restarts == 0
+
+
+def _hung(site: Site) -> list[str]:
+    return [i.headline for i in site.store.incidents() if i.kind is IncidentKind.HANG]
+
+
+def test_jobs_of_one_user_do_not_use_up_the_hour_of_everyones_hangs() -> None:
+    site = Site(40)
+    mine = _jobs(site, 12, comment="")
+    _hangs(site, *mine)
+    assert len(_hung(site)) == 4
+    victim = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(2)
+    _hangs(site, victim)
+    assert any(f"job {victim.job_id} " in headline for headline in _hung(site))
+    assert victim.restarts == 1
+
+
+def test_failed_jobs_of_one_user_do_not_use_up_everyones_inquiries() -> None:
+    site = Site(40)
+    mine = [site.slurm.submit(2, comment="holdfast", uid=_UID, user="mallory", gpus=0) for _ in range(12)]
+    site.run(2)
+    for job in mine:
+        site.slurm.finish(job, "FAILED")
+    site.run(15)
+    assert len(site.store.incidents()) == 4
+    victim = site.slurm.submit(2, comment="holdfast")
+    site.run(2)
+    site.slurm.finish(victim, "FAILED")
+    site.run(15)
+    assert len(site.store.incidents()) == 5
+
+
+def test_a_run_that_pauses_again_and_again_pages_once() -> None:
+    site = Site(4)
+    (job,) = _jobs(site, 1, comment="")
+    for turn, pause_s in enumerate((70, 500)):
+        for step in range(5):
+            _tells(site, job, 10 * turn + step)
+            site.run(2)
+        site.run(pause_s, step_s=2)
+    assert len(_hung(site)) == 2
+    assert len(site.notices.sent) == 1

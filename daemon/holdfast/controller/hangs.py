@@ -73,14 +73,8 @@ def _known(world: World, job: Job, found: Quiet) -> bool:
 def _within_the_hour(world: World, view: ClusterView, new: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
     """Those of as many jobs as may be looked into within an hour; one that is only silent while half of these are left. The groups of an
     elastic job wait for each other: they are one."""
-    counted, most = suspects.looked_into(world, view), world.policy.suspects.jobs_per_hour
-    taken = []
-    for job, found in new:
-        whole = suspects.whole(view, job.key.job_id)
-        if whole in counted or len(counted) < (most if found.told else most // 2):
-            counted.add(whole)
-            taken.append((job, found))
-    return taken
+    quota = suspects.Quota(world, view)
+    return [(job, found) for job, found in new if quota.take(job, half=not found.told)]
 
 
 def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -> bool:

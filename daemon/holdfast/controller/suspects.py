@@ -70,15 +70,31 @@ def _unexplained(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
         return []
     slow = IncidentKind.STRAGGLER
     known = {i.run for i in world.book.incidents.values() if not (i.kind is slow and i.follows_run)}
-    left = max(0, world.policy.suspects.jobs_per_hour - len(looked_into(world, view)))
-    return [each for each in found if each[0].run not in known][:left]
+    quota = Quota(world, view)
+    return [each for each in found if each[0].run not in known and quota.take(each[0])]
 
 
-def looked_into(world: World, view: ClusterView) -> set[int]:
-    """The jobs that were looked into within the last hour, by :func:`whole`."""
-    hour = world.now - timedelta(seconds=INQUIRIES_S)
-    recent = [i for i in world.book.incidents.values() if looks_for_a_suspect(i) and i.opened_at > hour]
-    return {whole(view, run.job_id) for i in recent if (run := i.run) is not None}
+class Quota:
+    """Jobs that were looked into within the last hour, by :func:`whole`, and which others still may be: so many in all, and fewer of
+    one user, whose jobs may fail or pause as often as he likes."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self._view, self._policy = view, world.policy.suspects
+        hour = world.now - timedelta(seconds=INQUIRIES_S)
+        recent = [i for i in world.book.incidents.values() if looks_for_a_suspect(i) and i.opened_at > hour]
+        self._users = {whole(view, run.job_id): i.job_uid for i in recent if (run := i.run) is not None}
+
+    def take(self, job: Job, *, half: bool = False) -> bool:
+        """Whether the job may be looked into now; if so it counts. ``half``: only while half of the hour's are left."""
+        number = whole(self._view, job.key.job_id)
+        if number in self._users:
+            return True
+        in_all = self._policy.jobs_per_hour // (2 if half else 1)
+        mine = sum(uid == job.uid for uid in self._users.values())
+        if len(self._users) >= in_all or mine >= self._policy.jobs_per_hour_per_user:
+            return False
+        self._users[number] = job.uid
+        return True
 
 
 def whole(view: ClusterView, job_id: int) -> int:

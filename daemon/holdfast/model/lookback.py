@@ -155,6 +155,7 @@ WINDOWS: tuple[Window, ...] = (
         plus_s=lambda p: p.job.attribution_before_s,
     ),
     _fixed("suspects.jobs_per_hour", INQUIRIES_S, _K.INCIDENTS),
+    _fixed("suspects.jobs_per_hour_per_user", INQUIRIES_S, _K.INCIDENTS),
     Window("hangs.floor_s", lambda p: p.hangs.floor_s, (_K.CHECKPOINTS,)),
     Window("hangs.plain_floor_s", lambda p: p.hangs.plain_floor_s, (_K.CHECKPOINTS,)),
     Window("hangs.silent_s", lambda p: p.hangs.silent_s, (_K.CHECKPOINTS,)),

@@ -30,4 +30,6 @@ class SuspectPolicy:
     window_s: float = 600.0
     """What could not be asked by then (other jobs took the nodes) stays undecided."""
     jobs_per_hour: int = 12
-    """Failed jobs that are looked into within an hour, at most."""
+    """Jobs that failed or hang and are looked into within an hour, at most."""
+    jobs_per_hour_per_user: int = 4
+    """The same of one user, so that his jobs do not use up everyone's hour."""

@@ -70,11 +70,17 @@ def _why_left(world: World, job: Job) -> str | None:
 
 def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
     step = steps.notify_hang()
-    if not world.may_try(incident.id, step):
+    if not world.may_try(incident.id, step) or _told_of_the_run(world, incident):
         return []
     nodes = ",".join(incident.odd or incident.suspects)
     body = f"{incident.headline}\n{incident.note}\n{why}\nlook at: {nodes}\nholdfast incident show {incident.id}"
     return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
+
+
+def _told_of_the_run(world: World, incident: Incident) -> bool:
+    """For another incident of the same run, within the last hour: a run that pauses again and again pages no one each time."""
+    others = (i for i in world.book.incidents.values() if i.run == incident.run and i.id != incident.id)
+    return any(world.book.attempts(i.id, steps.notify_hang()) for i in others)
 
 
 def _give_back(world: World, view: ClusterView) -> list[Proposal]:
