@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 
-from holdfast.controller import facts
+from holdfast.controller import facts, serving_now
 from holdfast.model.action import Launch, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node, Reservation
@@ -215,7 +215,7 @@ def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOf
     grace = _just_back(world, incident.node)
     heard = [a for a in world.agents.get(incident.node, ()) if not facts.is_silent(world, a)]
     if incident.state in (IncidentState.OPEN, IncidentState.CONTAINED):
-        settled = world.now - ended >= timedelta(seconds=SETTLE_S)
+        settled = world.now - ended >= timedelta(seconds=SETTLE_S) and not serving_now.may_yet_clear(world, incident)
         return grace if not (heard and settled) else None
     return grace if not heard else None
 
@@ -233,18 +233,21 @@ def interrupted(world: World, incident: Incident) -> bool:
 
 
 def nothing_left(world: World, incident: Incident) -> bool:
-    """An open incident whose node was in other hands, and of which nothing is still wrong: a state would still be so; an event counts only
-    outside of the window, in the boot that still runs."""
+    """An open incident whose node was in other hands, and of which nothing is still wrong: a state would still be so, unless its machine,
+    GPU or boot is gone (:mod:`serving_now`); an event counts only outside of the window, in the boot that still runs."""
     record = world.book.nodes.get(incident.node)
     ended = ended_at(world, incident.node)
-    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = serving_now.findings_of(world, incident)
     if record is None or ended is None or incident.opened_at > ended or not mine or incident.dead:
         return False
     begun = record.hands_since or ended
     agent = facts.agent_of(world, incident.node)
     boot = agent.boot_id if agent is not None else ""
     return not any(
-        f.cleared_at is None and (f.sticky or (f.boot_id == boot and not begun <= f.received_at <= ended)) for f in mine
+        f.cleared_at is None
+        and (f.sticky or (f.boot_id == boot and not begun <= f.received_at <= ended))
+        and not serving_now.over(world, incident, f)
+        for f in mine
     )
 
 

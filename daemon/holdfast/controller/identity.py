@@ -5,7 +5,6 @@ from __future__ import annotations
 from holdfast.controller import facts, replacement, validation
 from holdfast.controller.disputes import claimed_elsewhere
 from holdfast.model import steps
-from holdfast.model.action import Launch
 from holdfast.model.book import Change, NodeRecord, World, rebooted
 from holdfast.model.incident import Incident, IncidentKind
 from holdfast.model.report import AgentView
@@ -25,7 +24,7 @@ def follow_identity(world: World) -> Change:
             if not record.gpu_uuids:  # else the inventory of the new boot brings its id: the store takes no other word
                 records[node] = rebooted(record, heard.boot_id)
         elif _may_be_the_nodes(world, node, record, heard):
-            records[node] = NodeRecord(node, heard.instance_id, heard.boot_id)
+            records[node] = (record or NodeRecord(node)).of_machine(heard.instance_id, heard.boot_id)
     for incident in world.book.open_incidents():
         handed = _handed_over(world, incident)
         if handed is not None:
@@ -39,7 +38,7 @@ def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard:
         return False  # a claim moves no machine away from the node that has it
     if record is None:
         return True
-    if _on_trial(world, heard.instance_id):
+    if replacement.was_launched(world, heard.instance_id):
         return False  # it becomes the node by being assigned, never by being the only one that is heard
     alone = sum(not facts.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
     return alone and not _at_work(world, node)
@@ -48,12 +47,6 @@ def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard:
 def _at_work(world: World, node: str) -> bool:
     """An incident is open on the node; one about the dispute of its machine's id changes nothing there."""
     return any(i.kind is not IncidentKind.DISPUTED for i in world.book.open_on(node))
-
-
-def _on_trial(world: World, instance_id: str) -> bool:
-    """Launched for a replacement, whatever became of it."""
-    launches = (i for i in world.book.intents.values() if isinstance(i.action, Launch))
-    return any(i.result.get("instance_id") == instance_id for i in launches)
 
 
 def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
@@ -70,4 +63,5 @@ def _handed_over(world: World, incident: Incident) -> NodeRecord | None:
     agent = facts.agent_of(world, incident.node, new)
     if agent is None and not assigned:
         return None  # known by the provider's word alone: what stood there before is remembered
-    return NodeRecord(incident.node, new, agent.boot_id if agent is not None else "", uuids)
+    before = record or NodeRecord(incident.node)
+    return before.of_machine(new, agent.boot_id if agent is not None else "", uuids)

@@ -11,20 +11,23 @@ from holdfast.controller import (
     facts,
     fencing,
     hands_off,
+    machine_gone,
     replacement,
     rungs,
+    serving_now,
     slurm_drains,
     stillborn,
     validation,
 )
 from holdfast.controller.decide.repair import evidence_settled
 from holdfast.controller.facts import DrainedBy
+from holdfast.controller.in_service import in_service
 from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
-from holdfast.controller.resumed import Resumed, expects_drain, resumed, successor
+from holdfast.controller.resumed import expects_drain
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
-from holdfast.model.action import Drain, Intent, IntentState, Reboot, Replace, SetDown, StopStart, Terminate
+from holdfast.model.action import Intent, IntentState, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
@@ -62,14 +65,14 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved
         return _without_node(world, incident)
     if incident.state in (_S.REPAIRING, _S.VALIDATING) and rungs.of_another_release(incident):
         note = f"on the rung {incident.rung!r}, which this release does not know: how far the repair is cannot be told"
-        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
+        return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
     return _follow_node(world, view, incident)
 
 
 def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
     """An incident whose node Slurm shows."""
-    if (in_service := _in_service(world, view, incident)) is not None:
-        return in_service
+    if (back := in_service(world, view, incident)) is not None:
+        return back
     if facts.drained_by(world, view.nodes[incident.node]) in (DrainedBy.OURS, DrainedBy.FOREIGN):
         incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
@@ -87,52 +90,15 @@ def _without_node(world: World, incident: Incident) -> Moved:
     return replace(noted, drain_lost_at=world.now), [remark(incident, world.now, text)]
 
 
-def _in_service(world: World, view: ClusterView, incident: Incident) -> Moved | None:
-    """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
-    if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
-        return None
-    found = resumed(world, view, incident)
-    if found is not Resumed.BY_HUMAN and (other := successor(world, incident)) is not None:
-        text = f"another machine serves {incident.node} now: {other} in place of {incident.serving_id}, which had the fault"
-        return close(incident, world.now, text)
-    match found:
-        case Resumed.BY_HUMAN:
-            return _put_back(world, incident)
-        case Resumed.FORGOTTEN if incident.drain_lost_at is not None:
-            return incident, []
-        case Resumed.FORGOTTEN:
-            text = f"slurmctld has forgotten the drain of {incident.node} ({_cold(world)}): it is drained again"
-            return replace(incident, drain_lost_at=world.now, note=_DRAINED_AGAIN), [remark(incident, world.now, text)]
-        case Resumed.UNKNOWN:
-            return _in_doubt(world, incident)
-
-
-_DRAINED_AGAIN = "slurmctld has forgotten its drain: it is drained again"
-
-
-def _cold(world: World) -> str:
-    return f"it started at {world.slurmctld_started_at:%Y-%m-%d %H:%M:%S} UTC and shows no job and no drain from before"
-
-
-def _in_doubt(world: World, incident: Incident) -> Moved:
-    """Out of service costs capacity, a faulty node costs jobs: it is drained, and all else is an operator's."""
-    note = (
-        f"{incident.node} is in service: whether an operator resumed it or slurmctld forgot its drain cannot be told ({_cold(world)}; "
-        f"Holdfast did not watch). It is drained again; if you trust it: scontrol update nodename={incident.node} state=resume"
-    )
-    doubted = replace(_attempt_over(incident), drain_lost_at=world.now, resumed_in_doubt=True)
-    if incident.state is _S.AWAITING_HUMAN:
-        return replace(doubted, note=note), [remark(incident, world.now, note)]
-    return move(doubted, _S.AWAITING_HUMAN, world.now, note)
-
-
 def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     """An incident whose node is in other hands stays where it is, unless it cleared or an operator resumed the node. None: not held."""
     hands = hands_off.holds(world, incident)
     if hands is None:
-        if incident.state is _S.OPEN and not _begun(world, incident) and hands_off.nothing_left(world, incident):
+        if incident.state is not _S.OPEN or machine_gone.begun(world, incident):
+            return None
+        if hands_off.nothing_left(world, incident):
             return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
-        return None
+        return machine_gone.no_longer_serves(world, incident)
     if incident.state is _S.OPEN:
         mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
         if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
@@ -142,23 +108,17 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     return replace(incident, note=hands.text), []
 
 
-def _of_another_machine(world: World, incident: Incident) -> bool:
-    """The node has another machine by now, and the one that it was seen on is not heard (as one under test would be)."""
-    record = world.book.nodes.get(incident.node)
-    serves = record.instance_id if record is not None else ""
-    other = bool(serves and incident.instance_id and serves != incident.instance_id)
-    return other and facts.agent_of(world, incident.node, incident.instance_id) is None
-
-
 def _watching(world: World, incident: Incident) -> Moved:
     if incident.follows_run or (incident.pair_probed and world.policy.suspects.probe):
         return incident, []  # about a job: hangs, stragglers and suspects see it through
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
     if mine and not incident.notice and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "every finding has cleared")
-    if _of_another_machine(world, incident):
+    if machine_gone.of_another_machine(world, incident):
         return close(incident, world.now, "its machine no longer serves the node")
-    sticky = incident.notice != "" or any(f.sticky and f.cleared_at is None for f in mine)
+    sticky = incident.notice != "" or any(
+        f.sticky and f.cleared_at is None and not serving_now.over(world, incident, f) for f in mine
+    )
     newest = max((f.received_at for f in mine), default=incident.opened_at)
     if not sticky and world.now - newest > timedelta(seconds=world.policy.watch_s):
         return close(incident, world.now, "nothing more was seen")
@@ -185,7 +145,11 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
     untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")
-    if _silent(incident) and not _begun(world, incident) and facts.agent_of(world, incident.node) is not None:
+    if (
+        _silent(incident)
+        and not machine_gone.begun(world, incident)
+        and facts.agent_of(world, incident.node) is not None
+    ):
         return _heard_again(world, incident)
     return incident, []
 
@@ -202,14 +166,6 @@ def _heard_again(world: World, incident: Incident) -> Moved:
     if found is None:
         return close(incident, world.now, note)
     return replace(found, note=note), [remark(incident, world.now, f"not dead: {note}")]
-
-
-def _begun(world: World, incident: Incident) -> bool:
-    """Whether the node, or its machine, may have been taken already."""
-    return any(
-        isinstance(i.action, Drain | SetDown | Terminate) and i.state in (IntentState.STARTED, IntentState.DONE)
-        for i in world.book.intents_of(incident.id)
-    )
 
 
 def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
@@ -261,7 +217,7 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
     held = bool(view.jobs_on(incident.node))
     if held and agent.boot_id != incident.boot_id:
         return None  # it was rebooted: proved once Slurm has let its jobs go
-    back = _attempt_over(incident) if incident.rung else incident
+    back = rungs.attempt_over(incident) if incident.rung else incident
     back = replace(back, dead=False, rung="", validated_at=world.now if held else None)
     how = "its job runs on" if held else "validated"
     return move(back, _S.VALIDATING, world.now, f"it reports again, and its machine was not touched: {how}, returned")
@@ -277,20 +233,10 @@ def machine_touched(world: World, incident: Incident) -> bool:
     )
 
 
-def _put_back(world: World, incident: Incident) -> Moved:
-    """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
-    one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
-    return close(incident, world.now, "an operator or another tool put the node back into service: theirs now")
-
-
 def _taken_over(world: World, incident: Incident, node: Node) -> Moved:
     """Somebody took the node over while it was being repaired: what was launched for it is given back (the attempt is over)."""
     note = f"{node.reason_user or 'somebody'} took the node over ({node.reason!r}): theirs to repair and to resume"
-    return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
-
-
-def _attempt_over(incident: Incident) -> Incident:
-    return replace(incident, repair_attempt=incident.repair_attempt + 1)
+    return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
 
 
 def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
@@ -303,7 +249,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
         return _next_attempt(world, incident, failed)
     unproven = _unproven(rungs.attempts(world, incident))
     if unproven is not None:
-        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, unproven.outcome)
+        return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unproven.outcome)
     up = rungs.machine_up(world, incident)
     if up is None:
         return incident, []
@@ -335,11 +281,11 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
         return _taken_over(world, incident, view.nodes[incident.node])
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:
-        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
+        return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
     named = replacement.new_instance(world, incident)
     unnamed = _unproven(world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
     if unnamed is not None:
-        return move(_attempt_over(incident), _S.AWAITING_HUMAN, world.now, unnamed.outcome)
+        return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unnamed.outcome)
     failed = validation.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)
@@ -362,7 +308,7 @@ def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
     if choice.rung is Rung.WAIT:
         return replace(incident, note=choice.reason), []
     human = choice.rung is Rung.HUMAN
-    failed = _attempt_over(failed)
+    failed = rungs.attempt_over(failed)
     text = f"attempt {failed.repair_attempt} failed: {why}; {choice.reason if human else f'next: {choice.rung.value}'}"
     detail = {ATTEMPT_FAILED: failed.repair_attempt, FAILURE: failure.what.value}
     if human:

@@ -42,6 +42,18 @@ def made(world: World, incident: Incident) -> frozenset[str]:
     )
 
 
+def was_launched(world: World, instance_id: str) -> bool:
+    """Launched for a replacement by any incident, whatever became of it."""
+    launches = (i for i in world.book.intents.values() if isinstance(i.action, Launch))
+    return any(i.result.get("instance_id") == instance_id for i in launches)
+
+
+def launching(world: World, node: str) -> bool:
+    """A launch for the node has begun and is not over: a machine that reports may be the one that comes of it."""
+    launches = (i for i in world.book.intents.values() if isinstance(i.action, Launch) and i.action.node == node)
+    return any(i.state is IntentState.STARTED for i in launches)
+
+
 def _launches(world: World, incident: Incident) -> list[Intent]:
     """Those that succeeded, oldest first."""
     own = world.book.intents_of(incident.id)

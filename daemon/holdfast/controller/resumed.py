@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from holdfast.controller import facts, replacement
+from holdfast.controller import facts
 from holdfast.model import steps
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
@@ -97,17 +97,6 @@ def kept_states(view: ClusterView, before: Before) -> bool:
     22.05), so they say nothing."""
     times = (*(job.key.submit_time for job in view.jobs.values()), *(node.reason_time for node in view.nodes.values()))
     return any(at is not None and before.holds(at) for at in times)
-
-
-def successor(world: World, incident: Incident) -> str | None:
-    """Machine that serves the incident's node in place of the one with the fault, by the word of the only agents heard there; None: it
-    is the same one, one of Holdfast's own launching (the repair sees to that), or it cannot be told."""
-    before = {incident.instance_id, incident.serving_id} - {""}
-    heard = {agent.instance_id for agent in world.agents.get(incident.node, ()) if not facts.is_silent(world, agent)}
-    others = heard - replacement.made(world, incident)
-    if not before or len(others) != 1 or others & (before | {""}):
-        return None
-    return next(iter(others))
 
 
 def may_yet_speak(world: World, node: Node) -> bool:

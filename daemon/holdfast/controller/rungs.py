@@ -5,6 +5,7 @@ another boot, or for a GPU's reset the agent's own word."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, hands_off, replacement
@@ -29,6 +30,11 @@ def rung_of(incident: Incident) -> Rung:
 def of_another_release(incident: Incident) -> bool:
     """Whether the repair is on a rung that this release does not know: it can tell neither how far it is nor whether it is over."""
     return incident.rung != "" and known(Rung, incident.rung) is None
+
+
+def attempt_over(incident: Incident) -> Incident:
+    """On the next attempt: what this one launched is given back (:mod:`decide.tidy`)."""
+    return replace(incident, repair_attempt=incident.repair_attempt + 1)
 
 
 def in_place(world: World, incident: Incident) -> bool:

@@ -52,6 +52,8 @@ class NodeRecord:
     """Machine that serves the node, as last proved."""
     boot_id: str = ""
     gpu_uuids: frozenset[str] = frozenset()
+    exchanged_gpus: frozenset[str] = frozenset()
+    """GPUs that this machine had, and has others in place of: a board was exchanged (:meth:`with_gpus`)."""
     checked_at: datetime | None = None
     """When it was last checked by order (``decide/upkeep.py``); None: not yet, or not since another machine or boot was noted."""
     deep_at: datetime | None = None
@@ -64,6 +66,23 @@ class NodeRecord:
     """When it last came into other hands."""
     hands_ended_at: datetime | None = None
     """When it was last given back; None: never, or it is in other hands now."""
+
+    def with_gpus(self, boot_id: str, gpu_uuids: frozenset[str]) -> NodeRecord:
+        """With a newer inventory of the same machine. GPUs that it lacks were exchanged if it shares none with the one before, or has as
+        many new ones; otherwise they may be lost."""
+        lost, new = self.gpu_uuids - gpu_uuids, gpu_uuids - self.gpu_uuids
+        exchanged = lost if len(new) >= len(lost) or (new and new == gpu_uuids) else frozenset[str]()
+        known = (self.exchanged_gpus | exchanged) - gpu_uuids
+        return replace(rebooted(self, boot_id), gpu_uuids=gpu_uuids, exchanged_gpus=known)
+
+    def of_machine(self, instance_id: str, boot_id: str, gpu_uuids: frozenset[str] = frozenset()) -> NodeRecord:
+        """Another machine serves the node: nothing of the one before counts, but in whose hands the node is."""
+        return replace(
+            NodeRecord(self.name, instance_id, boot_id, gpu_uuids),
+            hands=self.hands,
+            hands_since=self.hands_since,
+            hands_ended_at=self.hands_ended_at,
+        )
 
 
 def rebooted(record: NodeRecord, boot_id: str) -> NodeRecord:

@@ -191,3 +191,7 @@ class AgentView:
     """Why nothing is proved, for people."""
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""
+
+    def fails(self, check: str) -> bool:
+        """Whether a check of this id is not OK at present."""
+        return check in self.failing

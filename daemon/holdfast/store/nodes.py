@@ -1,7 +1,7 @@
 """Node records and the inventories of their machines.
 
-A record's boot id and GPUs are those of the newest inventory of the machine that serves. Both writers see to it (the controller
-that names the serving machine, the agent that sends its inventory), so neither can undo the other's word."""
+A record's boot id and GPUs (those that were exchanged, too) are those of the newest inventory of the machine that serves. Both writers
+see to it (the controller that names the serving machine, the agent that sends its inventory), so neither can undo the other's word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, select
 
-from holdfast.model.book import NodeRecord, rebooted
+from holdfast.model.book import NodeRecord
 from holdfast.model.report import Inventory, Report
 from holdfast.store import rows
 from holdfast.store import tables as t
@@ -29,6 +29,9 @@ def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
             inventory = rows.inventory_of(found.document, record.name)
             gpus = record.gpu_uuids if inventory is None else frozenset(inventory.gpus)
             known = replace(record, boot_id=found.boot_id, gpu_uuids=gpus)
+        stored = _stored(connection, record.name)
+        if stored.instance_id == record.instance_id:
+            known = replace(known, exchanged_gpus=stored.exchanged_gpus)
         _write(connection, known)
 
 
@@ -42,14 +45,16 @@ def take_inventory(connection: Connection, report: Report, inventory: Inventory)
         "document": encode(inventory),
     }
     rows.upsert(connection, t.inventories, [row])
-    n = t.nodes.c
-    found = connection.execute(select(n.instance_id, n.document).where(n.name == report.node)).first()
-    name = report.node
-    record = rows.node_of(found.document, name, found.instance_id) if found else NodeRecord(name)
+    record = _stored(connection, report.node)
     if record.instance_id in ("", report.instance_id):
-        gpus = frozenset(inventory.gpus)
-        fresh = rebooted(record, report.boot_id)
-        _write(connection, replace(fresh, instance_id=report.instance_id, gpu_uuids=gpus))
+        known = replace(record, instance_id=report.instance_id)
+        _write(connection, known.with_gpus(report.boot_id, frozenset(inventory.gpus)))
+
+
+def _stored(connection: Connection, name: str) -> NodeRecord:
+    n = t.nodes.c
+    found = connection.execute(select(n.instance_id, n.document).where(n.name == name)).first()
+    return rows.node_of(found.document, name, found.instance_id) if found else NodeRecord(name)
 
 
 def _write(connection: Connection, record: NodeRecord) -> None:

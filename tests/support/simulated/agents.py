@@ -58,7 +58,7 @@ class SimAgents:
             machine.instance_id,
             machine.boot_id,
             interval_s=HEARTBEAT_S,
-            all_ok=True,
+            all_ok=machine.all_ok,
             gres=machine.gres,
             fabric_silent_s=machine.fabric_silent_s(self._clock.elapsed_s),
         )

@@ -21,6 +21,8 @@ class Machine:
     agent_up: bool = True
     healthy: bool = True
     """Whether a validation passes."""
+    all_ok: bool = True
+    """Whether its agent says that every check that applies has answered OK. What the test has it report does not change this."""
     deep_ok: bool = True
     """Whether deep checks pass."""
     path_broken: bool = False

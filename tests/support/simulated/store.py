@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.model.action import Intent, IntentState, SendOrder, action_event
-from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord, rebooted
+from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import Event, EventKind
@@ -147,14 +147,16 @@ class MemoryStore:
         self._inventories[report.node, report.instance_id] = (report.boot_id, inventory)
         record = self._nodes.get(report.node, NodeRecord(report.node))
         if record.instance_id in ("", report.instance_id):
-            gpus = frozenset(inventory.gpus)
-            fresh = rebooted(record, report.boot_id)
-            self._nodes[report.node] = replace(fresh, instance_id=report.instance_id, gpu_uuids=gpus)
+            known = replace(record, instance_id=report.instance_id)
+            self._nodes[report.node] = known.with_gpus(report.boot_id, frozenset(inventory.gpus))
 
     def _put_node(self, record: NodeRecord) -> None:
         known = self._inventories.get((record.name, record.instance_id))
         if known is not None:
             record = replace(record, boot_id=known[0], gpu_uuids=frozenset(known[1].gpus))
+        stored = self._nodes.get(record.name)
+        if stored is not None and stored.instance_id == record.instance_id:
+            record = replace(record, exchanged_gpus=stored.exchanged_gpus)
         self._nodes[record.name] = record
 
     # The book

@@ -1,0 +1,59 @@
+"""Incidents whose node should be out of service, and is in service: an operator's resume, or a drain that slurmctld forgot. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.controller import rungs, serving_now
+from holdfast.controller.resumed import Resumed, expects_drain, resumed
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.transitions import Moved, close, move, remark
+
+_S = IncidentState
+
+
+def in_service(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
+    if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
+        return None
+    found = resumed(world, view, incident)
+    if found is not Resumed.BY_HUMAN and (other := serving_now.successor(world, incident)) is not None:
+        text = f"another machine serves {incident.node} now: {other} in place of {incident.serving_id}, which had the fault"
+        return close(incident, world.now, text)
+    match found:
+        case Resumed.BY_HUMAN:
+            return _put_back(world, incident)
+        case Resumed.FORGOTTEN if incident.drain_lost_at is not None:
+            return incident, []
+        case Resumed.FORGOTTEN:
+            text = f"slurmctld has forgotten the drain of {incident.node} ({_cold(world)}): it is drained again"
+            return replace(incident, drain_lost_at=world.now, note=_DRAINED_AGAIN), [remark(incident, world.now, text)]
+        case Resumed.UNKNOWN:
+            return _in_doubt(world, incident)
+
+
+_DRAINED_AGAIN = "slurmctld has forgotten its drain: it is drained again"
+
+
+def _cold(world: World) -> str:
+    return f"it started at {world.slurmctld_started_at:%Y-%m-%d %H:%M:%S} UTC and shows no job and no drain from before"
+
+
+def _in_doubt(world: World, incident: Incident) -> Moved:
+    """Out of service costs capacity, a faulty node costs jobs: it is drained, and all else is an operator's."""
+    note = (
+        f"{incident.node} is in service: whether an operator resumed it or slurmctld forgot its drain cannot be told ({_cold(world)}; "
+        f"Holdfast did not watch). It is drained again; if you trust it: scontrol update nodename={incident.node} state=resume"
+    )
+    doubted = replace(rungs.attempt_over(incident), drain_lost_at=world.now, resumed_in_doubt=True)
+    if incident.state is _S.AWAITING_HUMAN:
+        return replace(doubted, note=note), [remark(incident, world.now, note)]
+    return move(doubted, _S.AWAITING_HUMAN, world.now, note)
+
+
+def _put_back(world: World, incident: Incident) -> Moved:
+    """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
+    one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
+    return close(incident, world.now, "an operator or another tool put the node back into service: theirs now")
