@@ -7,6 +7,7 @@ import pytest
 from holdfast.model.action import IntentState, Reboot
 from holdfast.model.book import BrakeKind
 from holdfast.model.incident import IncidentKind, IncidentState
+from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 
 _S = IncidentState
@@ -256,3 +257,16 @@ def test_a_drain_that_an_operator_overwrites_at_once_is_not_counted_as_done() ->
     assert site.slurm.nodes["n1"].reason == "ticket 4711"
     assert "n1" not in site.book.marks
     assert site.provider.terminated == {}
+
+
+def test_disks_that_jobs_fill_stop_no_drain_for_hardware() -> None:
+    site = Site(40)
+    full = {"check": "host.disk", "code": "full", "component": "/tmp", "severity": Severity.DEGRADED}
+    for n in range(1, 10):
+        site.fault(f"n{n}", remedy=Remedy.HUMAN, minor=None, **full)
+    site.run(10)
+    assert (set(site.book.brakes), site.slurm.nodes["n1"].drain) == ({BrakeKind.TASK_DRAINS}, False)
+    site.fault("n30")
+    site.fault("n9")
+    site.run(10)
+    assert (site.slurm.nodes["n30"].drain, site.slurm.nodes["n9"].drain) == (True, True)

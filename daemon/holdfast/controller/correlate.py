@@ -104,9 +104,18 @@ def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
         headline=finding.headline,
         fault_at=finding.fault_at,
         gpu_minors=_minors(finding),
+        by_job=_by_job(finding),
     )
     state = IncidentState.OPEN if acts(finding.severity, finding.remedy) else IncidentState.WATCHING
     return open_incident(new, state, world.now, _detection(finding))
+
+
+_USED_UP_BY_JOBS = frozenset({"host.disk", "host.dstate", "host.fds", "host.pids", "host.zombies"})
+"""Checks of what a user's jobs can use up, or leave behind, on as many nodes as they run on."""
+
+
+def _by_job(finding: Finding) -> bool:
+    return finding.check in _USED_UP_BY_JOBS  # rule kind-not-check: a finding has no kind
 
 
 def _minors(finding: Finding) -> frozenset[int] | None:
@@ -140,7 +149,7 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
         remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
         headline=finding.headline if leads else incident.headline,
-        by_job=incident.by_job and not acts(finding.severity, finding.remedy),
+        by_job=incident.by_job and (_by_job(finding) or not acts(finding.severity, finding.remedy)),
         fault_at=_fault_at(incident, finding, world),
         gpu_minors=_widened(incident, finding, raises=raises),
     )

@@ -184,7 +184,7 @@ class BrakeKind(StrEnum):
     PLANNED_STOPS = "planned_stops"
     """On planned stops that agents tell of and the provider's own API does not."""
     TASK_DRAINS = "task_drains"
-    """On nodes that Slurm itself drained for what a user's job can cause; it holds nothing else."""
+    """On nodes with what a user's job can cause (Slurm's ``Kill task failed``, a full disk); it holds nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

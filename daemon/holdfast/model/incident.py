@@ -219,7 +219,7 @@ class Incident:
     resumed_in_doubt: bool = False
     """Whether an operator resumed the node or slurmctld lost its drain could not be told: no running job is stopped for it."""
     by_job: bool = False
-    """Slurm drained the node for what a user's job can cause (:attr:`users_doing`)."""
+    """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
     """Why it stands where it stands, for people: shown on ``holdfast nodes`` and ``incident show``."""
     operated: int = 0
