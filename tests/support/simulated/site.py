@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -142,7 +143,7 @@ class Site:
             provider=self.provider,
             notifier=self.notices,
             clock=self.clock,
-            sleep=self.clock.advance,
+            sleep=self._step_waits,
             marks=lambda: dict(self.store.load_book(self.clock.now()).marks),
             own_reservations=lambda: own_reservations(
                 self.store.load_book(self.clock.now()), self.policy.spare_reservation
@@ -155,6 +156,12 @@ class Site:
         self.actor = Actor(
             self.store, outside, lambda: "head", lambda _s: None, lambda: None, self._boundary, mode=self.policy.mode
         )
+
+    def _step_waits(self, seconds: float) -> None:
+        """The controller is another process: it renews its lease while a step waits."""
+        self.clock.advance(seconds)
+        with suppress(OutsideError):
+            self.loop._lead()
 
     def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> frozenset[str]:
         """Which nodes' kernels answer the head node."""
