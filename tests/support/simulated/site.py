@@ -213,6 +213,8 @@ class Site:
         boot, started_at = self._slurmd_of.get(node.name, ("", None))
         if boot != machine.boot_id:
             started_at = self.clock.now().replace(microsecond=0)
+            if node.name in self._slurmd_of:
+                self.slurm.registers(node.name)
             self._slurmd_of[node.name] = machine.boot_id, started_at
         node.slurmd_started = started_at
 
