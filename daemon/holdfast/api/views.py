@@ -10,10 +10,11 @@ from holdfast.api.job_shapes import CheckpointShape, JobShape
 from holdfast.api.node_shapes import AgentShape, BrakeShape, ClusterShape, NodeShape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
 from holdfast.controller import hands_off
+from holdfast.controller.held_back import held_back
 from holdfast.controller.silence import freeze_reason
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
-from holdfast.model.book import Book, CheckpointRecord, World, told_of
+from holdfast.model.book import Book, Brake, CheckpointRecord, World, told_of
 from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import DeathPolicy, Policy
@@ -80,9 +81,16 @@ def cluster_shape(
         paused=book.paused,
         frozen=freeze_reason(world) if world else "the control loop has not turned yet",
         untaken=untaken,
-        brakes=[BrakeShape.model_validate(b) for b in brakes],
+        brakes=_brakes(book, brakes),
         nodes=[_node(name, world, agents.get(name, ()), now) for name in sorted(named)],
     )
+
+
+def _brakes(book: Book, holding: list[Brake]) -> list[BrakeShape]:
+    """The reason is of the moment when the brake tripped; an operator decides by what it holds back now."""
+    now = held_back(book).text if holding else ""
+    shapes = [BrakeShape.model_validate(b) for b in holding]
+    return [s.model_copy(update={"reason": f"{s.reason} (when it tripped); now held back: {now}"}) for s in shapes]
 
 
 _GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})

@@ -31,13 +31,18 @@ def release(
     reason: Reason = "",
     url: Url = None,
 ) -> None:
-    """Let a tripped brake go."""
+    """Let a tripped brake go: what it holds back now, which is shown, is done at once. What comes later counts anew."""
+    from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.model.book import BrakeKind  # noqa: PLC0415
 
     if kind not in tuple(BrakeKind):
         raise Usage(f"{kind!r} is none of the brakes: {', '.join(BrakeKind)}")
-    Client(url).post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
-    line(f"the brake {kind} is released")
+    client = Client(url)
+    holding = [b for b in read(ClusterShape, client.get("/v1/nodes")).brakes if b.kind == kind]
+    client.post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
+    for brake in holding:
+        line(brake.reason)
+    line(f"the brake {kind} is released: what it alone held back is done now; what is found from here on counts anew")
 
 
 def ack(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:
