@@ -72,7 +72,7 @@ def test_operators_words(holdfast: Any, site: dict[str, str]) -> None:
     for verb, said in (
         (("pause", "-r", "storage"), "paused"),
         (("resume",), "resumed"),
-        (("release", "drains"), "released"),
+        (("release", "drains"), "now held back: 0 nodes to drain and 0 running jobs to stop"),
         (("incident", "ack", ID, "-r", "mine"), "taken over by op: mine"),
     ):
         got = holdfast(*verb, **site)
@@ -87,11 +87,18 @@ def test_a_maintenance_window_from_its_order_to_its_end(holdfast: Any, site: dic
     assert "hands off 2 nodes until" in made.out
     (shown,) = json.loads(holdfast("maintain", "--json", **site).out)["windows"]
     assert (shown["nodes"], shown["why"]) == (["n1", "n2"], "vendor")
-    assert holdfast("maintain", "--end", "n[1-2]", **site).status == 0
+    ended = holdfast("maintain", "--end", "n1, n2,n3", **site)
+    assert (ended.status, "in no window before: n3" in ended.out) == (0, True)
     again = holdfast("maintain", "--end", "n1", **site)
     assert (again.status, "holds n1" in again.err, again.err.count("\n")) == (1, True, 1)
     unknown = holdfast("maintain", "n[1-2],n99", "--for", "4h", "--why", "vendor", **site)
     assert (unknown.status, "knows no node n99" in unknown.err) == (1, True)
+
+
+@pytest.mark.parametrize("duration", ["30m", "1m", "0.5h", "1d"])
+def test_a_window_may_be_given_in_minutes(holdfast: Any, site: dict[str, str], duration: str) -> None:
+    assert holdfast("maintain", "n1, n2", "--for", duration, "--why", "vendor", **site).status == 0
+    assert holdfast("maintain", "--end", "n[1-2]", **site).status == 0
 
 
 def test_a_suppression_from_its_word_to_its_end(holdfast: Any, site: dict[str, str]) -> None:
@@ -120,7 +127,7 @@ def test_a_budget_is_extended_and_shown(holdfast: Any, site: dict[str, str]) -> 
 
 ERRORS = [
     (("suppress", "--for", "3d", "-r", "x"), {}, 1, "needs a node, a check or a component"),
-    (("suppress", "--node", "n1", "--for", "soon", "-r", "x"), {}, 2, "no duration such as 8h or 3d"),
+    (("suppress", "--node", "n1", "--for", "soon", "-r", "x"), {}, 2, "no duration such as 30m, 8h or 3d"),
     (("unsuppress", "000000000000"), {}, 1, "no suppression"),
     (("budget", "extend", "money", "--plus", "1", "--for", "4h", "-r", "x"), {}, 2, "none of the budgets"),
     (("budget", "extend", "ended", "--plus", "0", "--for", "4h", "-r", "x"), {}, 2, "not between 1 and 1000"),

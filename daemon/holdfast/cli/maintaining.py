@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ def maintain(
     nodes: Annotated[
         str | None, typer.Argument(metavar="NODES", help="A host list such as n[1-8]; none: list the windows.")
     ] = None,
-    duration: Annotated[str, typer.Option("--for", help="How long: 4h, 2d; 30 days at most.")] = "",
+    duration: Annotated[str, typer.Option("--for", help="How long: 30m, 4h, 2d; 30 days at most.")] = "",
     why: Annotated[str, typer.Option("--why", "-w", help="Why, for whoever looks next.")] = "",
     end: Annotated[bool, typer.Option("--end", help="End the maintenance of these nodes.")] = False,
     url: Url = None,
@@ -40,11 +41,13 @@ def maintain(
 
 
 def _checked(nodes: str) -> str:
+    """As Slurm writes it: without blanks behind commas. Raises Usage."""
+    written = re.sub(r"\s*,\s*", ",", nodes.strip())
     try:
-        expand(nodes)
+        expand(written)
     except Rejected as error:
         raise Usage(str(error)) from error
-    return nodes
+    return written
 
 
 def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
@@ -64,8 +67,14 @@ def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
 
 
 def _end(nodes: str, url: str | None) -> None:
-    Client(url).post("/v1/maintenance/end", {"nodes": nodes})
+    from holdfast.api.operator_shapes import WindowsShape  # noqa: PLC0415
+
+    client = Client(url)
+    held = {n for w in read(WindowsShape, client.get("/v1/maintenance")).windows for n in w.nodes}
+    client.post("/v1/maintenance/end", {"nodes": nodes})
     line(f"the maintenance of {nodes} is over: what is still wrong is acted upon")
+    if others := [n for n in expand(nodes) if n not in held]:
+        line(f"in no window before: {', '.join(others[:5])}{' …' if len(others) > 5 else ''}")
 
 
 def _list(url: str | None, as_data: bool) -> None:

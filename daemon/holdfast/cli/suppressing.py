@@ -14,15 +14,15 @@ from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Usage
 from holdfast.cli.show import as_json, line, moment, table
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([hd])")
-_HOURS = {"h": 1.0, "d": 24.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+_HOURS = {"m": 1 / 60, "h": 1.0, "d": 24.0}
 _ID = re.compile(r"[0-9a-z]{12}")
 LONGEST_H = 90 * 24.0
 
 
 def suppress(
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for whoever looks next.")],
-    duration: Annotated[str, typer.Option("--for", help="How long: 8h, 3d; 90 days at most.")],
+    duration: Annotated[str, typer.Option("--for", help="How long: 30m, 8h, 3d; 90 days at most.")],
     node: Annotated[str, typer.Option(help="Node, or a pattern such as 'n1?'.")] = "*",
     check: Annotated[str, typer.Option(help="Check, or a pattern such as 'net.*'.")] = "*",
     component: Annotated[str, typer.Option(help="GPU UUID, device or mount point, or a pattern.")] = "*",
@@ -37,10 +37,10 @@ def suppress(
 
 
 def hours(text: str) -> float:
-    """``8h`` or ``3d`` in hours. Raises Usage."""
+    """``30m``, ``8h`` or ``3d`` in hours. Raises Usage."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
-        raise Usage(f"{text!r} is no duration such as 8h or 3d")
+        raise Usage(f"{text!r} is no duration such as 30m, 8h or 3d")
     wanted = float(found[1]) * _HOURS[found[2]]
     if not 0 < wanted <= LONGEST_H:
         raise Usage(f"{text} is not more than nothing and at most {LONGEST_H / 24:.0f}d")

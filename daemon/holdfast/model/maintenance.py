@@ -58,13 +58,11 @@ class Windows:
         return Windows((*self.windows, window))
 
     def ended(self, nodes: Collection[str], at: datetime) -> Windows:
-        """Without these nodes. Raises NotFound where one of them is in no window."""
+        """Without these nodes; those that are in no window change nothing. Raises NotFound where none of them is in one."""
         held = {name for w in self.windows if w.holds(at) for name in w.nodes}
-        missing = sorted(set(nodes) - held)
-        if missing:
-            raise NotFound(
-                f"no maintenance window of Holdfast's holds {', '.join(missing[:5])}; `holdfast maintain` lists them"
-            )
+        if not held & set(nodes):
+            named = ", ".join(sorted(nodes)[:5])
+            raise NotFound(f"no maintenance window of Holdfast's holds {named}; `holdfast maintain` lists them")
         return Windows(tuple(_without(w, nodes, at) for w in self.windows))
 
 
