@@ -139,7 +139,10 @@ def test_where_not_all_of_it_agrees_nothing_happens_early(then: Callable[[Site, 
     site.run(300, step_s=10)
     then(site, job)
     site.run(500, step_s=10)
-    assert (hung(site), job.restarts, site.notices.sent) == ([], 0, [])
+    about_the_job = [
+        each for each in site.notices.sent if each != "n2 does not report"
+    ]  # of the node, after five minutes
+    assert (hung(site), job.restarts, about_the_job) == ([], 0, [])
 
 
 @pytest.mark.parametrize("phase", ["init", "heal", "checkpoint"])
