@@ -270,3 +270,30 @@ def test_disks_that_jobs_fill_stop_no_drain_for_hardware() -> None:
     site.fault("n9")
     site.run(10)
     assert (site.slurm.nodes["n30"].drain, site.slurm.nodes["n9"].drain) == (True, True)
+
+
+@pytest.mark.parametrize("adds", [False, True], ids=["22.05", "23.02"])
+def test_a_drain_of_ours_on_a_node_that_slurm_then_sets_down_stays_ours(adds: bool) -> None:
+    """From 23.02 on Slurm puts `` : Not responding`` behind the reason, in its own name."""
+    site = Site(4)
+    site.slurm.adds_to_reasons = adds
+    site.provider.boot_s = 900
+    site.fault("n1")
+    site.run(30)
+    site.machine("n1").powered = False
+    site.run(600, step_s=5)
+    node = site.slurm.nodes["n1"]
+    assert (node.down, node.reason.endswith("Not responding")) == (True, adds)
+    assert site.incident("n1").state is _S.REPAIRING
+    site.run(3600, step_s=5)
+    assert site.incident("n1").state is _S.CLOSED
+    assert not site.slurm.nodes["n1"].drain
+
+
+def test_a_persons_drain_with_slurms_words_behind_it_stays_theirs() -> None:
+    site = _drained("psu", "ops")
+    site.slurm.adds_to_reasons = True
+    site.machine("n1").powered = False
+    site.run(1800, step_s=5)
+    assert site.slurm.nodes["n1"].reason == "psu : Not responding"
+    assert (site.slurm.calls, site.provider.terminated) == ([], {})

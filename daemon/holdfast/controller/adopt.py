@@ -13,7 +13,7 @@ from holdfast.model.action import Drain, IntentState, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.policy import Mode
 from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident
@@ -56,7 +56,7 @@ def adopt(world: World) -> Change:
     for name, node in sorted(out.items()):
         incident_id = incident_of_reason(node.reason)
         mark = world.book.marks.get(name)
-        if mark is not None and _reboot_of_ours(world, mark, node):
+        if mark is not None and (_reboot_of_ours(world, mark, node) or is_silence_of(node.reason, mark.reason)):
             marks.append(NodeMark(name, mark.incident_id, node.reason, node.reason_user, node.reason_time))
         if incident_id is None or (mark is not None and mark.is_on(node)):
             continue

@@ -12,7 +12,7 @@ from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder,
 from holdfast.model.book import Book, CheckpointRecord, NodeMark, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.elastic import declares_elastic
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.report import AgentView
@@ -151,10 +151,13 @@ def drained_by(world: World, node: Node) -> DrainedBy | None:
 
 
 def is_marked(mark: NodeMark | None, node: Node) -> bool:
-    """The node is out of service by the drain of this mark. A reboot by Slurm adds to its reason and sets its time."""
+    """The node is out of service by the drain of this mark. A reboot by Slurm adds to its reason and sets its time; a DOWN for silence adds
+    to it too, in SlurmUser's name."""
     if mark is None:
         return False
-    return mark.is_on(node) or (is_reboot_of(node.reason, mark.reason) and node.reason_user == mark.user)
+    if mark.is_on(node) or is_silence_of(node.reason, mark.reason):
+        return True
+    return is_reboot_of(node.reason, mark.reason) and node.reason_user == mark.user
 
 
 def _being_set(world: World, node: Node) -> bool:

@@ -86,6 +86,11 @@ def is_reboot_of(shown: str, ours: str) -> bool:
     return shown.startswith(f"{ours} : reboot")
 
 
+def is_silence_of(shown: str, ours: str) -> bool:
+    """Whether a node's reason is this one of ours with what Slurm adds when it sets the drained node DOWN (23.02 and later)."""
+    return shown == f"{ours} : Not responding"
+
+
 def incident_of_reason(reason: str) -> str | None:
     """The incident that a Slurm reason of ours names; None for everybody else's."""
     match = _REASON.match(reason)  # rule prose: the only mark of ours that Slurm keeps

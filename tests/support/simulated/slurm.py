@@ -114,6 +114,8 @@ class SimSlurm:
         """When slurmctld started."""
         self.slurmd_timeout_s: float = SLURMD_TIMEOUT_S
         """0: a silent node is never set DOWN."""
+        self.adds_to_reasons = False
+        """From 23.02 on: a drained node that goes DOWN gets Slurm's words behind its reason, in SlurmUser's name."""
         self.switches: dict[str, tuple[str, ...]] = {}
         """Node → switches above it, the leaf first."""
         self.gres: dict[str, str] = {}
@@ -291,6 +293,9 @@ class SimSlurm:
             node.down = True
             if not node.reason:
                 node.reason, node.user, node.time = "Not responding", "slurm", self._second()
+            elif self.adds_to_reasons:
+                node.reason += " : Not responding"
+                node.user, node.time = "slurm", self._second()
             self._kill_on(node.name)
 
     def _completed(self, job: SimJob, hears: Callable[[str], bool]) -> bool:
