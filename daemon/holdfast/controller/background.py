@@ -10,7 +10,7 @@ from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from holdfast.controller import history
+from holdfast.controller import facts, history
 from holdfast.controller.head_reach import resolve
 from holdfast.controller.pool import P99, by_rule, kept, wanted
 from holdfast.controller.whole_file import write_whole
@@ -91,7 +91,7 @@ class BackgroundWatch:
         background = replace(background, addresses={**background.addresses, **addresses})
         try:
             topology = self.scheduler.topology()
-            timeout_s = slurmd_timeout_s(self.scheduler.config())
+            timeout_s = facts.slurmd_timeout_s(self.scheduler.config())
         except OutsideError as error:
             if not self._slurm_failed:
                 log.warning("event=topology_unavailable error=%r", str(error))
@@ -117,12 +117,6 @@ def _is_ip(address: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def slurmd_timeout_s(config: Mapping[str, str]) -> float | None:
-    """SlurmdTimeout of ``scontrol show config`` (``300 sec``); None: it does not say."""
-    number = config.get("SlurmdTimeout", "").split()
-    return float(number[0]) if number and number[0].isdigit() else None
 
 
 def _short_since(world: World, before: Background) -> datetime | None:

@@ -52,8 +52,15 @@ SLURMD_TIMEOUT_S = 300.0
 """SlurmdTimeout as Slurm ships it, and what stands in for one that is 0 or not known."""
 
 
+def slurmd_timeout_s(config: Mapping[str, str]) -> float | None:
+    """SlurmdTimeout of ``scontrol show config`` (``300 sec``); None: it does not say."""
+    number = config.get("SlurmdTimeout", "").split()
+    return float(number[0]) if number and number[0].isdigit() else None
+
+
 def slurm_settled(world: World) -> bool:
-    """Whether slurmctld has had one SlurmdTimeout since it last answered again: until then what it shows of nodes is from before."""
+    """Whether slurmctld has had one SlurmdTimeout since it last answered again, or started: until then what it shows of nodes is from
+    before."""
     timeout_s = world.background.slurmd_timeout_s or SLURMD_TIMEOUT_S
     return world.slurm_back_at is None or world.now - world.slurm_back_at >= timedelta(seconds=timeout_s)
 
@@ -205,6 +212,12 @@ def died_while_drained(world: World, view: ClusterView, incident: Incident) -> b
 def drain_missing(view: ClusterView, incident: Incident) -> bool:
     """Slurm has forgotten the drain of the incident's node, and the node is in service until it is drained again."""
     return incident.drain_lost_at is not None and not view.nodes[incident.node].out_of_service
+
+
+def jobs_known(world: World, node: Node) -> bool:
+    """Whether it means something that Slurm shows no job on the node. A slurmctld that started cold has forgotten the jobs that run, until
+    the node's slurmd has registered, or has had one SlurmdTimeout for that."""
+    return node.registered or slurm_settled(world)
 
 
 def free_of_jobs(view: ClusterView, node: str) -> bool:

@@ -43,7 +43,8 @@ class SlurmWatch:
     view: ClusterView | None = None
     error: str | None = None
     back_at: datetime | None = None
-    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer; None: it has not been away."""
+    """When Slurm last answered again after more than :data:`SLURM_GAP_S` without an answer, or was seen to have started; None: it has not
+    been away."""
     missing: Missing = field(default_factory=Missing)
     """What the last reading lacked for the first time; the view still shows it."""
 
@@ -71,6 +72,9 @@ class SlurmWatch:
             log.info("event=slurm_back")
             if self.view is None or view.read_at - self.view.read_at > timedelta(seconds=SLURM_GAP_S):
                 self.back_at = view.read_at
+        if _started(self.view, view):
+            log.info("event=slurmctld_started")
+            self.back_at = view.read_at
         self.view, self.missing, self.error = view, missing, None
 
     def nodes_now(self, names: Iterable[str]) -> dict[str, Node]:
@@ -99,6 +103,12 @@ class SlurmWatch:
                 unexpected.failed(SLURM, error, f"job {job_id}")
                 return
         self.view = remember_gpus(self.view, replace(self.view, jobs={**self.view.jobs, **fresh}))
+
+
+def _started(before: ClusterView | None, after: ClusterView) -> bool:
+    """Whether slurmctld has started, however short it was away: then nodes are UNKNOWN until their slurmd registers."""
+    known = {name for name, node in before.nodes.items() if node.unknown} if before is not None else set[str]()
+    return any(node.unknown and name not in known for name, node in after.nodes.items())
 
 
 def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView:

@@ -75,6 +75,18 @@ def prove_free(name: str, outside: Outside) -> None:
     _not_taken(node, outside)
     if node.completing or outside.scheduler.jobs_on(name):
         raise Unavailable(f"{name} still holds a job")
+    if not node.registered and _has_just_started(outside, certain=not node.unknown):
+        raise Unavailable(f"slurmctld has just started, and {name}'s slurmd has not registered: a job may run there")
+
+
+def _has_just_started(outside: Outside, *, certain: bool) -> bool:
+    """Whether slurmctld started less than one SlurmdTimeout ago. ``certain``: only if it says when."""
+    config = outside.scheduler.config()
+    started = config.get("BOOT_TIME", "")
+    if not started.isdecimal():
+        return not certain
+    timeout_s = facts.slurmd_timeout_s(config) or facts.SLURMD_TIMEOUT_S
+    return abs(outside.clock.now().timestamp() - int(started)) < timeout_s
 
 
 def prove_not_taken(name: str, outside: Outside) -> None:

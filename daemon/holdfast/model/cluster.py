@@ -256,6 +256,16 @@ class Node:
         return "NOT_RESPONDING" not in self.flags
 
     @property
+    def unknown(self) -> bool:
+        """slurmctld has started, and has not heard of the node's slurmd since: not even what runs there."""
+        return self.base_state == "UNKNOWN"
+
+    @property
+    def registered(self) -> bool:
+        """Its slurmd has registered since slurmctld started, and named the job steps that it runs."""
+        return not self.unknown and self.slurmd_start_time is not None
+
+    @property
     def completing(self) -> bool:
         return "COMPLETING" in self.flags
 

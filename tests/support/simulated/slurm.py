@@ -40,6 +40,8 @@ class SimNode:
     """In a reservation with the MAINT flag."""
     reboot: str = ""
     """REBOOT_REQUESTED, REBOOT_ISSUED; empty: no reboot was asked for."""
+    registers_at_s: float = 0.0
+    """After a start of slurmctld: until then it is UNKNOWN."""
     stuck: bool = False
     """Tasks hang in the driver: a job that ends stays COMPLETING here."""
 
@@ -138,6 +140,8 @@ class SimSlurm:
         self.on_resume: Callable[[str], None] = lambda _node: None
         """ResumeProgram."""
         self.on_set_down: Callable[[str], None] = lambda _node: None
+        self.registers_after_s = 0.0
+        """So long after slurmctld's start slurmds have not registered."""
         self.reboot_program = "(null)"
         self.on_reboot: Callable[[str], None] = lambda _node: None
 
@@ -185,15 +189,20 @@ class SimSlurm:
 
     def restart(self) -> None:
         """slurmctld starts again, with all that it knew."""
-        self.started = self._second()
+        self._start()
 
     def start_cold(self) -> None:
         """``slurmctld -c``: it keeps reservations alone (seen on 22.05)."""
-        self.started = self._second()
+        self._start()
         self.forgotten_jobs += len(self.jobs)
         self.jobs.clear()
         for node in self.nodes.values():
             self._forget(node)
+
+    def _start(self) -> None:
+        self.started = self._second()
+        for node in self.nodes.values():
+            node.registers_at_s = self._clock.elapsed_s + self.registers_after_s
 
     def take_out(self, name: str) -> SimNode:
         """The node leaves slurm.conf."""
@@ -457,6 +466,7 @@ class SimSlurm:
     def _shown(self, node: SimNode) -> Node:
         here = [j for j in self.jobs.values() if node.name in j.nodes and j.state in HOLDING_STATES]
         busy = bool(here)
+        unknown = self._clock.elapsed_s < node.registers_at_s
         flags = {
             "DRAIN": node.drain,
             "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
@@ -470,7 +480,7 @@ class SimSlurm:
         }
         return Node(
             name=node.name,
-            base_state="DOWN" if node.down else "ALLOCATED" if busy else "IDLE",
+            base_state="DOWN" if node.down else "UNKNOWN" if unknown else "ALLOCATED" if busy else "IDLE",
             flags=frozenset(f for f, on in flags.items() if on),
             reason=node.reason,
             reason_user=node.user,
@@ -480,7 +490,7 @@ class SimSlurm:
             gres=self.gres.get(node.name, ""),
             features=self.features.get(node.name, frozenset()),
             gpu_count=self._gpus,
-            slurmd_start_time=node.slurmd_started,
+            slurmd_start_time=None if unknown else node.slurmd_started,
         )
 
     def _ends_on(self, job: SimJob, node: SimNode) -> bool:
