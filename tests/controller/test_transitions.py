@@ -234,6 +234,15 @@ def the_same_hardware_comes_back() -> Scene:
     return scene
 
 
+def another_hand_exchanges_the_machine() -> Scene:
+    """While the one that was launched for the node is validated."""
+    scene = Scene()
+    scene.held(_S.VALIDATING)
+    scene.site.provider.exchange(NODE)
+    scene.site.run(90)
+    return scene
+
+
 def operator(verb: str, state: IncidentState) -> Scene:
     scene = opened(state)
     scene.site.operate(verb, scene.incident.id)
@@ -272,6 +281,7 @@ SCENES: dict[Edge, Callable[[], Scene]] = {
     (_S.REPAIRING, _S.VALIDATING, _BY.HOLDFAST): partial(opened, _S.VALIDATING),
     (_S.REPAIRING, _S.AWAITING_HUMAN, _BY.HOLDFAST): partial(then, _S.REPAIRING, Scene.operator_drains),
     (_S.REPAIRING, _S.CLOSED, _BY.HOLDFAST): partial(then, _S.REPAIRING, Scene.operator_resumes),
+    (_S.VALIDATING, _S.VALIDATING, _BY.HOLDFAST): another_hand_exchanges_the_machine,
     (_S.VALIDATING, _S.REPAIRING, _BY.HOLDFAST): the_same_hardware_comes_back,
     (_S.VALIDATING, _S.AWAITING_HUMAN, _BY.HOLDFAST): partial(then, _S.VALIDATING, Scene.operator_drains),
     (_S.VALIDATING, _S.CLOSED, _BY.HOLDFAST): partial(opened, _S.CLOSED),

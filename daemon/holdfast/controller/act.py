@@ -11,7 +11,16 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from holdfast import unexpected
 from holdfast.controller import facts, machines
-from holdfast.controller.outside import NotProven, Outside, Refused, done, foreign, jobs_on, prove_hands_on
+from holdfast.controller.outside import (
+    NotProven,
+    NotYetProven,
+    Outside,
+    Refused,
+    done,
+    foreign,
+    jobs_on,
+    prove_hands_on,
+)
 from holdfast.controller.whole import stragglers, whole
 from holdfast.model.action import (
     Action,
@@ -81,6 +90,8 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
         return Outcome(IntentState.REFUSED, str(unproven), result=unproven.result)
     except Refused as refusal:
         return Outcome(IntentState.REFUSED, str(refusal))
+    except NotYetProven as unproven:
+        return Outcome(IntentState.FAILED, str(unproven), retryable=True, result=unproven.result)
     except (Unavailable, NotPermitted) as error:
         return Outcome(IntentState.FAILED, str(error), retryable=True)
     except OutsideError as error:

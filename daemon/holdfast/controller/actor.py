@@ -167,8 +167,9 @@ def _of_the_silent(action: Action, incident: Incident) -> bool:
     """A step at the machine of a silent node, planned before the node reported again and was sent to validation."""
     if incident.state is not IncidentState.VALIDATING or incident.rung:
         return False
+    its_own = (incident.serving_id, incident.instance_id)
     return (
-        isinstance(action, Terminate | Replace | Reboot | StopStart) and action.instance_id == incident.serving_id
+        isinstance(action, Terminate | Replace | Reboot | StopStart) and action.instance_id in its_own
     ) or isinstance(action, Launch)
 
 

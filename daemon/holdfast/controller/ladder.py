@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from holdfast.controller import facts, hands_off, silence
+from holdfast.controller import facts, hands_off, serving_now, silence
 from holdfast.controller.death import brake, touching
 from holdfast.controller.death.verdict import Consequence
 from holdfast.model.action import Launch, Replace
@@ -65,6 +65,11 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         return Choice(Rung.VALIDATE, "the job is the suspect, not the node")
     if not incident.dead and _cleared(world, incident):
         return Choice(Rung.VALIDATE, "every finding has cleared")
+    calls_human = incident.remedy is Remedy.HUMAN
+    if not incident.dead and not calls_human and serving_now.nothing_holds(world, incident, events_too=True):
+        return Choice(
+            Rung.VALIDATE, "another machine, GPU or boot serves by now: it proves itself before anything is repaired"
+        )
     if (
         not incident.dead
         and hands_off.interrupted(world, incident)

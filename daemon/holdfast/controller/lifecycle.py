@@ -77,6 +77,8 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
         incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
         return held
+    if (other := machine_gone.exchanged(world, view, incident)) is not None:
+        return other
     follow = _FOLLOW.get(incident.state)
     return follow(world, view, incident) if follow is not None else (incident, [])
 
@@ -247,7 +249,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     failed = validation.failure(world, incident)
     if failed is not None:
         return _next_attempt(world, incident, failed)
-    unproven = _unproven(rungs.attempts(world, incident))
+    unproven = _unproven(world, rungs.attempts(world, incident))
     if unproven is not None:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unproven.outcome)
     up = rungs.machine_up(world, incident)
@@ -262,11 +264,14 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     return _after([event], move(replace(incident, machine=machine), _S.VALIDATING, world.now, note=""))
 
 
-def _unproven(tries: tuple[Intent, ...]) -> Intent | None:
-    """The last attempt, if it was refused since its machine was not shown to be the node's."""
+def _unproven(world: World, tries: tuple[Intent, ...]) -> Intent | None:
+    """The last attempt, if it was refused since its machine was not shown to be the node's, or fails for that for so long that no machine
+    would be waited for."""
     latest = facts.last(tries)
-    refused = latest is not None and latest.state is IntentState.REFUSED and refused_unproven(latest.result)
-    return latest if refused else None
+    if latest is None or not refused_unproven(latest.result):
+        return None
+    waited = world.now - tries[0].planned_at > timedelta(seconds=world.policy.repair.launch_timeout_s)
+    return latest if latest.state is IntentState.REFUSED or (latest.state is IntentState.FAILED and waited) else None
 
 
 def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
@@ -283,7 +288,7 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
     if ended is not None and ended.state is IntentState.REFUSED:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
     named = replacement.new_instance(world, incident)
-    unnamed = _unproven(world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
+    unnamed = _unproven(world, world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
     if unnamed is not None:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unnamed.outcome)
     failed = validation.failure(world, incident)
@@ -304,6 +309,9 @@ def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:
     why = failure.text
     machine = stillborn.successor(world, incident) or incident.machine
     failed = replace(incident, note=why, validated_at=None, machine=machine)
+    if machine_gone.brought_by_others(world, incident):
+        text = f"{incident.serving_id}, which another hand put in the place of {incident.instance_id}: {why}"
+        return move(rungs.attempt_over(failed), _S.AWAITING_HUMAN, world.now, text)
     choice = next_rung(world, failed) if world.view is None else next_allowed(world, world.view, failed)
     if choice.rung is Rung.WAIT:
         return replace(incident, note=choice.reason), []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from holdfast.controller import facts, serving_now
-from holdfast.model.action import Drain, IntentState, SetDown, Terminate
+from dataclasses import replace
+
+from holdfast.controller import facts, replacement, rungs, serving_now
+from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
 from holdfast.model.book import World
-from holdfast.model.incident import Incident, IncidentKind
-from holdfast.model.transitions import Moved, close
+from holdfast.model.cluster import ClusterView
+from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.transitions import Moved, close, move
 
 
 def no_longer_serves(world: World, incident: Incident) -> Moved | None:
@@ -39,3 +42,40 @@ def begun(world: World, incident: Incident) -> bool:
         isinstance(i.action, Drain | SetDown | Terminate) and i.state in (IntentState.STARTED, IntentState.DONE)
         for i in world.book.intents_of(incident.id)
     )
+
+
+_OUT = frozenset({IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING})
+
+
+def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """Another hand put another machine in the place of the node's while it was out of service for the incident: that one proves itself, and
+    what was begun at the one before is over. None: no one did, or it cannot be told yet."""
+    node = view.nodes[incident.node]
+    if (
+        incident.state not in _OUT
+        or not facts.drained_by_us(world, node)
+        or not facts.free_of_jobs(view, incident.node)
+    ):
+        return None
+    other = serving_now.successor(world, incident)
+    started_at = node.slurmd_start_time
+    its_slurmd = node.registered and node.responding and started_at is not None and started_at >= incident.opened_at
+    if other is None or not its_slurmd or _exchanges_in_place(world, incident):
+        return None
+    new = replace(rungs.attempt_over(incident), machine=other, rung="", dead=False, validated_at=None)
+    why = f"another machine serves {incident.node} now, not by Holdfast's doing: {other} in place of {incident.serving_id}"
+    return move(new, IncidentState.VALIDATING, world.now, f"{why}; validated, returned")
+
+
+def _exchanges_in_place(world: World, incident: Incident) -> bool:
+    """An order to exchange the machine may have been carried out: what reports now is what came of it."""
+    if incident.state is not IncidentState.REPAIRING:
+        return False
+    begun_states = (IntentState.STARTED, IntentState.DONE, IntentState.FAILED)
+    return any(isinstance(i.action, Replace) and i.state in begun_states for i in rungs.attempts(world, incident))
+
+
+def brought_by_others(world: World, incident: Incident) -> bool:
+    """The machine under validation was put there by another hand (:func:`exchanged`): if it fails, an operator decides."""
+    machine = incident.machine
+    return bool(machine) and not incident.rung and machine not in replacement.made(world, incident)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from holdfast.model.action import Launch
 from holdfast.model.machine import Instance
 from holdfast_checks.words import known, unknown_reads_as
 
@@ -126,6 +127,15 @@ def prove_successor(facts: MachineFacts, incident: str) -> ProvenMachine | Unpro
     if not _serves(facts) and shown.node != facts.node and shown.incident != incident:
         return _unnamed(facts)
     return ProvenMachine(facts.node, facts.instance_id, serves=_serves(facts), incident=shown.incident)
+
+
+def prove_not_exchanged(action: Launch, serving: Instance | None) -> Unproven | None:
+    """For a launch beside a node's machine: no one has put another one in its place meanwhile, which may take a while to report. None: so
+    it is."""
+    if serving is None or action.instead_of in ("", serving.instance_id):
+        return None
+    shown = MachineFacts(action.node, action.instead_of, serving=serving)
+    return _served_by_another(shown, serving)
 
 
 def prove_exchangeable(facts: MachineFacts) -> ProvenMachine | Unproven:

@@ -11,10 +11,11 @@ from holdfast.controller.machine_proof import (
     Unproven,
     prove_exchangeable,
     prove_expendable,
+    prove_not_exchanged,
     prove_serving,
     prove_successor,
 )
-from holdfast.controller.outside import NotProven, Outside, done, prove_free, prove_not_taken
+from holdfast.controller.outside import NotProven, NotYetProven, Outside, done, prove_free, prove_not_taken
 from holdfast.model.action import Assign, CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance
@@ -26,6 +27,8 @@ POWER_OFF_PATIENCE_S = 30.0
 
 def launch(action: Launch, incident: str, outside: Outside) -> Outcome:
     found = outside.provider.find_launched(action.token)
+    if found is None and (doubt := prove_not_exchanged(action, outside.provider.instance_of(action.node))) is not None:
+        raise NotYetProven(doubt)
     made = found or outside.provider.launch(action.node, incident=incident, token=action.token)
     return done(f"{'found' if found else 'launched'} {made.instance_id}", instance_id=made.instance_id)
 
@@ -90,7 +93,7 @@ def _proven(verdict: ProvenMachine | Unproven) -> ProvenMachine:
     if isinstance(verdict, ProvenMachine):
         return verdict
     if verdict.passes:
-        raise Unavailable(f"{verdict.text}: ask again")
+        raise NotYetProven(verdict)
     if verdict.doubt is OwnershipDoubt.UNKNOWN:
         raise Rejected(verdict.text)
     raise NotProven(verdict)

@@ -55,6 +55,14 @@ class NotProven(Refused):
         self.result = {DOUBT: unproven.doubt.value, OTHER_NODE: unproven.other}
 
 
+class NotYetProven(Unavailable):
+    """The machine is not shown to be the node's, and the provider's record may catch up: asked again."""
+
+    def __init__(self, unproven: Unproven) -> None:
+        super().__init__(f"{unproven.text}: ask again")
+        self.result = {DOUBT: unproven.doubt.value, OTHER_NODE: unproven.other}
+
+
 def done(text: str, **result: object) -> Outcome:
     return Outcome(IntentState.DONE, text, result=result)
 

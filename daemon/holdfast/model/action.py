@@ -136,6 +136,8 @@ class Launch(OnNode):
 
     node: str
     token: str
+    instead_of: str = ""
+    """Machine that it is to replace: not done once the provider shows another one as the node's. Empty: no provider knows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(
         _S.CONTAINED,
         _S.VALIDATING,
-        "nothing to repair: prove and release (suspected job, fault cleared, reports again)",
+        "nothing to repair: prove and release (suspected job, fault cleared, reports again, another machine by now)",
     ),
     Transition(
         _S.CONTAINED,
@@ -86,13 +86,18 @@ TRANSITIONS: tuple[Transition, ...] = (
         _S.CONTAINED, _S.CLOSED, "an operator put the node back into service, or a node thought dead is heard again"
     ),
     Transition(_S.REPAIRING, _S.REPAIRING, "the attempt failed: next attempt or rung"),
-    Transition(_S.REPAIRING, _S.VALIDATING, "the new or rebooted machine's agent is heard, or the old one's again"),
+    Transition(
+        _S.REPAIRING,
+        _S.VALIDATING,
+        "the agent of the new, rebooted or exchanged machine is heard, or the old one's again",
+    ),
     Transition(
         _S.REPAIRING,
         _S.AWAITING_HUMAN,
         "the rung failed for good, an operator drained the node, or may have resumed it",
     ),
     Transition(_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
+    Transition(_S.VALIDATING, _S.VALIDATING, "another hand exchanged the machine: what serves now is validated"),
     Transition(_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
     Transition(
         _S.VALIDATING,

@@ -172,7 +172,7 @@ def _action(
         case _ if rungs.in_place(world, incident):
             return Replace(node, machine, boot, token, gpus, slurmd)
         case _:
-            return Launch(node, token)
+            return Launch(node, token, machine)
 
 
 def _reset(world: World, incident: Incident, agent: AgentView) -> SendOrder:
