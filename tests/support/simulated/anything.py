@@ -374,7 +374,11 @@ class Anything(Announcements, Cuts, Untidy):
     def the_drain_budget_holds(self) -> None:
         for window_s, most in ((600, 3), (3600, 8)):
             since_s = max(self.site.clock.elapsed_s - window_s, self.released_s)
-            recent = [(name, why) for at_s, name, why in self.slurm.drained if at_s > since_s]
+            recent = [
+                (name, why)
+                for at_s, name, why in self.slurm.drained
+                if at_s > since_s and not self._drained_before(at_s, why)
+            ]
             counted = ((name, why) for name, why in recent if not by_announcement(self.site, why))
             drained = {
                 name
@@ -382,6 +386,11 @@ class Anything(Announcements, Cuts, Untidy):
                 if incident_of_reason(why) not in self.looked_at and not without_power(self.site, why)
             }
             assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
+
+    def _drained_before(self, at_s: float, reason: str) -> bool:
+        """The drain is one that slurmctld had forgotten: its node is no new suspect."""
+        number = incident_of_reason(reason)
+        return any(earlier_s < at_s and incident_of_reason(why) == number for earlier_s, _, why in self.slurm.drained)
 
     def only_evidence_counts(self) -> None:
         touched = {name for _, name in self.slurm.taken_out}

@@ -22,7 +22,6 @@ class _Machinery(Protocol):
     guilty: set[str]
     by_hand: dict[str, str]
     in_window: set[str]
-    released_s: float
 
 
 class Untidy(RuleBasedStateMachine):
@@ -75,11 +74,10 @@ class Untidy(RuleBasedStateMachine):
 
     @rule()
     def slurmctld_starts_cold(self: _Machinery) -> None:
-        """Drains by hand are forgotten as well; which of them were incidents' comes back as Holdfast's."""
+        """Drains by hand are forgotten as well; those on nodes with an incident are set again as Holdfast's."""
         self.site.run(2)
         self.by_hand.clear()
         self.site.slurm.start_cold()
-        self.released_s = self.site.clock.elapsed_s  # drains that are set again are no new ones
         self.site.run(3)
 
     @rule(check=st.sampled_from(["site.bad", "host.slurmd"]))
