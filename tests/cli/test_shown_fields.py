@@ -37,6 +37,8 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "odd": "what the decision keeps of the stacks; the timeline has the stacks with the odd ranks",
         "before_death": "what it is shown as again once a node thought dead reports; the timeline has the finding",
         "drain_lost_at": "the note and the timeline say that slurmctld forgot the drain, and when",
+        "job_uid": "whose job: `holdfast jobs` shows the job and its user",
+        "by_job": "says which brake counts the drain, and the headline what was found",
         "resumed_in_doubt": "the note says that it waits for an operator, and why",
         "operated": "a count by which the store refuses a change made from an older incident",
     },

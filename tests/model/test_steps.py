@@ -79,6 +79,8 @@ TEXTS = [
     (steps.notify_silent("10.2.3.0/24", AT), "Notify/silent.10.2.3.0_24.1782909015"),
     (steps.notify_silent("the cluster", AT), "Notify/silent.the_cluster.1782909015"),
     (steps.notify_silent("n1", AT, 2), "Notify/silent.n1.1782909015.2"),
+    (steps.notify_own_stops(1000), "Notify/own_stops.1000"),
+    (steps.notify_own_stops(None), "Notify/own_stops.all"),
     (steps.notify_slurm_silent(AT), "Notify/slurm_silent.1782909015"),
     (steps.notify_slurm_silent(AT, 3), "Notify/slurm_silent.1782909015.3"),
 ]
