@@ -31,7 +31,7 @@ def release(
     reason: Reason = "",
     url: Url = None,
 ) -> None:
-    """Let a tripped brake go: what it holds back now, which is shown, is done at once. What comes later counts anew."""
+    """Let a tripped brake go: what it holds back now, which is shown, is done at once. What comes later is counted from zero."""
     from holdfast.api.node_shapes import ClusterShape  # noqa: PLC0415
     from holdfast.model.book import BrakeKind  # noqa: PLC0415
 
@@ -42,7 +42,9 @@ def release(
     client.post(f"/v1/brakes/{quote(kind, safe='')}/release", {"reason": reason})
     for brake in holding:
         line(brake.reason)
-    line(f"the brake {kind} is released: what it alone held back is done now; what is found from here on counts anew")
+    line(
+        f"the brake {kind} is released: what it alone held back is done now; what is found from here on is counted from zero"
+    )
 
 
 def ack(incident_id: IncidentId, reason: Reason = "", url: Url = None) -> None:

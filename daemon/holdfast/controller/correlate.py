@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from holdfast.controller import facts
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
@@ -184,7 +185,7 @@ def as_found(world: World, incident: Incident) -> Incident | None:
     """The incident as it was before its node was pronounced dead, with what its agent has found since: of a node that is heard again.
 
     None: silence was all."""
-    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = facts.findings_of(world, incident)
     mine = [f for f in sorted(mine, key=lambda f: f.id) if f.instance_id in ("", incident.instance_id)]
     before = incident.before_death or _fault_of(incident, mine)
     if before is None:

@@ -15,7 +15,7 @@ from holdfast.model.elastic import declares_elastic
 from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import STEP_HOUR_S
-from holdfast.model.report import AgentView
+from holdfast.model.report import AgentView, Finding
 from holdfast_checks.result import Severity
 
 IDLE_INCIDENTS = frozenset({IncidentState.WATCHING, IncidentState.SUSPECTED, IncidentState.CLOSED})
@@ -68,6 +68,11 @@ def slurm_settled(world: World) -> bool:
 def acting(incident: Incident) -> bool:
     """An incident that takes its node out of service (unless an operator took it over)."""
     return incident.open and incident.state not in IDLE_INCIDENTS and not incident.acknowledged
+
+
+def findings_of(world: World, incident: Incident) -> list[Finding]:
+    """What the node's agents found, but for what follows from another fault."""
+    return [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
 
 
 def suspect_nodes(world: World) -> frozenset[str]:

@@ -184,9 +184,7 @@ def _spec(comment: str) -> ElasticSpec | None:
 
 
 def _together(array: int, base: list[tuple[Job, ElasticSpec]], flexible: list[Job]) -> ElasticJob:
-    first, spec = min(
-        base, key=lambda each: (each[0].key.job_id < array, each[0].key.job_id)
-    )  # Slurm numbers elements from the array's id on
+    first, spec = min(base, key=lambda each: _by_number(array, each[0]))
     mine = [job for job in flexible if job.uid == first.uid]  # nobody joins another user's job
     own = [job for job, _ in base if job.uid == first.uid]
     groups = _groups(own, spec, spec.base_indices) | _groups(mine, spec, spec.flexible_indices)
@@ -194,6 +192,11 @@ def _together(array: int, base: list[tuple[Job, ElasticSpec]], flexible: list[Jo
     return ElasticJob(
         spec, first.user, first.uid, first.name, array, arrays, tuple(g for _, g in sorted(groups.items()))
     )
+
+
+def _by_number(array: int, job: Job) -> tuple[bool, int]:
+    """Slurm numbers an array's elements from the array's id on: a lower number is another job's."""
+    return job.key.job_id < array, job.key.job_id
 
 
 def _groups(records: Iterable[Job], spec: ElasticSpec, indices: range) -> dict[int, Group]:

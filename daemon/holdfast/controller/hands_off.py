@@ -237,7 +237,7 @@ def nothing_left(world: World, incident: Incident) -> bool:
     GPU or boot is gone (:mod:`serving_now`); an event counts only outside of the window, in the boot that still runs."""
     record = world.book.nodes.get(incident.node)
     ended = ended_at(world, incident.node)
-    mine = serving_now.findings_of(world, incident)
+    mine = facts.findings_of(world, incident)
     if record is None or ended is None or incident.opened_at > ended or not mine or incident.dead:
         return False
     begun = record.hands_since or ended

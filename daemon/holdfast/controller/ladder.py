@@ -220,7 +220,7 @@ def _group(world: World, name: str) -> str:
 
 
 def _cleared(world: World, incident: Incident) -> bool:
-    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = facts.findings_of(world, incident)
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 

@@ -102,7 +102,7 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
             return close(incident, world.now, "seen while the node was in maintenance: nothing of it is still so")
         return machine_gone.no_longer_serves(world, incident)
     if incident.state is _S.OPEN:
-        mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+        mine = facts.findings_of(world, incident)
         if mine and not incident.dead and all(f.cleared_at is not None for f in mine):
             return close(incident, world.now, "it cleared before anything was done")
     elif incident.state is _S.VALIDATING and not view.nodes[incident.node].out_of_service:
@@ -143,7 +143,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
             detail=detail,
         )
         return _after([event], move(incident, _S.CONTAINED, world.now, note=""))
-    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = facts.findings_of(world, incident)
     untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")

@@ -155,7 +155,7 @@ def silent_about(world: World, incident: Incident) -> bool:
 
 
 def _all_cleared(world: World, incident: Incident) -> bool:
-    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
+    mine = facts.findings_of(world, incident)
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 

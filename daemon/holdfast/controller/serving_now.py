@@ -50,11 +50,6 @@ def _only_agent(world: World, incident: Incident) -> AgentView | None:
     return own[0] if len(own) == 1 and not replacement.launching(world, incident.node) else None
 
 
-def findings_of(world: World, incident: Incident) -> list[Finding]:
-    """What the node's agents found, but for what follows from another fault."""
-    return [f for f in world.book.findings.values() if f.incident_id == incident.id and not f.consequence]
-
-
 def gone(world: World, incident: Incident, finding: Finding) -> Gone | None:
     """Why a finding of the incident does not speak of what serves the node now; None: it does, or it cannot be told."""
     agent = _only_agent(world, incident)
@@ -74,7 +69,7 @@ def gone(world: World, incident: Incident, finding: Finding) -> Gone | None:
 def nothing_holds(world: World, incident: Incident, *, events_too: bool = False) -> bool:
     """Whether nothing that was found holds of what serves the node now. ``events_too``: a boot in which all is well is enough for an event
     (an Xid) as well, since the node will prove itself; otherwise an event ends with its machine or GPU alone."""
-    mine = findings_of(world, incident)
+    mine = facts.findings_of(world, incident)
     if not mine:
         return successor(world, incident) is not None
     return all(f.cleared_at is not None or over(world, incident, f, events_too=events_too) for f in mine)
@@ -96,5 +91,5 @@ def may_yet_clear(world: World, incident: Incident) -> bool:
         and f.instance_id in ("", agent.instance_id)
         and not agent.fails(f.check)
         and not agent.all_ok
-        for f in findings_of(world, incident)
+        for f in facts.findings_of(world, incident)
     )
