@@ -156,7 +156,7 @@ def _other_doors(tree: ast.Module) -> Iterator[Found]:
             if of_the_state and not _of_something_else(node, keyword):
                 yield keyword.value, f"{keyword.arg}=: use raise_to, move or close of holdfast.model.transitions"
             if name == "replace" and ast.unparse(keyword).startswith("kind=IncidentKind."):
-                yield keyword.value, "kind=: what an incident is about never changes"
+                yield keyword.value, "kind=: only not_dead of holdfast.model.transitions changes it"
 
 
 def _called(call: ast.Call) -> str:

@@ -1,20 +1,23 @@
 """What one agent costs an idle node: CPU of its process tree in percent of a core, and memory.
 
-``bench/agent.py [--minutes 10] [--breakdown] [--against] [--nhc FOLDER] [--gcm FOLDER] [--quick]``. The real agent with its NVML child
-and all checks acting, at its default intervals, against a running controller, on an emulated node (8 GPUs with 18 NVLinks each, 32 EFA
-devices, 3,000 processes) without a job: once with the node's emulated kernel log, and where it may be read once more with this machine's
-own /dev/kmsg. Start-up is not part of the figure: what is measured begins after the first minute (``--settle-s``).
+``bench/agent.py [--minutes 10] [--before FOLDER] [--breakdown] [--against] [--nhc FOLDER] [--gcm FOLDER] [--quick]``. The real agent with
+its NVML child and all checks acting, at its default intervals, against a running controller, on an emulated node (8 GPUs with 18 NVLinks
+each, 32 EFA devices, 3,000 processes) without a job: once with the node's emulated kernel log, and where it may be read once more with
+this machine's own /dev/kmsg. Start-up is not part of the figure: what is measured begins after the first minute (``--settle-s``).
 
-``--breakdown``: also what each check costs by itself. ``--against``: also one run of other tools, named by ``--nhc`` (a checkout of
-github.com/mej/nhc) and ``--gcm`` (a virtual environment with gpucm), which are no part of this repository."""
+``--before``: also the agent of another checkout of this repository, at the same time on a node of its own: figures of one machine and one
+load, to be compared. ``--breakdown``: also what each check costs by itself. ``--against``: also one run of other tools, named by ``--nhc``
+(a checkout of github.com/mej/nhc) and ``--gcm`` (a virtual environment with gpucm), which are no part of this repository."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +48,9 @@ REAL_LOG = {"kmsg_path": str(KMSG), "boot_id_path": "/proc/sys/kernel/random/boo
 """This machine's own kernel log and boot."""
 
 
-def equip(made: Site, node: str, **changed: Any) -> Machine:
-    """EFA devices and processes of a large machine, all checks acting; ``changed``: keys of the agent's file. Restarts the agent."""
+def equip(made: Site, node: str, checkout: Path | None = None, changed: Mapping[str, Any] | None = None) -> Machine:
+    """EFA devices and processes of a large machine, all checks acting; ``changed``: keys of the agent's file. Restarts the agent,
+    from ``checkout`` or from here."""
     machine = made.practice.machine(node)
     made.practice.processes.stop(machine.agent)
     folder = machine.host.folder
@@ -55,10 +59,12 @@ def equip(made: Site, node: str, **changed: Any) -> Machine:
     host = HostFiles(folder.resolve())
     for number in range(PROCESSES):
         host.process(100 + number, f"kworker/{number}:1", "I")
+    host.write("proc/loadavg", f"0.10 0.10 0.10 1/{PROCESSES} 4321\n")
     path = folder / "agent.toml"
-    table = tomllib.loads(path.read_text()) | {"act_on": ["*"], **changed}
+    table = tomllib.loads(path.read_text()) | {"act_on": ["*"], **(changed or {})}
     path.write_text(tomli_w.dumps(table))
-    machine.start_agent()
+    sources = [str(checkout.resolve() / part) for part in ("daemon", "healthchecks")] if checkout is not None else []
+    machine.start_agent({"PYTHONPATH": ":".join(sources)} if sources else None)
     return machine
 
 
@@ -68,6 +74,13 @@ def readable_kernel_log() -> bool:
     except OSError:
         return False
     return True
+
+
+def in_memory() -> str:
+    """Where the emulated /proc and /sys are: as the real ones, reading them shall never wait for a disk, which counts as a wake-up."""
+    memory = Path("/dev/shm")
+    fit = os.access(memory, os.W_OK) and not os.statvfs(memory).f_flag & os.ST_NOEXEC
+    return str(memory) if fit else "/tmp"
 
 
 class Subject:
@@ -111,12 +124,14 @@ class Subject:
 
 def measure(options: argparse.Namespace) -> None:
     figures.heading(f"agent: {options.minutes:g} minutes at default intervals, {EFA_DEVICES} EFA devices")
-    with site() as made:
+    with site(base=in_memory()) as made:
         nodes = {"emulated kernel log": equip(made, made.practice.nodes[0])}
         if readable_kernel_log():
-            nodes["/dev/kmsg of this machine"] = equip(made, made.practice.nodes[1], **REAL_LOG)
+            nodes["/dev/kmsg of this machine"] = equip(made, made.practice.nodes[1], changed=REAL_LOG)
         else:
             print("/dev/kmsg cannot be read here: that part is left out")
+        if options.before is not None:
+            nodes[f"as of {options.before}"] = equip(made, made.practice.nodes[2], options.before)
         made.wait_for_agents()
         time.sleep(options.settle_s)
         subjects = []
@@ -171,6 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--settle-s", type=float, default=60.0)
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="another checkout, whose agent runs beside it")
     parser.add_argument("--breakdown", action="store_true", help="what each check costs by itself")
     parser.add_argument("--against", action="store_true", help="one run of NHC and GCM beside it")
     parser.add_argument("--nhc", type=Path, metavar="FOLDER", help="checkout of github.com/mej/nhc")

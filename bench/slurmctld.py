@@ -1,9 +1,10 @@
 """What Holdfast asks of slurmctld, what that costs the controller, and how soon a faulty node is drained, by the size of the cluster.
 
-``bench/slurmctld.py [--nodes 5,512,4096] [--jobs 0,1000,10000] [--array 100000] [--seconds 60] [--faults 20] [--quick]``. The real
-controller and actor on a real slurmctld whose nodes exist in its configuration only, with so many jobs, each with a record of its own, that
-wait, and an array whose elements share one. Requests are counted by ``sdiag``. Then fatal findings are reported, one after the other, and
-last one under a running job that has not consented to be stopped: its recovery stays open."""
+``bench/slurmctld.py [--nodes 5,512,4096] [--jobs 0,1000,10000] [--array 100000] [--seconds 60] [--faults 20] [--texts]
+[--quick]``. The real controller and actor on a real slurmctld whose nodes exist in its configuration only, with so many jobs,
+each with a record of its own, that wait, an array whose elements share one, and one job that runs. Requests are counted by
+``sdiag``. Then fatal findings are reported, one after the other, and last one under a running job that has not consented to be
+stopped: its recovery stays open. With ``--texts`` the waiting jobs' texts read like Slurm's own fields."""
 
 from __future__ import annotations
 
@@ -40,6 +41,8 @@ ASKED = "REQUEST_NODE_INFO_SINGLE"
 """What the bench asks for until a node is drained, each time with the partitions."""
 BETWEEN_FAULTS_S = 3.0
 DRAINED_WITHIN_S = 30.0
+HOSTILE = "--network=x JobState=RUNNING Requeue=1 Restarts=0 BatchFlag=1 SubmitTime=1 NodeList=n1"
+"""What a user may write, and what reads like Slurm's own words."""
 LOTS = 1_000_000
 """Brakes that hold nothing."""
 
@@ -48,9 +51,9 @@ def slurm_conf(jobs: int, array: int) -> str:
     return f"MaxJobCount={jobs + array + 1000}\nMaxArraySize={max(array, jobs, 1000) + 2}\nSchedulerParameters=default_queue_depth=1\n"
 
 
-def submit(practice: Practice, jobs: int, array: int) -> None:
+def submit(practice: Practice, jobs: int, array: int, texts: bool) -> None:
     """Jobs that wait: elements of an array, each of which is given a record of its own, and an array that keeps its one."""
-    wait = ("-H", "-N1", "-o", "/dev/null", "--wrap", "sleep 60")
+    wait = ("-H", "-N1", "-o", "/dev/null", *([HOSTILE] if texts else []), "--wrap", "sleep 60")
     if array:
         practice.command("sbatch", f"--array=0-{array - 1}", *wait)
     if jobs:
@@ -83,7 +86,9 @@ def idle(made: Head, seconds: float, when: str = "idle") -> None:
         f"all nodes or all jobs: {dumps / seconds:.2f}/s; controller {100 * used.own_s / seconds:.1f} % of a core, ",
         end="",
     )
-    print(f"its commands {100 * used.ended_s / seconds:.1f} %", flush=True)
+    print(f"its commands {100 * used.ended_s / seconds:.1f} %")
+    most = sorted(counted.items(), key=lambda each: -each[1])
+    print("    " + ", ".join(f"{kind.removeprefix('REQUEST_')} {count}" for kind, count in most), flush=True)
 
 
 def faults(made: Head, number: int, seconds: float) -> None:
@@ -160,7 +165,8 @@ def measure(options: argparse.Namespace) -> None:
             with head(
                 agents=number, slurm_nodes=nodes, store_url=None, slurm_conf=conf, tables={"brakes": brakes}
             ) as made:
-                submit(made.practice, jobs, array)
+                submit(made.practice, jobs, array, options.texts)
+                made.practice.sbatch("sleep 3600", "-N1", "-w", "n1")
                 time.sleep(options.settle_s)
                 idle(made, options.seconds)
                 faults(made, number, 50)
@@ -177,6 +183,7 @@ def main() -> int:
     parser.add_argument("--array", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--texts", action="store_true", help="the waiting jobs' texts read like Slurm's fields")
     parser.add_argument("--settle-s", type=float, default=SETTLE_S)
     parser.add_argument("--quick", action="store_true", help="one small cluster: shows that the bench works")
     options = parser.parse_args()

@@ -33,6 +33,7 @@ from holdfast.model.endings import ENDINGS, Proof
 from holdfast.model.event import EventKind
 from holdfast.model.incident import TRANSITIONS, IncidentKind, IncidentState, MovedBy, RecoveryPhase, Transition
 from holdfast.model.parts import DiskRoom, ProcessSeen
+from holdfast.model.policy import Mode
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
@@ -255,6 +256,7 @@ def _no_deps() -> ApiDeps:
         "leader": lambda: True,
         "aside": lambda: (),
         "loop_turned_at": clock.monotonic_s,
+        "mode": Mode.ACT,
         "untaken": UntakenWatch(),
         "trouble": lambda: None,
         "committed_at": clock.monotonic_s,

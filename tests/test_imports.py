@@ -45,6 +45,7 @@ PURE_CONTROLLER = frozenset(
         "death",
         "decide",
         "disputes",
+        "done",
         "elastic",
         "facts",
         "groups",
@@ -73,6 +74,7 @@ PURE_CONTROLLER = frozenset(
         "rungs",
         "silence",
         "own_word",
+        "held_jobs",
         "resumed",
         "serving_now",
         "tripping",
@@ -84,6 +86,19 @@ PURE_CONTROLLER = frozenset(
     }
     | {"fabric", "quiet", "timings", "validation", "whole"}
     | {"history", "pool", "upkeep"}
+    | {
+        "attribution",
+        "dependents",
+        "job_ends",
+        "mounts",
+        "returns",
+        "saved",
+        "series",
+        "stalls",
+        "surveying",
+        "waiting",
+        "why_died",
+    }
 )
 """Modules of controller/ that decide. They may import each other, and no other module of that room."""
 NODE_PACKAGES = frozenset({"psutil", "pynvml", "urllib3"})

@@ -37,19 +37,20 @@ GPU_MINORS = 8
 
 @contextmanager
 def site(
-    *, heartbeat_s: float | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None
+    *, heartbeat_s: float | None = None, settings: Mapping[str, Mapping[str, Any]] | None = None, base: str = "/tmp"
 ) -> Iterator[Site]:
     """A running site of three workers and a spare. ``heartbeat_s`` None: as shipped, the controller gives the interval."""
-    with running(nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings) as made:
+    with running(base, nodes=WORKERS + 1, spares=1, heartbeat_s=heartbeat_s, settings=settings) as made:
         yield made
 
 
 @contextmanager
-def running(**options: Any) -> Iterator[Site]:
-    """A running site in a temporary folder, laid out with these options of ``Site.create``; nothing of it is left afterwards."""
+def running(base: str = "/tmp", **options: Any) -> Iterator[Site]:
+    """A running site in a temporary folder below ``base``, laid out with these options of ``Site.create``; nothing of it is left
+    afterwards."""
     set_up("text", "error")
     end_cleanly()
-    folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="hfbench-", dir=base))
     folder.chmod(0o755)
     made = Site.create(folder, **options, name="bench")
     try:

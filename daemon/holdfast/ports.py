@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from holdfast.model.action import Intent, IntentState
@@ -20,6 +20,7 @@ from holdfast.model.budgets import BudgetExtension
 from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import Instance, Notice, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
 from holdfast.model.report import Report
@@ -63,7 +64,7 @@ class Scheduler(Protocol):
     def jobs_on(self, node: str) -> tuple[Job, ...]:
         """Jobs that hold one node, COMPLETING ones too, read now, in the order of their ids. Reads no other node and no other job.
 
-        Raises NotFound for an unknown node; Unavailable also for a job whose record cannot be read without doubt."""
+        Raises NotFound for an unknown node."""
         ...
 
     def all_nodes(self) -> dict[str, Node]:
@@ -136,7 +137,9 @@ class Scheduler(Protocol):
         ...
 
     def hold(self, job_id: int, reason: str) -> None:
-        """Hold a pending job (JobHeldUser), or requeue-hold a running one, with a comment its owner can read. The owner may release it."""
+        """Hold a pending job (JobHeldUser), or requeue-hold a running or failed one, with a comment its owner can read.
+
+        The owner may release it. Raises Rejected where Slurm does: a failed job of ``sbatch --no-requeue``."""
         ...
 
     def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
@@ -152,7 +155,7 @@ class Scheduler(Protocol):
         ...
 
     def tell_owner(self, job_id: int, text: str) -> None:
-        """Leave one line where the owner looks: the job's AdminComment (``scontrol show job``)."""
+        """Leave one line where the owner looks: the job's AdminComment (``scontrol show job``). Empty: none is there any more."""
         ...
 
     def create_reservation(
@@ -184,8 +187,9 @@ class Scheduler(Protocol):
         """One reservation, read now. Raises NotFound."""
         ...
 
-    def reboot(self, node: str, reason: str) -> None:
-        """Ask Slurm to reboot a drained node as soon as it is idle, so that the reboot is expected."""
+    def reboot(self, node: str, reason: str | None) -> None:
+        """Ask Slurm to reboot a drained node as soon as it is idle, so that the reboot is expected. ``reason``: takes the place of the
+        drain's at once, with a new time; None: that stays."""
         ...
 
 
@@ -343,7 +347,8 @@ class Store(Protocol):
         the inventory updates the node record when it comes from the serving machine."""
         ...
 
-    def load_book(self, now: datetime) -> Book: ...
+    def load_book(self, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
+        """``ahead``: by how much the clock was set ahead: what is over is read from that much further back."""
 
     def commit(self, change: Change, fence: int) -> None:
         """All or nothing. Raises FencedOff when the lease has another fence, Stale (an Unavailable) when an operator changed
@@ -400,6 +405,10 @@ class Store(Protocol):
     def recoveries(
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
     ) -> tuple[Recovery, ...]: ...
+
+    def job_ends(self, job_id: int) -> tuple[JobEnd, ...]:
+        """How runs of jobs with this id ended, oldest first; Slurm uses ids again."""
+        ...
 
     def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]: ...
 
@@ -460,3 +469,5 @@ class Operation:
     """Nodes whose maintenance ``end_maintenance`` ends."""
     extension: BudgetExtension | None = None
     """What ``extend_budget`` is to put down."""
+    in_service: bool = False
+    """Slurm shows the node of the incident that ``close`` is about in service."""

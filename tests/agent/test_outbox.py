@@ -183,7 +183,7 @@ def test_a_full_disk_keeps_items_in_memory_says_so_and_still_sends(
     memory.read(f"PRAGMA max_page_count={limit}")
     filler = [finding(str(n), 3000) for n in range(2, 40)]
     assert not box.put(filler)
-    assert "event=outbox_disk_refused" in caplog.text
+    assert f"event=outbox_disk_refused path={memory.path} " in caplog.text, "an operator reads which disk is full"
     assert len(box) == 39
     seen: list[str] = []
     while (batch := box.next_batch()) is not None and len(seen) < 100:
@@ -238,3 +238,10 @@ def test_a_wall_clock_that_jumps_changes_no_age(tmp_path: Path, monkeypatch: pyt
         batch = box.next_batch()
         assert batch is not None
         assert batch.items[0]["age_s"] == pytest.approx(5, abs=2)
+
+
+def test_an_empty_outbox_does_not_ask_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each heartbeat the sender asks what there is to send."""
+    box = outbox(tmp_path)
+    monkeypatch.setattr(box, "_choose", lambda _db: pytest.fail("the disk was asked"))
+    assert box.next_batch() is None

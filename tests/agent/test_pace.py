@@ -69,11 +69,11 @@ def test_a_task_with_another_interval_comes_no_later_than_it_would_have() -> Non
     schedule = Schedule({"heartbeat": 10.0}, 0.0)
     assert schedule.due(0.0) == ("heartbeat",)
     schedule.every("heartbeat", 4.0, 1.0)
-    assert schedule.next_s() == 5.0
-    assert schedule.due(5.0) == ("heartbeat",)
-    assert schedule.next_s() == 9.0
+    assert schedule.next_s() == 4.0
+    assert schedule.due(4.0) == ("heartbeat",)
+    assert schedule.next_s() == 8.0
     schedule.every("heartbeat", 10.0, 6.0)
-    assert schedule.next_s() == 9.0
+    assert schedule.next_s() == 8.0
 
 
 @pytest.mark.slow

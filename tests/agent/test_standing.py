@@ -173,6 +173,44 @@ def test_a_late_loop_or_a_jump_ahead_never_bunches_runs() -> None:
     assert schedule.next_s() == 1010.0
 
 
+def test_what_falls_on_one_moment_goes_on_doing_so() -> None:
+    """However late each turn is: one wake-up, not three."""
+    schedule = Schedule({"a": 15.0, "b": 30.0, "c": 60.0, "d": 4.0}, 100.0, phase=0.3)
+    moments = []
+    now_s = 100.0
+    while now_s < 1000.0:
+        moments.append(frozenset(schedule.due(now_s)))
+        now_s = schedule.next_s() + 0.004
+    assert moments.count(frozenset("a")) + moments.count(frozenset("ad")) == sum(
+        "a" in m and "b" not in m for m in moments
+    )
+    assert all(m >= {"a"} for m in moments if "b" in m)
+    assert all(m >= {"a", "b", "d"} for m in moments if "c" in m)
+    assert sum("a" in m for m in moments) == pytest.approx(900 / (15 * 0.97), abs=1)
+
+
+@pytest.mark.parametrize(("late_s", "next_s"), [(0.0, 110.0), (4.9, 110.0), (5.1, 120.0), (9.0, 120.0)])
+def test_after_a_late_turn_a_task_is_back_in_the_bar_and_not_right_away(late_s: float, next_s: float) -> None:
+    schedule = Schedule({"a": 10.0}, 90.0)
+    schedule.due(90.0)
+    assert schedule.due(100.0 + late_s) == ("a",)
+    assert schedule.next_s() == next_s
+
+
+def test_a_task_may_come_ahead_of_the_others_and_one_may_be_put_off() -> None:
+    schedule = Schedule({"a": 15.0, "b": 30.0, "short": 1.0}, 0.0, ahead_s={"a": 1.0, "short": 1.0})
+    assert schedule.due(0.0) == ("a", "b", "short")
+    assert schedule.next_s() == 0.5
+    schedule.set("short", float("inf"))
+    assert [schedule.due(at_s) for at_s in (14.0, 15.0, 29.0, 30.0)] == [("a",), (), ("a",), ("b",)]
+    schedule.put_off("b", 1.0)
+    assert schedule.due(60.0) == ("a",)
+    assert schedule.due(90.0) == ("a", "b")
+    schedule.put_off("b", 0.0)
+    assert schedule.due(119.9) == ("a",)
+    assert schedule.due(120.0) == ("b",)
+
+
 def test_a_due_time_can_be_set_and_an_unknown_name_is_left_alone() -> None:
     schedule = Schedule({"a": float("inf")}, 0.0)
     schedule.due(0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,56 @@ def test_host_checks_are_stretched_only_under_pressure(tmp_path: Path, text: str
     assert courtesy.stretch(path) == factor
 
 
+def test_the_pressure_is_read_once_for_all_checks_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = iter((courtesy.STRETCH, 1.0))
+    monkeypatch.setattr(courtesy, "stretch", lambda: next(said))
+    stretch = courtesy.Stretch()
+    assert [stretch.now(at_s) for at_s in (5.0, 5.0, 5.9, 6.1)] == [2.0, 2.0, 2.0, 1.0]
+
+
+def test_good_results_wait_for_the_next_turn_while_more_are_on_their_way() -> None:
+    let_go = threading.Event()
+    told: list[tuple[str, bool]] = []
+    checks = HostChecks(lambda check, _results, soon: told.append((check.id, soon)))
+    first = replace(
+        CHECK, id="first", gather=lambda _context: let_go.wait(30), judge=lambda _facts: (Result.ok("first"),)
+    )
+    fine = replace(first, id="fine", judge=lambda _facts: (Result.ok("fine"),))
+    bad = replace(first, id="bad", judge=lambda _facts: (Result.finding("bad", Severity.FATAL, Remedy.NONE),))
+    try:
+        for check in (first, fine, bad, fine):
+            checks.begin(replace(check, id=f"{check.id}{len(checks._busy)}"), Context())
+        let_go.set()
+        eventually(lambda: len(told) == 4)
+        assert told == [("first0", False), ("fine1", False), ("bad2", True), ("fine3", True)]
+    finally:
+        let_go.set()
+        checks.close()
+
+
+def _same(result: Result, _facts: object) -> tuple[Result, ...]:
+    return (result,)
+
+
+def test_results_wake_the_agent_for_a_fault_and_for_its_end_and_not_for_each_look() -> None:
+    told: list[bool] = []
+    checks = HostChecks(lambda _check, _results, soon: told.append(soon))
+    bad, fine = Result.finding("net.new", Severity.FATAL, Remedy.NONE), Result.ok("net.new")
+    looks = [fine, fine, fine, bad, bad, fine, fine, fine, Result.unknown("net.new", summary="?"), fine, fine, fine]
+    try:
+        for result in looks:
+            before = len(told)
+            checks.begin(replace(CHECK, judge=partial(_same, result), hysteresis=(2, 3)), Context())
+            eventually(partial(lambda before: len(told) > before and not checks._busy, before))
+        assert told == [True, True, False, True, True, True, True, False, True, True, True, False]
+    finally:
+        checks.close()
+
+
 def test_a_check_that_hangs_holds_up_no_other() -> None:
     let_go = threading.Event()
     told: list[str] = []
-    checks = HostChecks(lambda check, _results: told.append(check.id))
+    checks = HostChecks(lambda check, _results, _soon: told.append(check.id))
     hanging = replace(CHECK, id="host.hangs", gather=lambda _context: let_go.wait(30), deadline_s=0.05)
     fine = replace(CHECK, id="host.fine")
     try:

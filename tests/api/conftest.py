@@ -20,6 +20,7 @@ from holdfast.api.app import create_app
 from holdfast.api.auth import Authenticator, hash_token
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.hub import OrderHub
+from holdfast.api.quota import Quota
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent
@@ -147,6 +148,7 @@ class Served:
         deps.rooms, deps.look, deps.untaken = None, lambda: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
+        api.quota = Quota(deps.clock.monotonic_s)
 
     def commit(self, change: Change) -> None:
         """Write as the control loop does."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.cli.app import run
 from holdfast.cli.client import Client
+from holdfast.model.book import Book, Brake, BrakeKind, World
+from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.parts import DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState
+from holdfast.model.policy import Mode, Policy
 
 
 @pytest.fixture
@@ -63,6 +67,42 @@ def test_prometheus_sees_the_same(broken: Any) -> None:
         "holdfast_store_write_age_seconds 3.0",
     ):
         assert line in text
+
+
+def test_mode_pause_brakes_and_extensions_are_shown(
+    served: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = served.clock.now()
+    book = Book(
+        paused="ann: storage",
+        paused_at=now,
+        brakes={"drains": Brake(BrakeKind.DRAINS, now, "9 drains in 10 minutes")},
+        extensions={BudgetKind.ENDED: BudgetExtension(BudgetKind.ENDED, 10, now + timedelta(hours=1), "bob")},
+    )
+    served.world = World(now, Policy(mode=Mode.OBSERVE), book, None)
+    shown = served.call("GET", "/v1/status").json()
+    assert (shown["mode"], shown["paused"], shown["paused_at"]) == (
+        "observe",
+        "ann: storage",
+        now.isoformat().replace("+00:00", "Z"),
+    )
+    assert [b["kind"] for b in shown["brakes"]] == ["drains"]
+    assert [(e["kind"], e["plus"]) for e in shown["extensions"]] == [("ended", 10)]
+    monkeypatch.setenv("HOLDFAST_TOKEN", "t")
+    monkeypatch.setattr(Client, "get", lambda _self, _path: shown)
+    assert run(["status"]) == 0, "what an operator ordered is no failure"
+    out = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "mode observe: faults are recorded, and nothing is done about them",
+        "UTC by ann: storage; nothing is done until `holdfast resume`",
+        "brake drains holds: 9 drains in 10 minutes",
+        "`holdfast release drains` lets it go",
+        "budget ended is extended by 10 machines (of no more different nodes a day) until",
+    ):
+        assert words in out
+    monkeypatch.setattr(Client, "get", lambda _self, _path: {**shown, "paused": None, "brakes": [], "extensions": []})
+    run(["status"])
+    assert "nothing holds it back: no pause, no brake" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("fixture", "status"), [("served", 0), ("broken", 1)])

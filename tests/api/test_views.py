@@ -18,6 +18,7 @@ from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.job_ends import Cause, Clue, JobEnd, Reading, Sign
 from holdfast.model.policy import Policy
 from holdfast_checks.result import Remedy, Severity
 
@@ -171,6 +172,22 @@ def test_a_user_sees_only_the_own_jobs(served: Any) -> None:
     assert served.call("GET", "/v1/jobs?job_id=9", "1001").json()["jobs"] == []
 
 
+def test_a_user_reads_why_the_own_job_died_and_no_other_ones(served: Any) -> None:
+    end = JobEnd(JobKey("c", 7, T0), 0, "ann", 1001, "train", ("n1",), "FAILED", "1:0", "", T0, T0, Reading.READ)
+    long_ago = T0 - timedelta(days=9)
+    older = replace(end, job=JobKey("c", 7, long_ago), uid=1002, user="bob", ended_at=long_ago)
+    clue = Clue(Sign.EXCEPTION, "KeyError: 'x'")
+    bug = replace(end, cause=Cause.CODE, text="its program ended with an error of its own", clues=(clue,))
+    served.commit(Change(ends=(bug, older, replace(older, job=JobKey("c", 8, T0)))))
+    got = served.call("GET", "/v1/jobs/7/why", "1001").json()
+    assert (got["user"], got["state"], [e["cause"] for e in got["ends"]]) == ("ann", "", ["users_code"])
+    assert got["ends"][0]["clues"] == [{"sign": "exception", "line": "KeyError: 'x'", "node": ""}]
+    assert served.call("GET", "/v1/jobs/7/why").json() == got
+    assert served.call("GET", "/v1/jobs/8/why", "1001").status_code == 404
+    assert served.call("GET", "/v1/jobs/8/why").json()["user"] == "bob"
+    assert served.call("GET", "/v1/jobs/9/why").status_code == 404
+
+
 def test_metrics_count_incidents_opened_in_the_window(served: Any) -> None:
     served.commit(a_story())
     got = served.call("GET", "/v1/metrics?each=true").json()
@@ -242,6 +259,16 @@ class TestOperators:
         events = served.call("GET", f"/v1/events?incident={ID}&kind=operator").json()["events"]
         assert (events[0]["detail"]["who"], events[0]["detail"]["reason"]) == ("op", "looked at it")
 
+    @pytest.mark.parametrize("flags", [frozenset(), frozenset({"DRAIN"})], ids=["in service", "out"])
+    def test_a_close_records_whether_the_node_serves(self, served: Any, flags: frozenset[str]) -> None:
+        served.commit(a_story())
+        node = Node("n1", "IDLE", flags)
+        book = Book(incidents={ID: served.store.incident(ID)})
+        served.world = World(T0, Policy(), book, ClusterView("c", T0, {"n1": node}, {}, {}))
+        served.call("POST", f"/v1/incidents/{ID}/close")
+        events = served.call("GET", f"/v1/events?incident={ID}&kind=node.returned").json()["events"]
+        assert [e["detail"] for e in events] == ([] if flags else [{"by_others": True}])
+
     def test_what_does_not_fit(self, served: Any) -> None:
         served.commit(a_story())
         served.call("POST", f"/v1/incidents/{ID}/close")
@@ -267,6 +294,7 @@ ROUTES = [
     ("GET", f"/v1/incidents/{ID}"),
     ("GET", f"/v1/incidents/{ID}/bundle"),
     ("GET", "/v1/jobs"),
+    ("GET", "/v1/jobs/7/why"),
     ("GET", "/v1/actions"),
     ("GET", "/v1/events"),
     ("GET", "/v1/metrics"),
@@ -295,7 +323,7 @@ ROUTES = [
 _AGENTS = {"/v1/orders", "/v1/reports", "/v1/heartbeats", "/v1/agent/room", "/v1/agent/self"}
 ALLOWED = {
     "n1": {r for r in ROUTES if r[1] in _AGENTS | {"/openapi.json"}},
-    "1001": {r for r in ROUTES if r[1] in ("/v1/jobs", "/openapi.json")},
+    "1001": {r for r in ROUTES if r[1] in ("/v1/jobs", "/v1/jobs/7/why", "/openapi.json")},
     "eve": {r for r in ROUTES if r[0] == "GET" and r[1] not in _AGENTS},
     "op": {r for r in ROUTES if r[1] not in _AGENTS},
     None: set(),
@@ -305,6 +333,7 @@ _PARAMETERS = {
     "n1": "{name}",
     "drains": "{kind}",
     "ended": "{kind}",
+    "7": "{job_id}",
     "000000000000": "{suppression_id}",
 }
 
@@ -338,7 +367,7 @@ class TestHealth:
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, code)
 
     @pytest.mark.parametrize(
-        ("change", "word"), [("away", "database"), ("standby", "standby"), ("young", "not turned")]
+        ("change", "word"), [("away", "database"), ("standby", "does not lead"), ("young", "not turned")]
     )
     def test_not_ready(self, served: Any, change: str, word: str) -> None:
         served.store.away = change == "away"
@@ -367,7 +396,9 @@ class TestHealth:
     def test_another_one_leads_long_after_our_last_write(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(served.deps, "leader", lambda: False)
         monkeypatch.setattr(served.deps, "committed_at", lambda: served.clock.monotonic_s() - 900.0)
-        assert "standby" in served.call("GET", "/readyz", None).json()["error"]["message"]
+        monkeypatch.setattr(served.deps, "led_by", lambda: "head2/ab")
+        text = "this controller is a standby: head2/ab leads"
+        assert served.call("GET", "/readyz", None).json()["error"]["message"] == text
 
     def test_steps_that_no_actor_takes(self, served: Any) -> None:
         watch = UntakenWatch()

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE
 
@@ -16,8 +17,12 @@ from holdfast.practice import Practice
 from holdfast_checkpoint import latest
 from support.practice import end_jobs, eventually, said
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(
+        find_spec("torch") is None, reason="needs PyTorch"
+    ),  # not imported: that costs every collection a second
+]
 
 STEPS = 12
 TRAIN = f"""

@@ -7,18 +7,23 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch", exc_type=ImportError)
 
 from holdfast_checks.active import compute
 from holdfast_checks.active.backend import Unusable
 from holdfast_checks.active.pair_probe import ROLES
 from holdfast_checks.active.torch_backend import TorchBackend
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Failed to initialize NumPy")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Failed to initialize NumPy"),
+    pytest.mark.skipif(
+        find_spec("torch") is None, reason="needs PyTorch"
+    ),  # not imported: that costs every collection a second
+]
 
 
 def test_good_memory_arithmetic_and_copies() -> None:

@@ -81,6 +81,22 @@ def test_what_blocks_later_is_found_at_every_third_look(host: HostFiles) -> None
     assert found == [[], [], [("late", 1)], [("late", 2)]]
 
 
+@pytest.mark.parametrize(
+    ("load", "looked"), [("0.49", False), ("0.50", True), ("191.07", True), ("", True), ("nonsense", True)]
+)
+def test_an_idle_node_is_not_searched_for_blocked_processes(host: HostFiles, load: str, looked: bool) -> None:
+    """One that is blocked counts as one of the load, and is found at the first look at which it shows there."""
+    watch = Watch()
+    host.write("proc/loadavg", f"{load} 0.10 0.10 1/3000 4321\n" if load else "")
+    host.process(53, "late", "D")
+    assert bool(watch.look(host.proc, report_from=1)) == looked
+    host.write("proc/loadavg", "0.63 0.20 0.10 1/3000 4321\n")
+    assert [stuck.name for stuck in watch.look(host.proc, report_from=1)] == ["late"]
+    host.write("proc/loadavg", "0.10 0.20 0.10 1/3000 4321\n")
+    looks = [watch.look(host.proc, report_from=1) for _ in range(4)]
+    assert all(looks), "one that was found is followed, whatever the load"
+
+
 def test_one_look_at_nvidia_smi_in_d_is_nothing_and_a_new_process_under_the_old_id_begins_anew(host: HostFiles) -> None:
     watch = Watch()
     host.process(60, "nvidia-smi", "D")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,80 @@ def test_what_is_not_there_or_not_answered_is_nothing(tmp_path: Path) -> None:
     assert files.names(tmp_path / "none") == ()
     assert files.link_name(tmp_path / "folder") is None
     assert files.numbers(tmp_path, ("folder", "none")) == {}
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Files that are opened from now on, by name."""
+    names: list[str] = []
+    really = os.open
+
+    def counted(path: str, *args: int, **more: int) -> int:
+        names.append(os.path.basename(path))
+        return really(path, *args, **more)
+
+    monkeypatch.setattr(os, "open", counted)
+    return names
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_counters_that_are_kept_open_are_read_anew_each_time(tmp_path: Path, opened: list[str]) -> None:
+    folder = tmp_path / "hw_counters"
+    folder.mkdir()
+    (folder / "rx").write_text("1\n")
+    before = open_files()
+    with files.kept_open(8):
+        assert files.numbers(folder, ("rx", "tx")) == {"rx": 1}
+        (folder / "rx").write_text("2\n")
+        assert files.numbers(folder, ("rx",)) == {"rx": 2}
+        assert opened == ["rx", "tx"], "the second look opens nothing"
+        (folder / "tx").write_text("7\n")
+        assert files.numbers(folder, ("rx", "tx")) == {"rx": 2, "tx": 7}, "a counter that has come"
+        (folder / "rx").unlink()
+        assert files.numbers(folder, ("rx", "tx")) == {"tx": 7}, "a counter that has gone"
+        shutil.rmtree(folder)
+        assert files.numbers(folder, ("tx",)) == {}, "a device that has gone"
+        assert open_files() == before
+        folder.mkdir()
+        (folder / "tx").write_text("0\n")
+        assert files.numbers(folder, ("tx",)) == {"tx": 0}, "a driver that was loaded anew"
+    assert open_files() == before
+
+
+def test_no_more_counters_than_allowed_are_kept_open(tmp_path: Path, opened: list[str]) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("5\n")
+    before = open_files()
+    with files.kept_open(2):
+        for _ in range(3):
+            assert files.numbers(tmp_path, "abc") == {"a": 5, "b": 5, "c": 5}
+            assert open_files() == before + 2
+    assert opened == ["a", "b", "c", "c", "c"]
+
+
+def test_what_one_thread_keeps_open_no_other_one_reads(tmp_path: Path, opened: list[str]) -> None:
+    (tmp_path / "a").write_text("5\n")
+    with files.kept_open(2):
+        files.numbers(tmp_path, "a")
+        other = threading.Thread(target=files.numbers, args=(tmp_path, "a"))
+        other.start()
+        other.join()
+    assert opened.count("a") == 2
+
+
+def test_a_device_that_came_back_is_looked_at_anew(tmp_path: Path) -> None:
+    sysfs = captured(tmp_path, "network/p4d.tree")
+    entry = sysfs / "class/infiniband/efa_1"
+    assert [one.name for one in rdma.efa_devices(sysfs)] == ["efa_1", "rdmap16s27"]
+    entry.rename(entry.with_name("away"))
+    (sysfs / "bus/pci/devices/0000:20:1b.0/driver").unlink()
+    (sysfs / "bus/pci/devices/0000:20:1b.0/driver").symlink_to("../../drivers/other")
+    shutil.copytree(entry.with_name("away"), entry, symlinks=True)
+    shutil.rmtree(entry.with_name("away"))
+    assert [one.name for one in rdma.efa_devices(sysfs)] == ["rdmap16s27"]
 
 
 def test_the_fabric_leaves_out_bridges_and_the_management_network(tmp_path: Path) -> None:

@@ -37,7 +37,17 @@ SHOWN = [
         ("nodes",),
         ["n1", "IDLE+DRAIN", "heard", "unknown", ID, "brake drains holds: 4 drains in 10 minutes", "fell off the bus"],
     ),
-    (("nodes", "n1"), ["n1  IDLE+DRAIN  8 GPUs, agent heard", "score 1; 1 fault in 28 days", "gpu.xid 79", "i-1"]),
+    (
+        ("nodes", "n1"),
+        [
+            "n1  IDLE+DRAIN  8 GPUs, agent heard",
+            "score 1; 1 fault in 28 days",
+            "gpu.xid 79",
+            "i-1",
+            "still out",
+            "outages, as read at ",
+        ],
+    ),
     (("spares",), ["holdfast-spares: 1 spare, 0 ready", "2 wanted", "spares.wanted = 2", "its agent is not heard"]),
     (("incidents",), [ID, "n1", "awaiting_human", "fatal", "no capacity"]),
     (("incidents", "--open", "--node", "n2"), ["no incidents"]),
@@ -114,8 +124,11 @@ def test_a_suppression_from_its_word_to_its_end(holdfast: Any, site: dict[str, s
 def test_a_budget_is_extended_and_shown(holdfast: Any, site: dict[str, str]) -> None:
     made = holdfast("budget", "extend", "ended", "--plus", "10", "--for", "4h", "-r", "rack 7", **site)
     assert made.status == 0, made.err
-    assert "10 more ended until" in made.out
+    assert "budget ended is extended by 10 machines (of no more different nodes a day) until" in made.out
+    lifted = holdfast("budget", "extend", "ended", "--plus", "1", "--nodes", "3", "--for", "4h", "-r", "x", **site)
+    assert "by 1 machine (of 3 more different nodes a day) until" in lifted.out
     shown = holdfast("budget", "show", **site)
+    assert "ended (terminated, replaced in place)" in shown.out
     assert shown.status == 0, shown.err
     assert "bought" in shown.out
     assert {b["kind"] for b in json.loads(holdfast("budget", "show", "--json", **site).out)["budgets"]} == {
@@ -131,7 +144,8 @@ ERRORS = [
     (("unsuppress", "000000000000"), {}, 1, "no suppression"),
     (("budget", "extend", "money", "--plus", "1", "--for", "4h", "-r", "x"), {}, 2, "none of the budgets"),
     (("budget", "extend", "ended", "--plus", "0", "--for", "4h", "-r", "x"), {}, 2, "not between 1 and 1000"),
-    (("budget", "extend", "ended", "--plus", "1", "--for", "30d", "-r", "x"), {}, 2, "longer than 7d"),
+    (("budget", "extend", "ended", "--plus", "1", "--nodes", "-1", "--for", "4h", "-r", "x"), {}, 2, "between 0 and"),
+    (("budget", "extend", "ended", "--plus", "1", "--for", "30d", "-r", "x"), {}, 2, "at most 7d"),
     (("nodes",), {"HOLDFAST_TOKEN": "wrong"}, 2, "not known here"),
     (("nodes",), {"HOLDFAST_TOKEN": "token-user"}, 2, "needs the role viewer or operator"),
     (("nodes",), {"HOLDFAST_URL": "http://127.0.0.1:1"}, 3, "does not answer"),
@@ -169,6 +183,12 @@ class TestConfig:
         got = holdfast("config", "check", config)
         assert got.status == 0
         assert "mode observe" in got.out
+
+    def test_what_is_rarely_meant_is_a_warning(self, holdfast: Any, config: str) -> None:
+        Path(config).write_text(Path(config).read_text() + "\n[death]\nreboot_grace_s = 20\n", encoding="utf-8")
+        got = holdfast("config", "check", config)
+        assert got.status == 0
+        assert "warning: death.reboot_grace_s = 20: a silent machine is rebooted" in got.out
 
     def test_what_a_profile_changes_is_printed(self, holdfast: Any, config: str) -> None:
         Path(config).write_text('profile = "practice"\n' + Path(config).read_text(), encoding="utf-8")

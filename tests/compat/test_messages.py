@@ -128,7 +128,7 @@ def test_orders_are_understood(release: str) -> None:
         order = Order.from_wire(raw, time.monotonic())
         me = Identity("n", order.instance_id, order.boot_id)
         assert refusal(order, me, verbs, time.monotonic()) is None, raw
-    assert {raw["verb"] for raw in recorded} == {verb.value for verb in Verb}
+    assert {raw["verb"] for raw in recorded} <= {verb.value for verb in Verb}
 
 
 def test_a_jobs_lines_are_understood(release: str) -> None:

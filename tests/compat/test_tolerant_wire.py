@@ -19,6 +19,7 @@ from holdfast.agent.client import Answer
 from holdfast.agent.memory import Memory
 from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.sender import Identity, Sender
+from holdfast.api.quota import Quota
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity, Verdict
 from recording.releases import document, releases
@@ -204,6 +205,7 @@ def mutated(body: Any, how: random.Random) -> Any:
 def test_any_change_of_a_recorded_report_is_taken_in_parts_or_refused_clearly(
     served: ServedSite, seed: int, times: int, which: int
 ) -> None:
+    served.app.state.api.quota = Quota(served.site.clock.monotonic_s)
     how = random.Random(seed)
     check = f"gpu.c{next(_numbers)}"
     body = {**REPORTS[which], "sequence": next(_numbers), "items": copy.deepcopy(REPORTS[which]["items"])}

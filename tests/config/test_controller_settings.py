@@ -200,6 +200,20 @@ BAD: list[tuple[str, str, str]] = [
     ("offer key", EC2 + "[[provider.offers]]\nsubnet = 'x'\n", "unknown key 'subnet'; did you mean 'subnet_id'?"),
     ("offer market", EC2 + "[[provider.offers]]\nmarket = 'free'\n", "market 'free' of an offer is none of"),
     ("spares", "[spares]\nreservation = ''\n", "spares.reservation is empty"),
+    (
+        "a node in two domains",
+        '[death.domains]\n"n[1-4]" = "a"\n"n[3-6]" = "b"\n',
+        "death.domains: n3, n4 are in 'a' and in 'b'",
+    ),
+    (
+        "silence at once",
+        "[death]\nsilent_after_heartbeats = 0.1\n",
+        "death.silent_after_heartbeats: 0.1 is less than 1: ",
+    ),
+    ("no peers", "[death]\npeers = 0\n", "death.peers: 0 is less than 2: two peers must agree"),
+    ("no time for a probe", "[death]\nprobe_timeout_s = 0\n", "death.probe_timeout_s: 0 is less than 0.2: "),
+    ("no grace", "[death]\nreboot_grace_s = 0\n", "death.reboot_grace_s: 0 is less than 10: "),
+    ("a view that is always old", "[control]\nview_max_age_s = 0.5\n", "control.view_max_age_s: 0.5 is less than 3: "),
     ("log", "[log]\nlevel = 'loud'\n", "log.level: 'loud' is none of"),
 ]
 

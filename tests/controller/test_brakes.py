@@ -10,6 +10,7 @@ from holdfast.controller.held_back import held_back
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode
+from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
@@ -76,7 +77,7 @@ def test_with_too_few_nodes_left_it_waits_with_the_reason() -> None:
     site.slurm.finish(failed, "FAILED")
     site.run(5)
     assert (failed.state, failed.restarts) == ("PENDING", 1)
-    assert site.recovery(failed.job_id).note == "pending: Resources"
+    assert site.recovery(failed.job_id).note.startswith("no node fits (BadConstraints): Holdfast keeps it off")
 
 
 def test_a_released_brake_lets_the_suspects_go_and_is_not_tripped_by_the_same_again() -> None:
@@ -234,3 +235,37 @@ def test_what_a_brake_holds_back_is_counted_now_and_not_when_it_tripped() -> Non
     assert len(_drained(site)) == 30, "what comes later trips it again"
     assert sum(job.restarts for job in jobs) == stopped
     assert held_back(site.book).nodes == {f"n{n}" for n in range(31, 41)}
+
+
+@pytest.mark.parametrize("why", ["paused", "slurmctld away"])
+@pytest.mark.parametrize("waited_s", [60, 700, 4000])
+def test_what_has_waited_for_long_is_not_drained_all_at_once(why: str, waited_s: int) -> None:
+    site = Site(16)
+    if why == "paused":
+        site.operate("pause")
+    site.slurm.away = why != "paused"
+    for number in range(1, 6):
+        site.fault(f"n{number}", remedy=Remedy.HUMAN)
+    site.run(waited_s, step_s=10)
+    site.operate("resume")
+    site.slurm.away = False
+    site.run(20)
+    assert (site.slurm.drained, set(site.book.brakes)) == ([], {"drains"})
+    site.operate("release_brake", "drains")
+    site.run(20)
+    assert len(site.slurm.drained) == 5, "an operator has looked"
+
+
+def test_running_jobs_that_wait_to_be_stopped_for_long_are_not_stopped_all_at_once() -> None:
+    """Warnings drain nobody; each job holds a node of its own."""
+    site = Site(20, policy=replace(POLICY, brake=replace(POLICY.brake, drains_10min=99, drains_60min=99)))
+    jobs = [site.slurm.submit(1, comment="holdfast", exclusive=True) for _ in range(12)]
+    site.run(2)
+    site.operate("pause")
+    for job in jobs:
+        site.fault(job.nodes[0])
+    site.run(4000, step_s=10)
+    site.operate("resume")
+    site.run(20)
+    assert "job_stops" in site.book.brakes
+    assert site.slurm.requeued.total() == 0

@@ -79,10 +79,13 @@ def test_a_quarter_of_a_small_cluster_a_day_and_always_one() -> None:
         site.run(1)
     site.run(1200, step_s=5)
     assert sum(site.provider.terminated.values()) == 2
-    assert "machines of 2 nodes within a day, at most 2" in site.incident("n3").note
+    assert "machines of 2 different nodes within a day, at most 2" in site.incident("n3").note
 
 
-def test_an_operator_extends_a_budget_for_a_time() -> None:
+@pytest.mark.parametrize("plus_nodes", [0, 1])
+def test_an_operator_extends_a_budget_for_a_time(plus_nodes: int) -> None:
+    """The limit of different nodes, a share of the cluster, is lifted only where that is asked for."""
+    ended = 2 + plus_nodes
     site = Site(8, policy=_wide())
     for n in range(1, 5):
         site.fault(f"n{n}")
@@ -90,15 +93,17 @@ def test_an_operator_extends_a_budget_for_a_time() -> None:
     site.run(600, step_s=5)
     assert sum(site.provider.terminated.values()) == 2
     for kind in BudgetKind:
-        extension = BudgetExtension(kind, 1, site.clock.now() + timedelta(hours=1), "ops", "rack 7")
+        extension = BudgetExtension(kind, 9, site.clock.now() + timedelta(hours=1), "ops", "rack 7", plus_nodes)
         site.store.operate(
             Operation("extend_budget", "ops", kind.value, "rack 7", extension=extension), site.clock.now()
         )
     site.run(600, step_s=5)
-    assert sum(site.provider.terminated.values()) == 3
+    assert sum(site.provider.terminated.values()) == ended
+    if not plus_nodes:
+        assert "--plus N --nodes N" in site.incident("n3").note
     site.run(3700, step_s=20)
     site.run(600, step_s=5)
-    assert sum(site.provider.terminated.values()) == 3, "over: two are too many again, not one more"
+    assert sum(site.provider.terminated.values()) == ended, "over: two are too many again, not one more"
 
 
 def test_a_tripped_brake_collects_evidence_and_begins_no_repair() -> None:

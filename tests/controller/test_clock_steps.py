@@ -16,13 +16,16 @@ from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState
 from holdfast.model.maintenance import Window
 from holdfast.model.report import Clear
+from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site
+from support.simulated import site as site_module
+from support.simulated.clock import SimClock
 from support.simulated.site import NO_BUDGET, POLICY
 
 _S = IncidentState
-HOUR_S = 3600.0
+HOUR_S, DAY_S = 3600.0, 86_400.0
 LATE_S = 45.0
 """After a step silence means nothing until every agent had the time to be heard."""
 
@@ -220,6 +223,24 @@ def test_the_brake_counts_the_drains_of_the_ten_minutes_before_a_step(step_s: fl
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_brake_counts_nodes_that_were_repaired_before_a_step(step_s: float, restart: bool) -> None:
+    site = Site(16, policy=NO_BUDGET)
+    for number in (1, 2, 3):
+        site.fault(f"n{number}")
+    site.run(250)
+    assert {i.state for i in site.store.incidents()} == {_S.CLOSED}
+    site.clock.step(step_s)
+    site.run(1)
+    if restart:
+        site.start_controller()
+        site.run(1)
+    site.fault("n4")
+    site.run(5)
+    assert (set(site.book.brakes), steps_count(site, Drain)) == ({"drains"}, 3)
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S, 0.0])
 def test_a_brake_that_was_released_before_a_step_stays_so(step_s: float) -> None:
     site = Site(16)
     for number in (1, 2, 3, 4):
@@ -347,3 +368,168 @@ def test_a_clock_that_is_set_again_and_again_repeats_no_question() -> None:
     site.run(120, step_s=5)
     probes = [i for i in site.store.intents() if isinstance(i.action, SendOrder)]
     assert len(probes) < 40
+
+
+def test_a_step_back_while_no_controller_runs_repeats_no_question() -> None:
+    """A time of since then is not taken for one of before a step that is known."""
+    site = Site(6)
+    site.clock.step(-3600.5)
+    site.run(2)
+    site.clock.step(-3600.5)
+    site.start_controller()
+    site.machine("n4").powered = False
+    site.run(120, step_s=5)
+    probes = [i for i in site.store.intents() if isinstance(i.action, SendOrder)]
+    assert 0 < len(probes) < 40
+    steps = site.store.events(kinds=(EventKind.CLOCK_STEP,))
+    assert [event.detail["seconds"] for event in steps] == pytest.approx([-3600.5, -3600.5], abs=10)
+
+
+@pytest.mark.parametrize("away_s", [0, 300])
+def test_after_a_step_back_while_no_controller_runs_nothing_waits_for_an_hour(away_s: int) -> None:
+    site = Site(4, policy=NO_BUDGET)
+    no_capacity(site)
+    site.run(60)
+    site.clock.advance(away_s)
+    site.clock.step(-HOUR_S)
+    site.start_controller()
+    site.run(31)
+    site.provider.capacity = True
+    site.run(900)
+    assert site.incident("n1").state is _S.CLOSED, site.story()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_reservation_that_had_begun_before_the_clock_was_set_back_still_means_hands_off(restarted: bool) -> None:
+    """Its start is to come by the clock as set: its node's machine was terminated under the vendor's hands (soak, seed 32)."""
+    site = Site(4, policy=NO_BUDGET)
+    site.fault("n1")
+    site.run(1)
+    while site.incident("n1").state is not _S.VALIDATING:
+        site.run(1)
+    site.slurm.operator_reserves("vendor", "n1")
+    site.run(5)
+    site.clock.step(-HOUR_S)
+    if restarted:
+        site.start_controller()
+    site.run(1800, step_s=5)
+    assert "MAINT reservation vendor" in site.incident("n1").note
+    assert site.provider.terminated == {}
+    site.slurm.reservations.clear()
+    site.run(1800, step_s=5)
+    assert site.incident("n1").state is _S.CLOSED, site.story()
+
+
+def test_a_reservation_that_is_to_begin_begins_when_it_says() -> None:
+    site = Site(2)
+    site.slurm.operator_reserves("vendor", "n1", hours=4)
+    site.run(2)
+    site.clock.step(-HOUR_S)
+    site.run(2)
+    begin = site.clock.now() + timedelta(hours=2)
+    site.slurm.reservations["next"] = replace(site.slurm.reservations["vendor"], name="next", start_time=begin)
+    site.slurm.reservations.pop("vendor")
+    site.run(10)
+    assert site.loop.world is not None
+    assert hands_off.on(site.loop.world, "n1") is None
+    site.run(2 * HOUR_S, step_s=30)
+    assert hands_off.on(site.loop.world, "n1") is not None
+
+
+AHEAD = {"+1 day": DAY_S, "+10 years": 3650 * DAY_S, "-1 hour": -HOUR_S}
+
+
+def boots(ahead_s: float, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The head node has just started, its clock set wrong, and no one has corrected it yet."""
+    clock = SimClock()
+    clock.wall_ahead_s = ahead_s
+    monkeypatch.setattr(site_module, "SimClock", lambda: clock)
+    bold = replace(NO_BUDGET, brake=replace(POLICY.brake, stopped_gpu_share_60min=1.0))
+    return Site(6, spares=("n6",), policy=bold, warm=False)
+
+
+def _one_more_of_each(site: Site) -> None:
+    """A fault under a job, then a node that dies: both heal."""
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(5)
+    node = job.nodes[0]
+    site.fault(node)
+    site.run(900, step_s=3)
+    assert (job.state, job.restarts) == ("RUNNING", 1), site.story()
+    assert site.incident(node).state is _S.CLOSED, site.story()
+    site.machine("n3").powered = False
+    site.run(1500, step_s=3)
+    assert site.incident("n3").state is _S.CLOSED, site.story()
+    site.slurm.finish(job, "COMPLETED")
+    site.run(60, step_s=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("when", "restarted"), [("before the first event", False), ("during a recovery", True), ("after events", False)]
+)
+@pytest.mark.parametrize("ahead", AHEAD)
+def test_a_clock_that_is_corrected_after_the_start_leaves_nothing_waiting_for_the_old_future(
+    ahead: str, when: str, restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = boots(AHEAD[ahead], monkeypatch)
+    if when == "before the first event":
+        site.run(2)
+    elif when == "during a recovery":
+        site.run(35)
+        job_and_fault(site)
+        site.run(10)
+    else:
+        site.run(35)
+        _one_more_of_each(site)
+    site.clock.step(-AHEAD[ahead])
+    if restarted:
+        site.run(5)
+        site.start_controller()
+    site.run(900, step_s=3)
+    for job in site.slurm.jobs.values():
+        site.slurm.finish(job, "COMPLETED")
+    site.run(60, step_s=3)
+    _one_more_of_each(site)
+    assert list(site.slurm.reservations) == [POLICY.spare_reservation]
+    assert (site.store.incidents(only_open=True), site.store.due_intents()) == ((), ())
+    assert not site.book.brakes
+    site.read_background()
+    shown = site.loop.observer.background.newest
+    assert all(o.back_at is not None and o.out_at <= site.clock.now() for o in shown.outages)
+
+
+@pytest.mark.parametrize("ahead", [a for a in AHEAD if AHEAD[a] > 0])
+def test_a_suppression_that_was_ordered_while_the_clock_was_ahead_ends_in_time(
+    ahead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = boots(AHEAD[ahead], monkeypatch)
+    site.run(35)
+    now = site.clock.now()
+    wanted = Suppression("s1", now + timedelta(hours=1), "ops", "fan on order", now, node="n1")
+    site.store.operate(Operation("suppress", "ops", "n1", "fan on order", suppression=wanted), now)
+    site.run(60)
+    site.clock.step(-AHEAD[ahead])
+    site.run(60)
+    site.fault("n1", sticky=True)
+    site.run(5)
+    assert site.store.incidents(node="n1") == (), "it still holds"
+    site.start_controller()
+    site.run(HOUR_S, step_s=10)
+    assert site.store.incidents(node="n1"), "it is over after its hour"
+
+
+def test_faults_of_a_time_that_is_yet_to_come_make_no_lemon_of_that_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = boots(AHEAD["+10 years"], monkeypatch)
+    site.run(35)
+    for _ in range(POLICY.history.short_faults):
+        site.fault("n1", remedy=Remedy.HUMAN)
+        site.run(10)
+        site.slurm.operator_resumes("n1")
+        site.run(10)
+    site.clock.step(-AHEAD["+10 years"])
+    site.run(60)
+    site.read_background()
+    lemon = site.loop.observer.background.newest.lemons["n1"]
+    assert lemon.until is not None
+    assert timedelta(0) < lemon.until - site.clock.now() <= timedelta(seconds=POLICY.history.lemon_s)

@@ -169,7 +169,9 @@ def test_an_unfenced_job_waits_for_a_human(can: object) -> None:
     assert ("set_down", "n1") not in site.slurm.calls
     assert (job.state, job.restarts) == ("RUNNING", 0)
     assert site.recovery(job.job_id).phase is RecoveryPhase.WAITING
-    assert [n for n in site.notices.sent if "cannot be fenced" in n] == ["n1 is dead and cannot be fenced"]
+    assert [n for n in site.notices.sent if "cannot be fenced" in n] == [
+        f"n1 does not answer and cannot be fenced: job {job.job_id} waits"
+    ]
     node = site.slurm.nodes["n1"]
     node.down, node.reason, node.user = True, "confirmed off", "ops"
     site.slurm._kill_on("n1")

@@ -14,6 +14,7 @@ from holdfast.model.incident import IncidentState
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.model.report import OrderOutcome
 from support.simulated import Machine, Site, agents
+from support.simulated.network import back, cut
 from support.simulated.provider import FULL, IN_PLACE
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
@@ -25,19 +26,6 @@ BLIND = replace(FULL, status=False)
 def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the controller gives it to a fleet of this size."""
     monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
-
-
-def cut(site: Site, names: list[str]) -> None:
-    """The head node and all nodes beyond the cut lose these nodes; they reach each other, and their jobs go on."""
-    beyond = set(site.slurm.nodes) - set(names)
-    for name in names:
-        machine = site.machine(name)
-        machine.cut_off, machine.unreachable_by = True, beyond
-
-
-def heal(site: Site) -> None:
-    for machine in site.machines.values():
-        machine.cut_off, machine.unreachable_by = False, set()
 
 
 def train(site: Site, *, size: int = 2) -> list[SimJob]:
@@ -71,7 +59,14 @@ def hurt(site: Site, jobs: list[SimJob]) -> dict[str, object]:
     }
 
 
-SIZES = [(16, 4), (100, 10), pytest.param(1000, 100, marks=pytest.mark.slow)]
+SIZES = [
+    (16, 2),
+    (16, 3),
+    (16, 4),
+    (100, 3),
+    (100, 10),
+    *(pytest.param(*size, marks=pytest.mark.slow) for size in ((400, 4), (1000, 100))),
+]
 
 
 @pytest.mark.parametrize(("nodes", "away"), SIZES)
@@ -79,10 +74,10 @@ SIZES = [(16, 4), (100, 10), pytest.param(1000, 100, marks=pytest.mark.slow)]
 def test_part_of_the_management_network_away_for_a_minute_hurts_nobody(nodes: int, away: int, can: object) -> None:
     site = Site(nodes, can=can)  # type: ignore[arg-type]
     jobs = train(site)
-    cut(site, [f"n{n}" for n in range(3, 3 + away)])
+    cut(site, *(f"n{n}" for n in range(3, 3 + away)))
     site.run(60)
     assert hurt(site, jobs) == {}
-    heal(site)
+    back(site)
     site.run(120, step_s=2)
     assert hurt(site, jobs) == {}
     assert site.store.incidents(only_open=True) == ()
@@ -92,9 +87,9 @@ def test_part_of_the_management_network_away_for_a_minute_hurts_nobody(nodes: in
 @pytest.mark.parametrize("away", [4, 5])
 def test_idle_nodes_of_an_in_place_provider_are_not_exchanged(away: int) -> None:
     site = Site(20, can=IN_PLACE)
-    cut(site, [f"n{n}" for n in range(1, 1 + away)])
+    cut(site, *(f"n{n}" for n in range(1, 1 + away)))
     site.run(60)
-    heal(site)
+    back(site)
     site.run(200, step_s=2)
     assert hurt(site, []) == {}
     assert not [n.name for n in site.slurm.nodes.values() if n.drain or n.down]
@@ -102,10 +97,10 @@ def test_idle_nodes_of_an_in_place_provider_are_not_exchanged(away: int) -> None
 
 def test_twenty_idle_nodes_cut_from_a_fleet_are_not_exchanged() -> None:
     site = Site(100, can=IN_PLACE)
-    cut(site, [f"n{n}" for n in range(1, 21)])
+    cut(site, *(f"n{n}" for n in range(1, 21)))
     site.run(120)
     assert hurt(site, []) == {}
-    heal(site)
+    back(site)
     site.run(120, step_s=2)
     assert hurt(site, []) == {}
 
@@ -114,11 +109,9 @@ def test_the_last_nodes_of_a_cut_that_ends_are_not_judged_alone() -> None:
     """The cut ends for all but two: what the peers said of these holds for what was one cause."""
     site = Site(16, can=BLIND)
     jobs = train(site)
-    cut(site, ["n3", "n4", "n5", "n6", "n7"])
+    cut(site, "n3", "n4", "n5", "n6", "n7")
     site.run(60)
-    for name in ("n5", "n6", "n7"):
-        machine = site.machine(name)
-        machine.cut_off, machine.unreachable_by = False, set()
+    back(site, "n5", "n6", "n7")
     site.run(200, step_s=2)
     assert hurt(site, jobs) == {}
     assert not [n.name for n in site.slurm.nodes.values() if n.drain or n.down]
@@ -131,18 +124,18 @@ def _says(site: Site, words: str) -> list[str]:
 def test_an_operator_is_told_once_of_many_nodes_and_that_their_job_advances() -> None:
     site = Site(100)
     site.slurm.submit(20, exclusive=True)
-    cut(site, [f"n{n}" for n in range(3, 13)])
+    cut(site, *(f"n{n}" for n in range(3, 13)))
     for step in range(1, 121):
         site.agents.state(site.machine("n1"), "progress", 100, 0, step=step)
         site.run(1)
-    assert _says(site, "do not report") == ["10 nodes of the cluster do not report; their job advances"]
+    assert _says(site, "do not report") == ["10 nodes of 10.0.0.0/24 do not report; their job advances"]
     assert "one cause" in site.incident("n3").note
 
 
 def test_a_node_whose_job_advances_elsewhere_lives_whatever_its_peers_say() -> None:
     site = Site(16)
     job = train(site, size=4)[0]
-    cut(site, ["n3"])
+    cut(site, "n3")
     for step in range(1, 201):
         site.agents.state(site.machine("n1"), "progress", job.job_id, 0, step=step)
         site.run(1)
@@ -169,7 +162,7 @@ def test_without_a_witness_of_its_domain_nothing_is_concluded(
     site.run(5)
     away = ["n3", "n4", "n5", "n6"][: 4 if len(set(domains.values())) == 2 and "n[3-6]" in domains else 1]
     jobs = train(site)
-    cut(site, away)
+    cut(site, *away)
     site.run(200)
     assert {site.incident(n).state for n in away} == {IncidentState.SUSPECTED}
     assert hurt(site, jobs) == {}
@@ -194,14 +187,14 @@ def test_a_rack_whose_provider_says_off_heals_by_itself_above_the_brake() -> Non
 def test_a_node_that_reports_again_is_returned_until_its_machine_is_touched(rung: str) -> None:
     site = Site(16, can=BLIND)
     job = train(site)[0]
-    cut(site, ["n1"])
+    cut(site, "n1")
     site.run(60)
     assert ("set_down", "n1") in site.slurm.calls, "dead by two peers, its job consents and is fenced"
     if rung == "after the launch":
         while not site.provider.tokens:
             site.run(10, step_s=5)
         assert site.clock.elapsed_s > 900
-    heal(site)
+    back(site)
     site.run(300, step_s=2)
     assert site.incident("n1").state is IncidentState.CLOSED, site.story()
     assert site.machine("n1").instance_id == "i-0001"
@@ -213,7 +206,7 @@ def test_a_node_that_reports_again_is_returned_until_its_machine_is_touched(rung
 
 def test_an_idle_silent_node_is_drained_at_once_and_its_machine_waits() -> None:
     site = Site(8, can=IN_PLACE)
-    cut(site, ["n3"])
+    cut(site, "n3")
     site.run(60)
     assert site.slurm.nodes["n3"].drain
     assert hurt(site, []) == {}
@@ -227,7 +220,7 @@ def test_slurmctld_that_is_silent_freezes_everything_and_pages() -> None:
     site = Site(16, can=BLIND)
     jobs = train(site)
     site.slurm.away = True
-    cut(site, ["n1"])
+    cut(site, "n1")
     before = list(site.slurm.calls)
     site.run(50)
     assert _says(site, "slurmctld") == []
@@ -258,13 +251,13 @@ def test_a_silent_machine_that_its_provider_shows_running_is_left_to_an_operator
     """Two peers of its domain, 15 minutes: it is rebooted, where that can be done; whether it is ended is for a person to say."""
     site = Site(16, can=can)
     site.provider.boot_s = 1e9  # what is rebooted never reports
-    cut(site, ["n3"])
+    cut(site, "n3")
     site.run(3 * 3600, step_s=10)
     assert site.incident("n3").state is IncidentState.AWAITING_HUMAN, site.story()
     assert set(hurt(site, [])) <= {"cycled"}
     assert _says(site, "n3 needs a human")
     machine = site.machine("n3")
-    heal(site)
+    back(site)
     machine.boots_at_s = 0.0
     site.run(300, step_s=5)
     assert site.incident("n3").state in (IncidentState.CLOSED, IncidentState.AWAITING_HUMAN)
@@ -286,7 +279,7 @@ def test_what_is_left_of_a_job_on_a_node_that_reports_again_is_waited_for_and_no
     """slurmd ends the old run only once slurmctld tells it to, seconds after the node reports."""
     site = Site(16, can=BLIND)
     train(site)
-    cut(site, ["n1"])
+    cut(site, "n1")
     site.run(60)
     assert ("set_down", "n1") in site.slurm.calls
     free_at_s = site.clock.elapsed_s + 40
@@ -300,7 +293,7 @@ def test_what_is_left_of_a_job_on_a_node_that_reports_again_is_waited_for_and_no
         return OrderOutcome(given.key, False, "jobs are on the node: 100", site.clock.now(), detail)
 
     monkeypatch.setattr(site.agents, "_carry_out", held)
-    heal(site)
+    back(site)
     site.run(200, step_s=2)
     assert site.incident("n1").state is IncidentState.CLOSED, site.story()
     assert site.provider.tokens == {}

@@ -9,6 +9,7 @@ import pytest
 from holdfast.controller import pace
 from holdfast.model.incident import IncidentState
 from support.simulated import Site, agents
+from support.simulated.network import back, cut
 from support.simulated.provider import FULL
 from support.simulated.site import POLICY
 
@@ -60,13 +61,9 @@ def test_two_of_three_that_are_silent_at_once_are_one_cause() -> None:
 def test_the_last_of_three_whose_cut_ends_is_not_judged_alone() -> None:
     """It was silent together with those that report again."""
     site = small_domains(24, 3)
-    beyond = {f"n{n}" for n in range(4, 25)}
-    for name in ("n1", "n2"):
-        machine = site.machine(name)
-        machine.cut_off, machine.unreachable_by = True, beyond | {"n3"}
+    cut(site, "n1", "n2")
     site.run(60)
-    machine = site.machine("n2")
-    machine.cut_off, machine.unreachable_by = False, set()
+    back(site, "n2")
     site.machine("n1").unreachable_by |= {"n2"}
     site.run(300, step_s=2)
     assert site.incident("n1").state is IncidentState.SUSPECTED, site.story()
@@ -75,14 +72,14 @@ def test_the_last_of_three_whose_cut_ends_is_not_judged_alone() -> None:
 
 def test_silences_that_follow_on_each_other_without_a_gap_are_one_stretch() -> None:
     site = small_domains(24, 4)
-    for name, more in (("n2", 20), ("n3", 20)):  # each begins before the one before it has ended
-        site.machine(name).agent_up = False
+    for name, more in (("n2", 20), ("n3", 32)):  # each begins before the one before it has ended
+        cut(site, name)
         site.run(more)
-    site.machine("n2").agent_up = True
+    back(site, "n2")
     site.run(15)
     site.machine("n1").powered = False
     site.run(5)
-    site.machine("n3").agent_up = True
+    back(site, "n3")
     site.run(60)
     assert site.incident("n1").state is IncidentState.SUSPECTED
     assert "one cause" in site.incident("n1").note

@@ -14,6 +14,7 @@ from support.simulated import Machine, Site
 from support.simulated.agents import SimAgents
 from support.simulated.provider import FULL
 from support.simulated.site import POLICY
+from support.simulated.slurm import SimJob
 
 BLIND = replace(FULL, status=False)
 
@@ -125,3 +126,62 @@ def test_slurmctld_that_stays_away_is_told_of_again_in_each_hour() -> None:
     assert len(told(site, "slurmctld")) == 1
     site.run(3600, step_s=10)
     assert len(told(site, "slurmctld")) == 2
+
+
+# A node that cannot be fenced
+
+
+def _cut_off(*, sees_power: bool = False, provider: bool = True) -> tuple[Site, str, SimJob]:
+    """The job's first node is cut off and trains on; no checkpoint library refuses its writes."""
+    site = Site(6, can=FULL if provider else BLIND)
+    site.provider.sees_power = sees_power
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.run(5)
+    name, other = job.nodes
+    site.agents.state(site.machine(other), "progress", job.job_id, 0, step=7)
+    site.machine(name).cut_off = True
+    site.machine(name).unreachable_by = {f"n{n}" for n in range(1, 7)}
+    return site, name, job
+
+
+def test_the_page_of_a_node_that_cannot_be_fenced_says_what_is_known_and_calls_it_dead_only_as_a_verdict() -> None:
+    site, name, job = _cut_off()
+    site.run(90)
+    assert site.incident(name).dead
+    assert told(site, "cannot be fenced") == [f"{name} does not answer and cannot be fenced: job {job.job_id} waits"]
+    text = body(site, "cannot be fenced")
+    assert "the head node does not reach its port 6818 (12:0" in text
+    assert "not reached from its peers" in text
+    assert "its provider shows it running, its checks passing (12:0" in text
+    assert f"job {job.job_id} is on it, newest step of its other nodes 12:00:3" in text
+    assert "Its provider shows it running: nothing says that its power is off. Look at the machine itself" in text
+    assert [line for line in text.splitlines() if "dead" in line] == [
+        line for line in text.splitlines() if "Verdict: dead" in line
+    ]
+    assert "Otherwise Slurm sets it DOWN once slurmctld has not heard it for SlurmdTimeout (300 s)." in text
+
+
+def test_without_a_provider_the_page_says_that_no_one_can_be_asked_about_the_power() -> None:
+    site, _, _ = _cut_off(provider=False)
+    site.slurm.slurmd_timeout_s = 0
+    site.read_background()
+    site.run(90)
+    text = body(site, "cannot be fenced")
+    assert "no provider can be asked whether its power is off" in text
+    assert "SlurmdTimeout is 0, so Slurm never sets the node DOWN" in text
+
+
+def test_a_sign_of_life_forbids_the_power_off() -> None:
+    """The job consents only once its node has been found dead, and is seen to live by then."""
+    site, name, job = _cut_off(provider=False)
+    job.comment = ""
+    site.run(90)
+    assert site.incident(name).dead
+    assert told(site, "cannot be fenced") == []
+    site.machine(name).agent_up, site.machine(name).cut_off = False, False
+    site.run(20)
+    job.comment = "holdfast"
+    site.run(5)
+    assert "its kernel answers the head node" in body(site, "cannot be fenced")
+    assert "Verdict of now: silent; before that node.dead" in body(site, "cannot be fenced")
+    assert "It shows a sign of life: do not power it off." in body(site, "cannot be fenced")

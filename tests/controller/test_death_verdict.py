@@ -60,8 +60,8 @@ def test_any_sign_of_life_is_a_veto(veto: Evidence) -> None:
 def test_what_each_verdict_allows() -> None:
     both = (False, True)
     for verdict, what in itertools.product(Verdict, Consequence):
-        for off, braked, late, running in itertools.product(both, both, both, both):
-            _check(verdict, what, Circumstances(off, braked, GRACE_S if late else 1.0, running))
+        for off, braked, late, running, alone in itertools.product(both, both, both, both, both):
+            _check(verdict, what, Circumstances(off, braked, GRACE_S if late else 1.0, running, alone))
 
 
 def _check(verdict: Verdict, what: Consequence, now: Circumstances) -> None:
@@ -73,7 +73,7 @@ def _check(verdict: Verdict, what: Consequence, now: Circumstances) -> None:
     if now.braked and not now.power_off and what is not Consequence.AVOID:
         assert not may, "above the brake only power that is off counts"
     if what in (Consequence.REBOOT, Consequence.END_MACHINE) and may:
-        assert now.power_off or now.silent_s >= GRACE_S
+        assert now.power_off or (now.alone and now.lifeless_s >= GRACE_S)
     if what is Consequence.END_MACHINE and now.running:
         assert not may
     if what in (Consequence.SET_DOWN, Consequence.SET_DOWN_LATE) and may:

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.controller.groups import elastic_jobs
 from holdfast.model.action import IntentState, SendOrder, Verb
+from holdfast.model.asks import Asks
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.policy import Mode, Policy
@@ -70,10 +71,10 @@ def test_a_preempted_group_need_not_sit_out_slurms_two_minutes() -> None:
 @pytest.mark.parametrize(
     ("partition", "priority", "num_nodes", "waits"),
     [
-        (FLEX, 10, 8, True),
-        (FLEX, 0, 8, True),
-        (FLEX, -1, 8, False),
-        ("gpu", 10, 8, False),
+        (FLEX, 10, 4, True),
+        (FLEX, 0, 4, True),
+        (FLEX, -1, 4, False),
+        ("gpu", 10, 4, False),
     ],
     ids=["goes first", "as important", "less important", "of another partition, where it cannot start"],
 )
@@ -283,6 +284,47 @@ def test_a_group_that_does_not_leave_is_requeued(silent: bool) -> None:
     assert high.state == "RUNNING"
     assert site.slurm.requeued == {(youngest.job_id, 0): 1}
     assert len(_asked(site)) == (0 if silent else 1)
+
+
+@pytest.mark.parametrize("asks", ["a feature", "what is not read", "reserved nodes"])
+def test_nobody_leaves_for_a_job_that_cannot_use_the_nodes(asks: str) -> None:
+    """A pending job for the one big node had another user's groups requeued, again and again, from nodes of no use to it."""
+    site = _site(4)
+    site.slurm.features["n1"] = frozenset({"big"})
+    site.slurm.submit(1, exclusive=True, required=("n1",))
+    arrays = site.slurm.submit_elastic("1:3")
+    site.run(5)
+    _stuck_beside(site, *arrays)
+    feature = {"a feature": frozenset({"big"}), "what is not read": None}.get(asks, frozenset())
+    if asks == "reserved nodes":
+        site.slurm.create_reservation("course", ("n1",), users=("ada",), duration_s=36_000)
+    reservation = "course" if asks == "reserved nodes" else ""
+    high = site.slurm.submit(1, exclusive=True, priority=10, features=feature, reservation=reservation)
+    site.run(400)
+    assert (high.state, high.reason) == ("PENDING", "Resources")
+    assert (_asked(site), site.slurm.told, len(site.running(*arrays))) == ([], [], 3)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_room_that_was_made_in_vain_is_not_made_again(silent: bool, restarted: bool) -> None:
+    site = _site(4)
+    arrays = site.slurm.submit_elastic("1:4")
+    site.run(5)
+    _stuck_beside(site, *arrays)
+    for name in ("n2", "n3", "n4") if silent else ():
+        site.machine(name).agent_up = False
+    high = site.slurm.submit(1, exclusive=True, priority=10)
+    site.run(20)
+    high.features = frozenset({"big"})  # by Slurm alone: Holdfast is shown that it fits
+    site.slurm.shown_asks[high.job_id] = Asks()
+    site.run(300)
+    assert high.state == "PENDING"
+    assert len(site.slurm.told) + sum(site.slurm.requeued.values()) == 1
+    if restarted:
+        site.start_controller()
+    site.run(600 if restarted else 3900, step_s=10.0)
+    assert len(site.slurm.told) + sum(site.slurm.requeued.values()) == 1
 
 
 # Whom it may touch at all

@@ -55,7 +55,7 @@ class Elastic(RuleBasedStateMachine):
         self.others: list[SimJob] = []
         self.leaving: set[tuple[int, int]] = set()
         self.site.agents.leave = self._told
-        self.slurm.on_requeue = self._requeued
+        self.slurm.on_requeue = self.site.watched(self._requeued)
         self.site.run(2)
 
     def groups(self) -> list[SimJob]:

@@ -121,7 +121,7 @@ def test_jobs_show_who_is_where_and_why(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_jobs_show_how_far_each_group_is_and_who_hangs(capsys: pytest.CaptureFixture[str]) -> None:
-    site = ElasticSite(4, policy=replace(POLICY, hangs=replace(POLICY.hangs, act="tell")))
+    site = ElasticSite(4, policy=replace(POLICY, hangs=replace(POLICY.hangs, act="tell", group_act="tell")))
     base, _flexible = site.slurm.submit_elastic("3:3")
     site.run(3)
     groups = site.slurm.elements(base)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.gpu_link import HIT, Link, link, may_have_hit
-from holdfast.model.action import TellOwner
+from holdfast.controller.gpu_link import HIT, PROOF_WAIT_S, Link, link, may_have_hit
+from holdfast.model.action import Intent, TellOwner
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import RecoveryPhase
@@ -16,6 +16,7 @@ from holdfast.model.report import AgentView
 from support.rooms import T0, group_job, view_of
 from support.simulated import Site
 from support.simulated.site import POLICY
+from support.simulated.slurm import SimJob
 from support.store_nouns import incident
 
 Gres = Mapping[str, tuple[int, ...]]
@@ -118,8 +119,9 @@ def _two_jobs(gres: Gres | None) -> tuple[Site, list[int]]:
     site.run(15)
     assert (first.nodes, second.nodes) == (("n1",), ("n1",))
     site.fault("n1", minor=4)
-    site.run(20)
+    site.run(5)
     assert site.slurm.nodes["n1"].drain
+    site.run(PROOF_WAIT_S)
     return site, [first.restarts, second.restarts]
 
 
@@ -162,3 +164,114 @@ def test_who_failed_and_held_another_gpu_was_not_hit() -> None:
     for gres, hit in ((SAME, True), (SHIFTED, False), (None, True)):
         agent = AgentView("n1", "i-1", "boot-1", T0, T0, gres=gres)
         assert may_have_hit(World(T0, POLICY, Book(), view, agents={"n1": (agent,)}), fault, job) is hit
+
+
+# Proof that is not there yet, and proof that comes late
+
+
+def _started_as_the_gpu_fails(gres: Gres | None) -> tuple[Site, list[SimJob]]:
+    """The controller has just started, the agents' next heartbeats are to come, and GPU 4 of n1 fails."""
+    site = Site(2)
+    site.machine("n1").gres = gres
+    jobs = [site.slurm.submit(1, gpus=4, comment="holdfast") for _ in range(2)]
+    site.run(15)
+    site.start_controller()
+    site.machine("n1").next_beat_s = site.clock.elapsed_s + 8
+    site.fault("n1", minor=4)
+    return site, jobs
+
+
+@pytest.mark.parametrize(("gres", "hit"), [(SAME, 1), (SHIFTED, 0)])
+def test_a_fault_right_after_a_start_waits_for_the_map(gres: Gres, hit: int) -> None:
+    site, jobs = _started_as_the_gpu_fails(gres)
+    site.run(5)
+    assert site.slurm.nodes["n1"].drain, "the node goes out of service at once"
+    assert (site.store.recoveries(), [j.admin_comment for j in jobs]) == ((), ["", ""])
+    site.run(40)
+    assert [j.restarts for j in jobs] == [int(n == hit) for n in range(2)]
+    assert jobs[1 - hit].admin_comment == ""
+    assert [r.job.job_id for r in site.store.recoveries()] == [jobs[hit].job_id]
+
+
+def test_an_agent_that_proves_nothing_is_waited_for_no_longer_than_that() -> None:
+    site, jobs = _started_as_the_gpu_fails(None)
+    site.run(PROOF_WAIT_S - 2)
+    assert site.store.recoveries() == ()
+    site.run(5)
+    assert len(site.store.recoveries()) == 2
+    assert all("nothing proves" in j.admin_comment for j in jobs)
+
+
+def test_a_late_proof_for_the_job_takes_everything_back() -> None:
+    site, _ = _two_jobs(None)
+    first, second = sorted(site.slurm.jobs.values(), key=lambda j: j.job_id)
+    assert "nothing proves" in first.admin_comment
+    site.machine("n1").gres = SAME  # the second one holds GPU 4
+    site.run(20)
+    assert (first.restarts, second.restarts, first.admin_comment) == (0, 1, "")
+    left = site.recovery(first.job_id)
+    assert (left.phase, left.ground) == (RecoveryPhase.GONE, None)
+    assert "holds none of the GPUs at fault" in left.note
+    site.slurm.finish(first, "FAILED")  # by a bug of its own
+    site.run(60)
+    assert (first.state, first.restarts) == ("FAILED", 0)
+
+
+def test_the_word_of_another_stays() -> None:
+    site, _ = _two_jobs(None)
+    first = min(site.slurm.jobs.values(), key=lambda j: j.job_id)
+    first.admin_comment = "call me first. ops"
+    site.machine("n1").gres = SAME
+    site.run(20)
+    assert (first.admin_comment, site.recovery(first.job_id).phase) == ("call me first. ops", RecoveryPhase.GONE)
+
+
+def test_a_word_that_another_replaced_since_the_decision_stays() -> None:
+    site, _ = _two_jobs(None)
+    first = min(site.slurm.jobs.values(), key=lambda j: j.job_id)
+
+    def somebody_writes(intent: Intent, moment: str) -> None:
+        if isinstance(intent.action, TellOwner) and intent.action.instead_of is not None and moment == "started":
+            first.admin_comment = "call me first. ops"
+
+    site.at_boundary = somebody_writes
+    site.machine("n1").gres = SAME
+    site.run(20)
+    assert first.admin_comment == "call me first. ops"
+
+
+def test_a_true_hit_after_a_proof_of_innocence_counts() -> None:
+    site, _ = _two_jobs(None)
+    first = min(site.slurm.jobs.values(), key=lambda j: j.job_id)
+    site.machine("n1").gres = SAME
+    site.run(20)
+    assert site.recovery(first.job_id).phase is RecoveryPhase.GONE
+    site.fault("n1", minor=2)  # now one of its own
+    site.run(20)
+    assert first.restarts == 1
+
+
+def test_a_job_whose_gpus_slurm_has_forgotten_may_have_been_hit() -> None:
+    """Slurm shows a job's GPUs while it holds them: who was down at the time never learns which they were."""
+    site = Site(2)
+    job = site.slurm.submit(1, gpus=4, comment="holdfast")
+    site.run(15)
+    failed_at = site.clock.now()
+    site.slurm.finish(job, "FAILED")  # while no controller runs
+    for _ in range(3):
+        site.clock.advance(1)
+        site.world_moves()
+    site.start_controller()
+    site.fault("n1", minor=1, fault_at=failed_at)
+    site.run(60)
+    assert job.restarts == 1
+
+
+def test_a_job_that_was_seen_to_hold_no_gpu_was_not_hit() -> None:
+    site = Site(2)
+    job = site.slurm.submit(1, gpus=0, comment="holdfast")
+    site.run(15)
+    site.slurm.finish(job, "FAILED")
+    site.fault("n1", minor=1)
+    site.run(60)
+    assert (job.state, job.restarts) == ("FAILED", 0)

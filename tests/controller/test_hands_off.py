@@ -131,6 +131,20 @@ def test_a_state_that_is_still_so_at_the_end_of_a_window_is_acted_upon() -> None
     assert ("drain", "n1") in site.slurm.calls
 
 
+def test_a_node_that_slurm_set_down_in_a_window_and_that_never_comes_back_is_repaired() -> None:
+    """Its job is over, and slurmctld's own DOWN is no operator's: it stayed DOWN for ever, and no one was told."""
+    site = Site(4)
+    site.slurm.operator_reserves("vendor", "n1", hours=1)
+    site.run(2)
+    site.machine("n1").powered = False
+    site.run(3000, step_s=5)
+    assert site.slurm.nodes["n1"].down
+    assert _untouched(site)
+    site.run(2400, step_s=5)
+    assert site.incident("n1").state is _S.CLOSED
+    assert not site.slurm.nodes["n1"].down
+
+
 def test_a_state_that_cleared_in_a_window_is_over() -> None:
     site = Site(4)
     site.slurm.operator_reserves("vendor", "n1", hours=1)

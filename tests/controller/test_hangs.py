@@ -51,7 +51,7 @@ def started(site: Site, nodes: int = 3, **changed: object) -> SimJob:
 def tells(site: Site, job: SimJob, step: int, phase: str = "step", *, node: int = 0, **more: int) -> None:
     detail: dict[str, str | int] = {"phase": phase, **more} if phase else dict(more)
     machine = site.machine(job.nodes[node])
-    site.agents.state(machine, "progress", job.job_id, job.restarts, step=step, detail=detail)
+    site.agents.state(machine, "progress", job.job_id, job.restarts, uid=job.uid, step=step, detail=detail)
 
 
 def steps(site: Site, job: SimJob, count: int = 10, every_s: float = 2, step_ms: int = 900) -> None:
@@ -431,12 +431,13 @@ def test_without_an_agents_answer_the_job_starts_again_all_the_same() -> None:
 def test_a_job_that_hangs_again_and_again_is_held() -> None:
     site = Site(4)
     job = training(site)
-    for restart in range(1, 3):
+    for restart in range(3):
+        site.registers(job)
         site.run(100)
-        assert job.restarts == restart
-        tells(site, job, 0, "init")
-        steps(site, job)
-    site.run(100)
+        if restart < 2:
+            assert job.restarts == restart + 1
+            tells(site, job, 0, "init")
+            steps(site, job)
     holds = [i for i in site.store.intents() if isinstance(i.action, HoldJob)]
     assert len(holds) == 1
     assert "3 failures with no checkpoint" in holds[0].reason

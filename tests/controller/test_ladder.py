@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from holdfast.controller.ladder import LADDER, Rung
-from holdfast.model.action import IntentState, Reboot
+from holdfast.model.action import IntentState, Launch, Reboot
 from holdfast.model.errors import NotPermitted
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.machine import ProviderCan
@@ -86,6 +86,37 @@ def test_a_reboot_goes_through_slurm_where_it_can_and_the_drain_stays_ours() -> 
     assert site.provider.cycled == {}
     assert _run(site).state is _S.CLOSED
     assert not site.slurm.nodes["n1"].drain
+    assert not any("took the node over" in said for said in site.notices.sent)
+
+
+def test_every_reading_of_our_own_reboot_shows_our_own_drain() -> None:
+    """slurmctld writes its own words, in SlurmUser's name, a moment after it has taken the order."""
+    site = Site(2, can=REBOOTS)
+    site.slurm.reboot_program = "/usr/sbin/reboot"
+    site.run(30)
+    site.fault("n1", remedy=Remedy.REBOOT)
+    for _ in range(100):
+        site.run(0.2, step_s=0.2)
+        assert site.incident("n1").state is not _S.AWAITING_HUMAN, site.story()
+    assert _run(site).state is _S.CLOSED
+    assert site.slurm.calls.count(("reboot", "n1")) == 1
+
+
+def test_a_second_reboot_of_one_drain_is_ours_as_well() -> None:
+    """On 22.05 slurmctld writes its words alone over a reason that has them already."""
+    site = Site(2, can=REBOOTS)
+    site.slurm.reboot_program = "/usr/sbin/reboot"
+    site.run(30)
+    site.provider.reboots_help = False
+    site.fault("n1", remedy=Remedy.REBOOT)
+    site.run(400, step_s=2)
+    incident = site.incident("n1")
+    assert incident.state is _S.AWAITING_HUMAN
+    site.provider.reboots_help = True
+    site.operate("retry", incident.id)
+    site.run(400, step_s=2)
+    assert site.slurm.calls.count(("reboot", "n1")) == 2, site.story()
+    assert site.incident("n1").state is _S.CLOSED, site.story()
 
 
 def test_words_like_slurms_on_a_node_that_nobody_rebooted_are_not_ours() -> None:
@@ -273,6 +304,33 @@ def test_five_machines_of_a_group_in_a_week_call_a_human() -> None:
         assert _run(site, 300, f"n{n}").state is expected
         site.run(700, step_s=10)
     assert "look for one cause" in site.incident("n3").note
+
+
+def test_launches_that_were_withheld_leave_a_group_its_machines() -> None:
+    """Two launches that a budget held back count for nothing: the next fault of the group gets its machine."""
+    site = Site(6, policy=replace(POLICY, repair=replace(POLICY.repair, replacements_per_group=2, launches_per_hour=0)))
+    for n in (1, 2):
+        site.fault(f"n{n}")
+        site.run(60)
+        site.operate("close", site.incident(f"n{n}").id)
+    withheld = [i for i in site.store.intents() if isinstance(i.action, Launch)]
+    assert {i.state for i in withheld} == {IntentState.WITHHELD}
+    site.policy = replace(POLICY, repair=replace(POLICY.repair, replacements_per_group=2))
+    site.start_controller()
+    site.run(31)
+    site.fault("n3")
+    assert _run(site, 300, "n3").state is _S.CLOSED
+
+
+def test_one_node_that_is_replaced_again_and_again_leaves_its_group_machines() -> None:
+    repair = replace(POLICY.repair, replacements_per_group=2, budget_cluster_share=1.0)
+    site = Site(6, policy=replace(POLICY, repair=repair))
+    for _ in range(2):
+        site.fault("n1", severity=Severity.DEGRADED)
+        assert _run(site, 300).state is _S.CLOSED
+        site.run(700, step_s=10)
+    site.fault("n3")
+    assert _run(site, 300, "n3").state is _S.CLOSED
 
 
 def test_rungs_may_be_switched_off() -> None:

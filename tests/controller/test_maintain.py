@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.api.views import node_shape
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.hostlist import expand
 from holdfast.model.incident import IncidentState
@@ -125,3 +126,33 @@ def test_windows_without_an_end_in_reach_are_refused(hours: float) -> None:
     site = Site(1)
     with pytest.raises(Rejected):
         _maintain(site, "n1", hours=hours)
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_a_node_without_power_after_its_window_says_why_nothing_is_done(fault: bool) -> None:
+    """The time that it has to report is neither empty nor a riddle on ``holdfast nodes``."""
+    site = Site(4)
+    _maintain(site, "n1", hours=0.2)
+    site.run(5)
+    if fault:
+        site.fault("n1")
+        site.run(5)
+    site.machine("n1").powered = False
+    seen: list[str] = []
+    for _ in range(200):
+        site.run(10, step_s=5)
+        shape = node_shape("n1", site.loop.world, site.agents.registry.views(), site.clock.now())
+        assert shape is not None
+        shown = shape.why or shape.reason  # what the column WHY shows
+        seen += [shown] if seen[-1:] != [shown] else []
+        if "node.dead" in shape.why or site.slurm.nodes["n1"].drain:
+            break
+    left = [
+        "hands off: maintenance by ops (swap the switch) until 2026-03-01 12:12 UTC; recorded, nothing is done",
+        "hands off: its maintenance or reboot has ended, and it has time to report until 2026-03-01 12:27 UTC; "
+        "recorded, nothing is done",
+    ]
+    fallen = "; gpu.xid 79 GPU-i-0001-3: GPU has fallen off the bus"
+    expected = [left[0] + fallen, left[1] + fallen] if fault else left
+    assert seen[: len(expected)] == expected
+    assert all(seen), "the column WHY is never empty while nothing is done"

@@ -90,6 +90,30 @@ def test_a_node_put_back_before_the_repair_is_theirs() -> None:
     assert (job.state, job.restarts) == ("RUNNING", 0)
 
 
+def test_a_resume_while_the_fault_stands_says_so() -> None:
+    site = Site(2)
+    site.fault("n1")
+    site.run(3)
+    site.slurm.operator_resumes("n1")
+    site.run(10)
+    assert "Nothing shows that its fault is mended (gpu.xid 79" in site.incident("n1").note
+    assert "Nothing shows that its fault is mended" in site.story(site.incident("n1").id)
+    site.fault("n1")
+    site.run(10)
+    assert site.slurm.nodes["n1"].drain, "reported again: drained again, as the note says"
+
+
+def test_a_resume_after_the_fault_has_cleared_says_nothing_of_it() -> None:
+    site = Site(2, policy=replace(POLICY, repair=replace(POLICY.repair, rungs=())))
+    site.slurm.submit(1, exclusive=True)
+    site.fault("n1", check="host.mount", component="/data", sticky=True)
+    site.run(3)
+    site.agents.clear(site.machine("n1"), "host.mount", "/data")
+    site.slurm.operator_resumes("n1")
+    site.run(10)
+    assert site.incident("n1").note.endswith("theirs now")
+
+
 def test_a_node_put_back_during_the_validation_costs_the_new_machine_not_theirs() -> None:
     site = Site(2)
     site.fault("n1")

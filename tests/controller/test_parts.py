@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.controller.disk import disk_room
 from holdfast.controller.notify import WatchedNotifier
+from holdfast.controller.pager import pages_of
 from holdfast.controller.parts import Certificate, Vitals, parts_of, worst
 from holdfast.controller.process_state import WRITE_EVERY_S, StateReader, StateWriter
 from holdfast.model.errors import Unavailable
@@ -62,12 +63,20 @@ TABLE = [
     (PartName.STORE, GOOD, True, seen(committed_s=900.0, turned_s=900.0), "answers"),
     (PartName.DISK, FAILED, True, seen(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
     (PartName.DISK, WARNING, True, seen(disk=DiskRoom(2**29, 2**40, 2**20)), "512 MiB free"),
-    (PartName.DISK, WARNING, True, seen(disk=DiskRoom(2**31, 2**40, 2**32)), "the store has 4.0 GiB"),
+    (PartName.DISK, WARNING, True, seen(disk=DiskRoom(2**31, 2**40, 2**32, "/a/b.db", "/a")), "b.db has 4.0 GiB"),
+    (
+        PartName.DISK,
+        FAILED,
+        True,
+        seen(disk=DiskRoom(2**20, 2**40, 0, "/a/b.db", "/a")),
+        "on /a (99 % used); the store /a/b.db",
+    ),
     (PartName.DISK, UNKNOWN, True, seen(disk=None), "not on this machine"),
     (PartName.LOOP, UNKNOWN, False, seen(turned_s=None), "not turned yet"),
     (PartName.LOOP, FAILED, False, seen(turned_s=960.0), "not turned for 40 s"),
     (PartName.LOOP, FAILED, False, seen(trouble="the last 9 cycles failed"), "9 cycles"),
-    (PartName.LEASE, GOOD, False, seen(leads=False), "standby: another controller leads"),
+    (PartName.LEASE, GOOD, False, seen(leads=False, led_by="head2/ab"), "is a standby: head2/ab leads"),
+    (PartName.LEASE, GOOD, False, seen(leads=False), "which one does, if any, is not known"),
     (PartName.LEASE, WARNING, False, seen(leads=False, trouble="disk full"), "could not renew"),
     (PartName.ACTOR, FAILED, False, seen(untaken="no actor takes steps (Drain n1)"), "Drain n1"),
     (PartName.ACTOR, FAILED, False, seen(actor=ProcessSeen(40.0, ACTOR)), "no sign of life for 40 s"),
@@ -186,6 +195,17 @@ def test_the_disk_is_read(tmp_path: Path) -> None:
     assert room is not None
     assert room.store_bytes == 1500
     assert 0 <= room.free_bytes <= room.total_bytes
+    assert room.store == str(store)
+    assert Path(room.mount).is_mount()
+    assert store.resolve().is_relative_to(room.mount)
+
+
+def test_a_page_of_a_full_disk_names_the_disk() -> None:
+    full = seen(disk=DiskRoom(2**20, 2**40, 2**20, "/var/lib/holdfast/holdfast.db", "/var"), committed_s=900.0)
+    pages = pages_of(parts_of(full), "head1")
+    for name in ("disk", "store"):
+        assert "df -h /var" in pages[name].body
+    assert "1 MiB free of 1024.0 GiB on /var (99 % used)" in pages["disk"].body
 
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -13,9 +13,11 @@ from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.machine import Notice, NoticeKind
 from holdfast.model.policy import Mode
+from holdfast.store.books import PROVIDER
 from holdfast_checks.result import Remedy, Severity
 from support.simulated.site import POLICY, Site
 from support.simulated.slurm import SimJob
+from support.simulated.store import MemoryStore
 
 
 def announce(site: Site, node: str, kind: NoticeKind, code: str, in_s: float | None) -> Notice:
@@ -331,6 +333,56 @@ def test_the_brake_on_planned_stops_holds_no_other_fault_and_gives_way_to_the_pr
     site.run(5)
     assert all(site.slurm.nodes[job.nodes[0]].drain for job in jobs[:5] if not job.restarts)
     assert all(job.restarts for job in jobs[:5])
+
+
+def _starts_for_the_first_time(site: Site) -> None:
+    """No one has asked the provider yet, and the actor's first look is to come."""
+    assert isinstance(site.store, MemoryStore)
+    site.store._notes.pop(PROVIDER, None)
+    site._looks_at_s = float("inf")
+    site.start_controller()
+    site.run(2)
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_notices_at_the_very_first_start_wait_until_the_provider_was_asked(known: bool, confirmed: bool) -> None:
+    """They tripped a brake, that an operator had to release, though the provider said the same a moment later."""
+    site = Site(12, spares=("n12",))
+    jobs = [job_that_saves(site, 1, signal=None) for _ in range(6)]
+    _starts_for_the_first_time(site)
+    if known:
+        site.watch.look()
+        site.clock.advance(1)
+        site.start_controller()
+        site.run(1)
+    for job in jobs[:5]:
+        spot_found(site, job.nodes[0], in_s=300)
+    site.run(15)
+    drained = [n for n, node in site.slurm.nodes.items() if node.drain]
+    assert (dict(site.book.brakes), len(drained)) == ({}, 3 if known else 0), "as many as no brake holds"
+    assert "has not been asked yet" in site.incident("n5").note
+    other = jobs[5].nodes[0]
+    site.fault(other)
+    site.run(2)
+    assert site.slurm.nodes[other].drain, "another fault does not wait"
+    site._looks_at_s = 0.0
+    if confirmed:
+        says_so(site, *(job.nodes[0] for job in jobs[:5]), in_s=280)
+    site.run(10)
+    assert set(site.book.brakes) == (set() if confirmed else {BrakeKind.PLANNED_STOPS})
+    assert all(job.restarts for job in jobs[:5]) is confirmed
+
+
+def test_a_provider_that_cannot_be_asked_is_not_waited_for() -> None:
+    site = Site(12, spares=("n12",))
+    job = job_that_saves(site, 1, signal=None)
+    _starts_for_the_first_time(site)
+    spot_found(site, job.nodes[0], in_s=300)
+    site.run(15)
+    assert not job.restarts
+    site.run(45)
+    assert job.restarts
 
 
 def test_an_operator_lets_planned_stops_go_on() -> None:

@@ -89,6 +89,8 @@ def test_nodes_that_are_still_out_make_the_repair_longer() -> None:
     taken_over = _world(8, Background(NOW, NOW - 30 * DAY, (replace(out, over=True),)))
     assert refill_time_s(still)[0] == pytest.approx((3 * 3600 + 10 * 86400) / 3)
     assert refill_time_s(taken_over)[0] == 3600.0
+    by_hand = replace(out, back_at=NOW, by_others=True, over=True)
+    assert refill_time_s(_world(8, Background(NOW, NOW - 30 * DAY, (by_hand,))))[0] == 3600.0, "not Holdfast's own time"
 
 
 @pytest.mark.parametrize(

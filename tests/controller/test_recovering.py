@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.incident import IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Severity
 from support.simulated import Site
+from support.simulated.provider import FULL, NOTHING
 from support.simulated.slurm import SimJob
 
 _P = RecoveryPhase
@@ -84,7 +87,7 @@ def test_degraded_drains_and_stops_nobody() -> None:
     assert site.incident(job.nodes[0]).state is IncidentState.CONTAINED
 
 
-def test_jobrequeue_is_no_consent_and_the_job_is_recovered_when_it_fails_by_itself() -> None:
+def test_jobrequeue_is_no_consent_not_even_when_the_job_fails_by_itself() -> None:
     site = Site(3)
     job = _training(site, 2, comment="")
     site.fault("n1")
@@ -92,9 +95,10 @@ def test_jobrequeue_is_no_consent_and_the_job_is_recovered_when_it_fails_by_itse
     assert (job.state, job.restarts) == ("RUNNING", 0)
     assert site.recovery(job.job_id).phase is _P.AWAITING_CONSENT
     assert "did not opt in" in job.admin_comment
-    site.slurm.finish(job, "FAILED")  # NCCL's watchdog, long after the fault
-    site.run(5)
-    assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
+    site.slurm.finish(job, "FAILED")  # a bug of its own, long after the fault
+    site.run(60)
+    assert (job.state, job.restarts) == ("FAILED", 0)
+    assert site.recovery(job.job_id).phase is _P.GONE
 
 
 @pytest.mark.parametrize("comment", ["holdfast", "x,holdfast", "holdfast please"])
@@ -143,14 +147,17 @@ def test_the_owner_is_told_also_when_slurm_was_away() -> None:
     assert "cannot be requeued" in job.admin_comment
 
 
-def test_a_job_that_failed_on_the_node_first_is_requeued() -> None:
+@pytest.mark.parametrize(("shown", "restarts"), [(True, 1), (False, 0)])
+def test_a_job_that_failed_first_is_requeued_only_if_the_fault_came_before(shown: bool, restarts: int) -> None:
+    """A report may come late; a fault that showed itself only afterwards did not end it."""
     site = Site(3)
     job = _training(site, 2)
+    at = site.clock.now()
     site.slurm.finish(job, "FAILED")
     site.run(3)
-    site.fault("n1")
+    site.fault("n1", **({"fault_at": at} if shown else {}))
     site.run(3)
-    assert (job.state, job.restarts, "n1" in job.nodes) == ("RUNNING", 1, False)
+    assert (job.restarts, job.state) == (restarts, "RUNNING" if restarts else "FAILED")
 
 
 def test_a_job_that_ended_long_before_is_not() -> None:
@@ -168,15 +175,57 @@ def _break(site: Site, job: SimJob, check: str) -> None:
     site.run(5)
 
 
+def _hang_a_kernel(site: Site, job: SimJob) -> None:
+    """A fault that the program itself may have caused."""
+    site.fault(job.nodes[0], code="109")
+    site.run(5)
+
+
 def test_three_failures_without_progress_are_the_end() -> None:
     site = Site(8)
     job = _training(site, 1)
     for n in range(3):
+        site.registers(job)
+        site.run(1)
         _break(site, job, f"gpu.fault{n}")
         site.run(601, step_s=10)
     assert job.held
     assert "3 failures" in job.admin_comment
     assert site.recovery(job.job_id).phase is _P.HELD
+
+
+def _power_cycled(site: Site, job: SimJob) -> None:
+    node = job.nodes[0]
+    site.machine(node).powered = False
+    site.run(400, step_s=2)
+    site.provider.power_cycle(node)
+    site.run(300, step_s=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("can", [FULL, NOTHING])
+def test_nodes_that_lose_power_are_no_failures_of_the_job(can: ProviderCan) -> None:
+    site = Site(8, can=can)
+    job = _training(site, 1)
+    for deaths in range(1, 4):
+        _power_cycled(site, job)
+        assert (job.state, job.restarts, job.held) == ("RUNNING", deaths, False), site.story()
+    _break(site, job, "gpu.fault")
+    assert (job.state, job.restarts, job.held) == ("RUNNING", 4, False)
+
+
+@pytest.mark.slow
+def test_a_job_under_which_more_nodes_die_than_by_chance_is_held() -> None:
+    site = Site(8, can=replace(NOTHING, status=True, power_off_confirmed=True))
+    job = _training(site, 1)
+    for deaths in range(1, 5):
+        assert not job.held, deaths
+        site.registers(job)
+        site.run(1)
+        site.machine(job.nodes[0]).powered = False
+        site.run(900, step_s=5)
+    assert job.held, site.story()
+    assert "4 failures" in job.admin_comment
 
 
 def test_a_job_that_advances_may_go_on() -> None:
@@ -198,14 +247,15 @@ def test_a_job_that_breaks_two_nodes_is_held_and_the_node_is_released_unrepaired
     site = Site(4)
     job = _training(site, 1)
     first = job.nodes[0]
-    _break(site, job, "gpu.xid")
+    _hang_a_kernel(site, job)
     second = job.nodes[0]
     assert second != first
-    _break(site, job, "gpu.xid")
+    _hang_a_kernel(site, job)
     site.run(200, step_s=5)
     assert job.held
     assert "the job is the suspect" in job.admin_comment
-    assert site.incident(second).state is IncidentState.CLOSED
+    about_the_node = next(i for i in site.store.incidents(node=second) if i.kind is IncidentKind.FAULT)
+    assert about_the_node.state is IncidentState.CLOSED
     assert site.provider.terminated[f"i-000{second[1]}"] == 0
     assert not site.slurm.nodes[second].drain
 
@@ -213,8 +263,8 @@ def test_a_job_that_breaks_two_nodes_is_held_and_the_node_is_released_unrepaired
 def test_a_hold_that_slurm_did_not_take_is_tried_again() -> None:
     site = Site(4)
     job = _training(site, 1)
-    _break(site, job, "gpu.xid")
-    site.fault(job.nodes[0], code="again")
+    _hang_a_kernel(site, job)
+    site.fault(job.nodes[0], code="109")
     site.turn()
     site.slurm.away = True
     site.act()

@@ -81,12 +81,13 @@ def test_never_one_that_a_pending_job_could_use() -> None:
     site = _site(4, (), wanted=1, refill="idle")
     assert _pool(site) == ("n1",)  # while nobody waited
     site = Site(4, policy=replace(POLICY, spares=SparePolicy(wanted=1, refill="idle", check_every_s=0)), warm=False)
-    site.slurm.submit(4, exclusive=True, required=("n1", "n2", "n3", "n4"))
-    site.slurm.submit(1, exclusive=True)
-    site.slurm.jobs[100].state = "COMPLETED"
-    site.slurm.jobs[101].held = True
+    site.slurm.operator_drains("n4")
+    job = site.slurm.submit(4, exclusive=True)
     site.run(40)
-    assert _pool(site) == ()
+    assert (job.reason, _pool(site)) == ("Resources", ())
+    job.held = True  # it may stay so for ever
+    site.run(40)
+    assert _pool(site) == ("n1",)
 
 
 def test_a_human_is_told_once_that_the_pool_is_short() -> None:

@@ -65,3 +65,13 @@ def test_a_job_that_fails_again_and_again_without_progress_is_held() -> None:
             site.slurm.finish(job, "FAILED")
             site.run(10)
     assert site.recovery(job.job_id).phase is RecoveryPhase.HELD
+
+
+def test_a_pause_delays_it_and_does_not_end_it() -> None:
+    site = Site(4)
+    site.operate("pause")
+    job = _failed(site)
+    assert (job.restarts, site.recovery(job.job_id).phase) == (0, RecoveryPhase.WAITING)
+    site.operate("resume")
+    site.run(10)
+    assert job.restarts == 1

@@ -279,7 +279,7 @@ def test_only_a_question_is_handed_out_while_nothing_may_be_done(restraint: Rest
             SendOrder("n1", "i-1", "b", verb, 60), None, paused=restraint is R.PAUSE, observes=restraint is R.OBSERVE
         )
     }
-    assert given == HARMLESS_VERBS == {Verb.PROBE_PEER}
+    assert given == HARMLESS_VERBS == {Verb.PROBE_PEER, Verb.OUTPUT}
 
 
 @pytest.mark.parametrize("changed", [{"acknowledged": True}, {"state": IncidentState.CLOSED}])

@@ -87,16 +87,18 @@ def test_outside_of_a_window_as_well(swap: Swap) -> None:
     assert site.incident("n1").state is _S.CLOSED
 
 
-def test_an_event_outlives_a_reboot() -> None:
+@pytest.mark.parametrize("all_ok", [True, False])
+def test_an_event_outlives_a_reboot_until_all_checks_pass(all_ok: bool) -> None:
     site = Site(4)
     site.operate("pause")
     site.fault("n1")
     site.run(10)
     installed_again(site)
+    site.machine("n1").all_ok = all_ok
     site.run(100)
     site.operate("resume")
     site.run(100)
-    assert ("drain", "n1") in site.slurm.calls, site.story()
+    assert (("drain", "n1") in site.slurm.calls) is not all_ok, site.story()
 
 
 def test_a_reboot_alone_keeps_a_state_until_all_checks_have_answered() -> None:

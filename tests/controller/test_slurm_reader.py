@@ -6,18 +6,34 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from holdfast.controller import loop as loop_module
 from holdfast.controller import slurm_reader
+from holdfast.controller.facts import order_to
+from holdfast.controller.groups import elastic_jobs
+from holdfast.controller.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
+from holdfast.controller.job_pace import pause_s as job_pause_s
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.slurm_reader import BUSY_S, IDLE_S, JOB_S, JOB_SLOWEST_S, job_pause_s, moving_jobs, pause_s
+from holdfast.controller.main import _rung
+from holdfast.controller.serving import Controller
+from holdfast.controller.slurm_reader import BUSY_S, IDLE_S, SlurmReader, moving_jobs, pause_s
+from holdfast.model import steps
+from holdfast.model.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
+from holdfast.model.book import Change
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Policy
+from holdfast.model.steps import Key
 from holdfast_checks.result import Remedy, Severity
+from support.simulated import EPOCH
+from support.simulated.arrays import ElasticSite
 from support.simulated.site import Site
+from support.simulated.slurm import SimJob
 
 MAX_AGE_S = Policy().view_max_age_s
 PATIENCE_S = 30.0
@@ -52,8 +68,105 @@ def test_an_elastic_job_is_followed_each_second() -> None:
     assert pause_s(3600.0, 0.02, MAX_AGE_S, slurm_reader.ELASTIC_S) == 1.0
 
 
-def test_a_job_on_its_way_is_read_often_then_seldom() -> None:
-    assert [job_pause_s(s) for s in (0.0, 3.0, 50.0, 3600.0)] == [JOB_S, JOB_S, 0.5, JOB_SLOWEST_S]
+@pytest.mark.parametrize("why", ["runs", "may start", "held", "begins later", "depends"])
+def test_an_elastic_job_that_cannot_start_is_not_followed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One held array with an elastic comment had all of Slurm read each second, for good."""
+    site = ElasticSite(2)
+    begin = None if why in ("runs", "may start", "depends") else site.clock.now() + timedelta(days=1)
+    array = site.slurm.submit_array(
+        range(2),
+        num_nodes=2 if why == "may start" else 1,
+        required=("n1", "n9") if why == "may start" else (),
+        comment="holdfast elastic=1:2",
+        begin=begin,
+        dependency="after:1" if why == "depends" else "",
+    )
+    for element in site.slurm.elements(array) if why == "held" else ():
+        element.held, element.begin = True, None
+    site.slurm.schedule()
+    site.run(3)
+    often = why in ("runs", "may start")
+    reader = SlurmReader(site.loop.observer.slurm, lambda: MAX_AGE_S, lambda: None, lambda: site.loop.world)
+    monkeypatch.setattr(reader, "_since_event_s", lambda: 3600.0)
+    assert [job.moves for job in elastic_jobs(site.slurm.view())] == [often]
+    assert reader._pause_s() == (slurm_reader.ELASTIC_S if often else IDLE_S)
+
+
+def test_a_job_on_its_way_is_read_often_then_as_seldom_as_all_of_slurm() -> None:
+    shown = [job_pause_s(s) for s in (0.0, 2.0, 7.0, 52.0, 102.0, 3600.0)]
+    assert shown == [SHORTEST_S, SHORTEST_S, pytest.approx(0.5), pytest.approx(5.0), LONGEST_S, LONGEST_S]
+    assert (LONGEST_S, job_pause_s(0.0, took_s=0.7)) == (IDLE_S, 0.7), "a slow slurmctld is asked less"
+
+
+def _readings(pace: JobPace, jobs: int, seconds: float, *, full_s: float = 1e9) -> list[float]:
+    """Times at which any of so many jobs is read alone."""
+    read: list[float] = []
+    now_s, next_full_s = 0.0, full_s
+    pace.follow({n: (n,) for n in range(jobs)}, now_s)
+    while now_s < seconds:
+        if now_s >= next_full_s:
+            pace.all_read(now_s)
+            next_full_s = now_s + full_s
+        due = pace.due(now_s)
+        read += [now_s] * len(due)
+        pace.read(due, now_s, 0.02)
+        now_s += max(0.01, min(pace.next_s(now_s), next_full_s - now_s))
+    return read
+
+
+def test_a_job_that_waits_for_a_node_costs_ever_less() -> None:
+    """Slurm was asked five times a second for as long as one recovered job waited."""
+    read = _readings(JobPace(), 1, 400.0)
+    assert len([at for at in read if at < 2.0]) > 50
+    assert len([at for at in read if 40 <= at < 70]) <= 8
+    assert len([at for at in read if 100 <= at < 160]) <= 6
+
+
+def test_a_reading_of_all_of_slurm_is_one_of_each_job() -> None:
+    assert not [at for at in _readings(JobPace(), 3, 400.0, full_s=5.0) if at > 60]
+
+
+def test_the_jobs_that_moved_last_are_read() -> None:
+    pace = JobPace()
+    pace.follow({n: (n,) for n in range(MOST_JOBS)}, 0.0)
+    pace.follow({n: (n,) for n in range(MOST_JOBS + 1)}, 100.0)
+    assert (pace.due(100.0)[0], len(pace.due(100.0))) == (MOST_JOBS, MOST_JOBS)
+
+
+def _waits_for_a_node(site: Site) -> SimJob:
+    job = site.slurm.submit(1, comment="holdfast", exclusive=True, excluded=("n2", "n3", "n4"))
+    site.run(5)
+    site.fault("n1")
+    site.run(2)
+    site.slurm.operator_drains("n1")
+    site.run(40)
+    assert (job.state, site.recovery(job.job_id).phase) == ("PENDING", RecoveryPhase.RESTARTING)
+    return job
+
+
+def test_another_reason_to_wait_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's scheduler changes the reason, the priority and the expected start of a job that waits, pass for pass."""
+    site = Site(4)
+    job = _waits_for_a_node(site)
+    now_s = 1000.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader = site.loop.reader
+    reader.event()
+    assert site.loop.world is not None
+    reader.turned(site.loop.world, Change())
+    assert reader._jobs_due() == [job.job_id]
+    now_s = 1500.0
+    known = site.recovery(job.job_id)
+    noted = replace(known, note="another reason")
+    reader.turned(site.loop.world, Change(recoveries=(noted,)))
+    job.start = site.clock.now()
+    asyncio.run(reader._read_jobs([job.job_id]))
+    assert reader._pause_s() == pytest.approx(IDLE_S, abs=0.1)
+    assert reader._pace.next_s(now_s) == LONGEST_S
+    moved = replace(known, phase=RecoveryPhase.RUNNING)
+    reader.turned(site.loop.world, Change(recoveries=(moved,)))
+    assert reader._pause_s() == BUSY_S
+    assert reader._pace.next_s(now_s) == pytest.approx(SHORTEST_S)
 
 
 def test_what_waits_keeps_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +186,7 @@ def test_what_waits_keeps_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
         change = site.turn()
         assert change is not None
         reader.turned(site.loop.world, change)
-    assert moving_jobs(site.loop.world) == []
+    assert moving_jobs(site.loop.world) == {}
     assert reader._pause_s() == pytest.approx(IDLE_S, abs=0.1)
 
 
@@ -93,6 +206,60 @@ def test_an_outcome_of_a_step_is_an_event(monkeypatch: pytest.MonkeyPatch) -> No
     site.act()
     reader.turned(site.loop.observer.world(), replace(change, incidents=(), recoveries=(), intents=()))
     assert reader._pause_s() == BUSY_S
+
+
+def test_a_message_and_a_check_of_a_spare_leave_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each page Slurm was read 25 times."""
+    site = Site(4, spares=("n4",))
+    site.run(30)
+    now_s = 0.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader = site.loop.reader
+    assert site.loop.world is not None
+    reader.event()
+    reader.turned(site.loop.world, Change())
+    now_s = 500.0
+    kinds: list[type[Action]] = []
+    agent = next(iter(site.loop.world.agents["n4"]))
+    for action in (
+        Notify("n1 needs a human", "look"),
+        order_to(agent, Verb.VALIDATE, 60.0, {}),
+        CheckInstance("i-0001", "n1"),
+    ):
+        step = steps.notify_no_machine()
+        intent = Intent(Key("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH)
+        world = site.loop.world
+        for shown in ((intent,), (replace(intent, state=IntentState.DONE),)):
+            reader.planned(shown)
+            book = replace(world.book, intents={**world.book.intents, intent.key: shown[0]})
+            reader.turned(replace(world, book=book), Change(intents=shown))
+        kinds.append(type(action))
+        assert reader._pause_s() > 9, action
+        assert not reader.look.is_set(), action
+    assert len(kinds) == 3
+
+
+def test_a_step_that_is_over_before_the_next_turn_has_slurm_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(4)
+    now_s = 0.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader = site.loop.reader
+    assert site.loop.world is not None
+    reader.turned(site.loop.world, Change())
+    now_s = 500.0
+    drain = Intent("1kjmmb0rr001/drain/n1/1", "1kjmmb0rr001", Drain("n1", "x"), "", 1, IntentState.PLANNED, EPOCH)
+    reader.planned((drain,))
+    assert not reader.look.is_set()
+    reader.turned(site.loop.world, Change())
+    assert (reader._pause_s(), reader.look.is_set()) == (BUSY_S, True)
+
+
+def test_the_actors_bell_wakes_the_loop_and_reads_nothing() -> None:
+    """It rings for a message, and for the provider's word, as for a drain."""
+    site = Site(2)
+    controller = SimpleNamespace(bell=SimpleNamespace(drain=lambda: None), loop=site.loop)
+    _rung(cast(Controller, controller))
+    assert (site.loop.wake.is_set(), site.loop.reader.look.is_set()) == (True, False)
 
 
 class Reads:

@@ -88,6 +88,71 @@ def test_an_older_store_pauses_too() -> None:
     assert "n2" not in (site.book.paused or "")
 
 
+def _drained_after_the_backup(site: Site, ago_s: float) -> MemoryStore:
+    """The backup knows the incident and the planned drain, not that it was set."""
+    site.fault("n1")
+    site.turn()
+    assert site.incident("n1").state is _S.OPEN
+    assert isinstance(site.store, MemoryStore)
+    backup = copy.deepcopy(site.store)
+    site.run(ago_s)
+    assert site.slurm.nodes["n1"].drain
+    assert site.incident("n1").state is _S.REPAIRING
+    return backup
+
+
+@pytest.mark.parametrize("ago_s", [35, 2])
+def test_a_backup_from_before_a_drain_pauses_too_and_names_the_node(ago_s: float) -> None:
+    """Also where the drain is from a moment before the daemons were stopped."""
+    site = Site(3)
+    backup = _drained_after_the_backup(site, ago_s)
+    calls, launched = list(site.slurm.calls), site.provider.candidates()
+    lose(site, backup)
+    site.run(60, step_s=5)
+    assert "this store has never heard of: n1 (" in (site.book.paused or "")
+    assert (site.slurm.calls, site.provider.candidates()) == (calls, launched), (
+        "nothing is done until an operator has looked"
+    )
+    site.operate("resume")
+    site.run(900, step_s=5)
+    assert site.book.paused is None, "it is not paused again"
+    assert (site.incident("n1").state, site.slurm.nodes["n1"].drain) == (_S.CLOSED, False)
+    assert len(site.provider.live()) == 3
+
+
+def test_a_drain_since_the_backup_for_what_was_only_a_warning_is_an_operators() -> None:
+    site = Site(3)
+    site.fault("n1", severity=Severity.WARNING, sticky=True)
+    site.run(2)
+    assert site.incident("n1").state is _S.WATCHING
+    assert isinstance(site.store, MemoryStore)
+    backup = copy.deepcopy(site.store)
+    site.fault("n1")
+    site.run(35)
+    assert site.slurm.nodes["n1"].drain
+    lose(site, backup)
+    site.run(60, step_s=5)
+    assert "this store has never heard of: n1 (" in (site.book.paused or "")
+    site.operate("resume")
+    site.run(60, step_s=5)
+    assert (site.book.paused, site.incident("n1").state) == (None, _S.AWAITING_HUMAN)
+    site.slurm.operator_resumes("n1")
+    site.run(5)
+    assert site.incident("n1").state is _S.CLOSED
+
+
+def test_a_drain_of_this_moment_is_no_sign_of_a_loss() -> None:
+    """The store may have been read before its step was begun, and Slurm after."""
+    site = Site(3)
+    site.run(2)
+    site.fault("n1")
+    site.turn()
+    incident = site.incident("n1")
+    site.slurm.operator_drains("n1", f"holdfast[{incident.id}]: {incident.headline}", user="slurm")
+    site.turn()
+    assert site.book.paused is None
+
+
 def test_a_restart_with_the_same_store_goes_on() -> None:
     site = in_the_middle()
     assert isinstance(site.store, MemoryStore)

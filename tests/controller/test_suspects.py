@@ -58,7 +58,7 @@ def test_the_one_node_with_the_broken_path_is_found_and_nobody_else_is_touched()
     asked = inquiry(site)
     assert (asked.state, asked.suspects) == (_S.CLOSED, ("n1", "n2", "n3", "n4"))
     assert asked.note == "pair probe: failed: n3; cleared: n1,n2,n4"
-    assert len(site.agents.probes.pairs) <= 4
+    assert len(site.agents.probes.pairs) <= 5
     assert "failed with" in bad.headline
     assert f"job {job.job_id}" in bad.headline
 
@@ -90,6 +90,35 @@ def test_two_nodes_and_no_third_are_not_told_apart() -> None:
     fails(site, job)
     assert inquiry(site).note == "pair probe: not known: n1,n2"
     assert drained(site) == set()
+
+
+@pytest.mark.parametrize("liar", ["n1", "n3"])
+def test_a_liar_gets_no_healthy_neighbour_convicted(liar: str) -> None:
+    """One agent says that its probes with n2 fail, and passes with everybody else."""
+    site = Site(5)
+    job = job_on(site, 3)
+    site.machine(liar).spoils_probes_with = {"n2"}
+    fails(site, job, seconds=60)
+    assert (convicted(site), drained(site)) == ([], set())
+    assert inquiry(site).note == "pair probe: cleared: n1,n2,n3"
+
+
+@pytest.mark.slow
+def test_a_liar_that_is_the_only_partner_gets_nobody_convicted_and_an_operator_is_told() -> None:
+    """n3 passes with the liar and is busy from then on: n2 has no other partner."""
+    site = Site(4)
+    busy = job_on(site, 1)
+    job = job_on(site, 3)
+    assert busy.nodes == ("n1",)
+    site.machine("n4").spoils_probes_with = {"n2", "n3"}
+    site.machine("n2").spoils_probes_with = {"n3"}
+    fails(site, job, seconds=700)
+    assert (convicted(site), drained(site)) == ([], set())
+    assert inquiry(site).state is _S.CLOSED
+    told = [body for subject, body in site.notices.bodies if UNEXPLAINED in subject]
+    assert len(told) == 1
+    assert "n2" in told[0]
+    assert "cannot tell" in told[0]
 
 
 def test_a_busy_third_is_waited_for() -> None:

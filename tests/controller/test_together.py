@@ -103,10 +103,11 @@ def test_one_component_that_may_not_be_stopped_keeps_all(changed: dict[str, Any]
 def test_a_job_that_failed_comes_back_as_a_whole() -> None:
     site = Site(4)
     parts = _training(site, 1, 1)
+    at = site.clock.now()
     for part in parts:
         site.slurm.finish(part, "FAILED")
     site.run(3)
-    site.fault("n2")
+    site.fault("n2", fault_at=at)
     site.run(4)
     assert _ran(parts) == [("RUNNING", 1)] * 2
 
@@ -168,7 +169,7 @@ def test_a_poison_job_is_held_as_a_whole_and_told_how_to_go_on() -> None:
     site = Site(6)
     parts = _training(site, 1, 1)
     for _ in range(2):
-        site.fault(parts[1].nodes[0], check="gpu.xid", code="x")
+        site.fault(parts[1].nodes[0], check="gpu.xid", code="109")
         site.run(5)
     assert all(p.held for p in parts)
     assert site.recovery(parts[0].job_id).phase is RecoveryPhase.HELD

@@ -343,6 +343,33 @@ def a_job_fails() -> Scene:
     return scene
 
 
+def a_job_is_held() -> Scene:
+    """Two faults that its program may have caused, on two nodes."""
+    scene = Scene(4)
+    job = scene.site.slurm.submit(1, exclusive=True, comment="holdfast")
+    scene.site.run(2)
+    for _ in range(2):
+        scene.site.fault(job.nodes[0], code="109")
+        scene.site.run(5)
+    assert job.held
+    return scene
+
+
+def jobs_stop_together() -> Scene:
+    """One does, on a file system that does not answer."""
+    scene = Scene(4)
+    job = scene.site.slurm.submit(1, exclusive=True, comment="holdfast")
+    scene.site.run(2)
+    for step in range(10):
+        detail: dict[str, str | int] = {"phase": "step", "step_ms": 900}
+        scene.site.agents.state(scene.site.machine(NODE), "progress", job.job_id, 0, step=step, detail=detail)
+        scene.site.run(2)
+    mount = {"check": "host.mounts", "code": "hang", "component": "/scratch", "sticky": True, "gpu_minor": None}
+    scene.site.fault(NODE, severity=Severity.WARNING, remedy=Remedy.NONE, **mount)
+    scene.site.run(100)
+    return scene
+
+
 def a_group_is_slow() -> Scene:
     scene = Scene(4)
     job = scene.site.slurm.submit(4, exclusive=True, comment="holdfast")
@@ -369,6 +396,8 @@ KINDS: dict[IncidentKind, Callable[[], Scene]] = {
     IncidentKind.UNEXPLAINED: a_job_fails,
     IncidentKind.HANG: a_hung_job_is_cancelled,
     IncidentKind.STRAGGLER: a_group_is_slow,
+    IncidentKind.HELD_JOB: a_job_is_held,
+    IncidentKind.STALL: jobs_stop_together,
     IncidentKind.PAIR: a_job_fails,
     IncidentKind.SLURM_DRAIN: slurm_drains_it,
     IncidentKind.ADOPTED: adopted,

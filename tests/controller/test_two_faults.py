@@ -72,3 +72,22 @@ def test_the_end_of_the_first_incident_does_not_end_it() -> None:
     site.provider.away = False
     site.run(60)
     assert (job.state, job.restarts) == ("RUNNING", 1)
+
+
+def test_an_operator_who_takes_the_first_one_over_does_not_keep_the_job_from_the_second() -> None:
+    site = Site(5, spares=("n5",))
+    job = site.slurm.submit(2, exclusive=True)
+    site.run(1)
+    site.fault("n1")
+    site.run(3)
+    site.operate("acknowledge", site.incident("n1").id)
+    site.run(3)
+    assert site.recovery(job.job_id).phase is RecoveryPhase.GONE
+    site.fault("n2")
+    site.run(3)
+    site.slurm.finish(job, "FAILED")
+    site.run(60)
+    assert (job.restarts, site.recovery(job.job_id).incident_id) == (0, site.incident("n2").id)
+    assert "scontrol requeue" in site.recovery(job.job_id).note, (
+        "it did not opt in: its owner is told of the second fault"
+    )

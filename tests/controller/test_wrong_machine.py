@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.controller.agents import Hello
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.machine import ProviderCan
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.provider import FULL, IN_PLACE
+from support.simulated.site import NO_BUDGET
 from support.simulated.slurm import SimJob
 
 LIAR, OTHER, THEIRS = "n4", "n2", "i-0002"
@@ -29,6 +31,12 @@ def lying_site(can: ProviderCan = FULL, *, from_the_start: bool = False) -> tupl
             site.slurm.finish(each, "COMPLETED")
     site.run(60, step_s=5)
     return site, theirs
+
+
+def claim(site: Site, node: str, instance_id: str) -> None:
+    """A heartbeat of the node's agent in the name of that machine."""
+    hello = Hello(node, instance_id, f"{instance_id}-boot-1", interval_s=10.0, all_ok=True)
+    site.agents.registry.heard(hello, site.clock.now(), site.clock.monotonic_s())
 
 
 def untouched(site: Site, job: SimJob) -> None:
@@ -84,17 +92,65 @@ def test_the_death_of_the_liar_does_not_end_the_other_nodes_machine() -> None:
     untouched(site, job)
 
 
-def test_the_other_nodes_machine_is_not_repaired_either_while_two_claim_it() -> None:
-    site, job = lying_site()
+@pytest.mark.parametrize(
+    ("remedy", "can"),
+    [(Remedy.REBOOT, CYCLES), (Remedy.STOP_START, FULL), (Remedy.REPLACE, FULL), (Remedy.REPLACE, IN_PLACE)],
+)
+@pytest.mark.parametrize("liar_has_a_fault", [False, True])
+def test_the_node_whose_machine_it_is_is_repaired_all_the_same(
+    remedy: Remedy, can: ProviderCan, liar_has_a_fault: bool
+) -> None:
+    """Its own agent, the record and the provider name the machine; the other one only says so."""
+    site, job = lying_site(can)
     site.slurm.finish(job, "COMPLETED")
     site.run(5)
-    site.fault(OTHER, remedy=Remedy.REPLACE)
+    if liar_has_a_fault:
+        site.fault(LIAR, remedy=Remedy.REPLACE)
+        site.run(30)
+    site.fault(OTHER, remedy=remedy)
     site.run(900, step_s=5)
-    assert site.provider.terminated == {}
+    assert not site.incident(OTHER).open, site.story()
+    touched = {*site.provider.cycled.values(), *site.provider.terminated}
+    assert touched == {THEIRS}
+    (dispute,) = disputes(site)
+    assert dispute.node == LIAR
+    assert dispute.open is (THEIRS not in site.provider.terminated), "of a machine that is gone one node alone speaks"
+
+
+def test_one_token_stops_no_repair_but_its_own() -> None:
+    """One agent claims the machines of three nodes in turn."""
+    site = Site(20, policy=NO_BUDGET)
+    for number in (2, 3, 5):
+        claim(site, LIAR, f"i-{number:04d}")
+    site.run(30)
+    for name in ("n2", "n3", "n5"):
+        site.fault(name, remedy=Remedy.REPLACE)
+    for _ in range(180):
+        for number in (2, 3, 5):
+            claim(site, LIAR, f"i-{number:04d}")
+        site.run(5, step_s=5)
+    assert [site.incident(name).open for name in ("n2", "n3", "n5")] == [False] * 3, site.story()
+    assert {each.node for each in disputes(site)} == {LIAR}
+
+
+@pytest.mark.parametrize("off", [True, False], ids=["seen off", "not seen off"])
+def test_a_dead_nodes_machine_is_replaced_under_a_claim_only_once_its_power_is_seen_off(off: bool) -> None:
+    """What is off cannot be the machine of an agent that reports. Otherwise the machine may have got another name."""
+    site, _ = lying_site(FULL if off else replace(FULL, status=False))
+    site.provider.serving(OTHER).powered = False
+    site.run(2400, step_s=5)
+    assert site.provider.terminated[THEIRS] == (1 if off else 0)
+    assert site.incident(OTHER).open is not off, site.story()
+
+
+def test_the_node_by_the_record_is_left_alone_too_where_the_provider_names_no_one() -> None:
+    site, job = lying_site()
+    site.slurm.finish(job, "COMPLETED")
+    site.provider._shown[THEIRS] = replace(site.provider._shown[THEIRS], node="")
+    site.fault(OTHER, remedy=Remedy.STOP_START)
+    site.run(600, step_s=5)
     assert site.provider.cycled == {}
-    assert site.provider.candidates() == set()
-    assert site.slurm.nodes[OTHER].drain, "a faulty node is taken out of service all the same"
-    assert "claim" in site.incident(OTHER).note or disputes(site)
+    assert site.provider.terminated == {}
 
 
 def test_a_claim_moves_no_machine_away_from_the_node_that_has_it() -> None:

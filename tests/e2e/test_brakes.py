@@ -46,13 +46,13 @@ def test_a_job_that_breaks_two_nodes_in_a_row_is_not_followed(make_drill: MakeDr
     drill = make_drill(nodes=6, spares=2, heartbeat_s=2.0)
     job_id = drill.train()
     first = drill.job(job_id).nodes[1]
-    drill.inject.xid(first, 79, 3)
+    drill.inject.xid(first, 109, 3)
     second = drill.trains(job_id, restarts=1).nodes[1]
     assert second != first
-    drill.inject.xid(second, 79, 5)
+    drill.inject.xid(second, 109, 5)
     eventually(lambda: any(r.phase is RecoveryPhase.HELD for r in drill.recoveries(job_id)), within_s=PATIENCE_S)
     eventually(lambda: drill.job(job_id).state == "PENDING", within_s=PATIENCE_S)
-    drill.closed(2)
+    eventually(lambda: not any(drill.node(n).draining for n in (first, second)), within_s=PATIENCE_S)
     held = drill.job(job_id)
     assert (held.state, held.priority) == ("PENDING", 0)
     assert "the job is the suspect" in held.admin_comment

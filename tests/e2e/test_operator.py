@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from holdfast.model.incident import IncidentState
+from holdfast.ports import Operation
 from holdfast.practice.site import SPARES
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
@@ -45,7 +48,9 @@ def test_a_node_drained_by_hand_before_the_fault_stays_drained(drill: Drill) -> 
     assert len(drill.terminated()) == gone
     mend_by_hand(drill, bad)
     drill.closed(faults + 1)
-    assert drill.incident_on(bad).note == "an operator or another tool put the node back into service: theirs now"
+    assert drill.incident_on(bad).note.startswith(
+        "an operator or another tool put the node back into service: theirs now"
+    )
 
 
 def test_a_node_taken_over_by_hand_during_the_repair_stays_drained(drill: Drill) -> None:
@@ -68,3 +73,26 @@ def test_a_healthy_node_drained_by_hand_is_nobodys_business(drill: Drill) -> Non
     stays_theirs(drill, node, "holdfast is not what drained this")
     assert len(drill.faults()) == faults
     drill.scontrol("update", f"NodeName={node}", "State=RESUME")
+
+
+def _operate(drill: Drill, verb: str) -> None:
+    drill.store.operate(Operation(verb, "drill", "", "switch work"), datetime.now(UTC))
+
+
+def test_a_node_rebooted_and_resumed_by_hand_during_a_pause_keeps_its_job(drill: Drill) -> None:
+    node, others = drill.practice.nodes[0], ",".join(drill.practice.nodes[1:])
+    before, machine = len(drill.faults()), drill.practice.machine(node)
+    _operate(drill, "pause")
+    drill.inject.xid(node, 79, 3)
+    eventually(lambda: len(drill.faults()) > before, within_s=PATIENCE_S)
+    drill.inject.heal(node)
+    machine.power_off()
+    machine.reboot()
+    eventually(lambda: drill.node(node).rebooted_unexpectedly, within_s=PATIENCE_S)
+    drill.scontrol("update", f"NodeName={node}", "State=RESUME")
+    job_id = drill.sleeper("-N1", "--gres=gpu:8", f"--exclude={others}")
+    eventually(lambda: drill.incident_on(node).state is IncidentState.CLOSED, within_s=PATIENCE_S)
+    _operate(drill, "resume")
+    with pytest.raises(pytest.fail.Exception):
+        eventually(lambda: drill.node(node).out_of_service or drill.run(job_id) != ("RUNNING", 0), within_s=_QUIET_S)
+    drill.practice.command("scancel", str(job_id))

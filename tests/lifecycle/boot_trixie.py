@@ -141,9 +141,10 @@ class Site:
         nvml.add_xid(self.hardware.nvml_state, index, code)
 
     def running(self) -> int:
-        """A job of alice that holds all GPUs, once it runs."""
+        """A job of alice that holds all GPUs, once its task runs: Slurm says RUNNING before it has launched the step."""
         job = self.submit("srun sleep 900", f"--gres=gpu:{GPUS}", "--requeue", "--comment=holdfast")
         self.until(lambda: self.job(job).startswith("RUNNING"), 60, "the job does not run")
+        self.until(lambda: self.machine.run("pgrep -x sleep").returncode == 0, 60, "the task does not run")
         return job
 
     def machine_check(self) -> None:

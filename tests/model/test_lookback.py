@@ -23,8 +23,15 @@ NOTHING_PAST = frozenset(
     {
         # deadlines and pauses of what is open, unsettled or not final
         *("control.action_backoff_s", "control.watch_s", "death.probe_timeout_s", "death.reprobe_s"),
-        "death.reboot_grace_s",
-        *("jobs.stuck_completing_s", "jobs.resume_wait_s", "death.leftover_grace_s"),
+        *("death.reboot_grace_s", "jobs.survey_s", "jobs.survey_wait_s", "jobs.quick_death_s"),
+        *(
+            "jobs.stuck_completing_s",
+            "jobs.resume_wait_s",
+            "jobs.survey_s",
+            "jobs.survey_wait_s",
+            "jobs.quick_death_s",
+            "death.leftover_grace_s",
+        ),
         *("repair.evidence_s", "repair.launch_timeout_s", "repair.validate_timeout_s", "repair.reset_timeout_s"),
         *("repair.reboot_timeout_s", "repair.stop_start_timeout_s", "repair.watch_timeout_s", "repair.quiet_s"),
         *("repair.backoff_s", "repair.backoff_max_s", "hangs.stacks_s", "hangs.probe_s"),

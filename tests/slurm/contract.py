@@ -12,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from holdfast.controller.facts import is_marked
 from holdfast.model.background import Topology
+from holdfast.model.book import NodeMark
 from holdfast.model.cluster import Job, Partition
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.ports import Scheduler
@@ -352,10 +354,19 @@ class SchedulerContract:
         with pytest.raises(NotFound):
             slurm.power_down("n99", "holdfast[x]: replace it")
 
-    def test_reboot_of_a_drained_node(self, slurm: Scheduler, practice: Practice) -> None:
+    @pytest.mark.parametrize("reason", [None, "holdfast[x]: reboot it"])
+    def test_reboot_of_a_drained_node(self, slurm: Scheduler, practice: Practice, reason: str | None) -> None:
         slurm.drain("n4", "holdfast[x]: reboot it")
+        drained = slurm.node("n4")
+        mark = NodeMark("n4", "x", drained.reason, drained.reason_user, drained.reason_time)
         boot_id = practice.machine("n4").host.boot_id
-        slurm.reboot("n4", "holdfast[x]: reboot it")
+        time.sleep(1.1)  # Slurm's times have no fraction
+        slurm.reboot("n4", reason)
+        until, shown = time.monotonic() + 2, []
+        while time.monotonic() < until:
+            shown.append(slurm.node("n4"))
+        others = [n.given_reason for n in shown if not is_marked(mark, n)]
+        assert others == [], "every reading shows the drain of the mark"
         eventually(lambda: practice.machine("n4").host.boot_id != boot_id, within_s=15)
         eventually(lambda: not slurm.node("n4").flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"}, within_s=15)
         eventually(lambda: slurm.node("n4").responding and not slurm.node("n4").down, within_s=15)
@@ -426,6 +437,22 @@ class SchedulerContract:
         held = slurm.job(waiting)
         assert (held.priority, held.reason, held.admin_comment) == (0, "JobHeldUser", "wait")
 
+    def test_hold_of_a_failed_job(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = practice.sbatch("exit 3")
+        eventually(lambda: slurm.job(job_id).state == "FAILED")
+        before = slurm.job(job_id)
+        slurm.hold(job_id, "three failures without a newer checkpoint")
+        held = self.until_pending(slurm, job_id)
+        assert (held.held, held.restarts) == (True, before.restarts + 1)
+        assert held.continues(before.key)
+
+    def test_hold_of_a_failed_job_that_cannot_be_requeued(self, slurm: Scheduler, practice: Practice) -> None:
+        job_id = practice.sbatch("exit 3", "--no-requeue")
+        eventually(lambda: slurm.job(job_id).state == "FAILED")
+        with pytest.raises(Rejected):
+            slurm.hold(job_id, "three failures without a newer checkpoint")
+        assert slurm.job(job_id).state == "FAILED"
+
     def test_excluded_nodes_and_words_to_the_owner(self, slurm: Scheduler, practice: Practice) -> None:
         job_id = practice.sbatch("sleep 60", "--exclude=n1", "--begin=now+1hour")
         assert slurm.job(job_id).excluded_nodes == ("n1",)
@@ -436,6 +463,8 @@ class SchedulerContract:
         slurm.tell_owner(job_id, "it's n3, a=b")
         assert slurm.job(job_id).admin_comment == "it's n3, a=b"
         assert slurm.job(job_id).comment == ""
+        slurm.tell_owner(job_id, "")
+        assert slurm.job(job_id).admin_comment == ""
 
     def test_a_requeued_job_starts_on_as_many_nodes_as_it_is_told(self, slurm: Scheduler, practice: Practice) -> None:
         """Slurm itself would take any number within the range, and with tasks per node never start on another one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from holdfast.ports import Scheduler
 from holdfast.practice import Practice
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.holding import HeldByReservation
+from holdfast.slurm.run import Commands
 from holdfast.slurm.squeue import SQUEUE
 from slurm.contract import OWNER, ROOT, SchedulerContract
 from support.practice import eventually
@@ -75,7 +77,11 @@ class TestCommands(SchedulerContract):
         assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job", "squeue"]
         del ran[:]
         twin.view()
-        assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job"], "no job is new"
+        assert ran == ["scontrol show node", "scontrol show reservation", "scontrol show job", "squeue"]
+        twin.view()
+        listed_nodes = _requests(practice, twin.view)
+        assert listed_nodes == {"NODE_INFO": 1, "JOB_INFO": 1}, "a job runs, and nothing changes"
+        assert twin.view().jobs == SlurmCommands(env=practice.command_env()).view().jobs
         held = HeldByReservation(twin)
         del ran[:]
         held.node("n2")
@@ -96,15 +102,24 @@ class TestCommands(SchedulerContract):
             twin.jobs_on("n99")
 
 
+def _requests(practice: Practice, ask: Callable[[], object]) -> dict[str, int]:
+    """How often slurmctld is asked for all nodes and for all jobs meanwhile."""
+    practice.command("sdiag", "-r")
+    ask()
+    told = practice.command("sdiag").partition("by user")[0]
+    found = re.findall(r"^\tREQUEST_(NODE_INFO|JOB_INFO) .*count:(\d+)", told, re.MULTILINE)
+    return {kind: int(count) for kind, count in found}
+
+
 def _count(twin: SlurmCommands) -> list[str]:
     """What the twin runs from now on: command and what it is about."""
     ran: list[str] = []
     plain = twin._commands.run
 
-    def run(*argv: str) -> str:
+    def run(*argv: str, env: Mapping[str, str] | None = None) -> str:
         told = [word for word in argv if word not in (*SQUEUE[1:], "-r", "-o", "-d") and "%" not in word]
         ran.append(" ".join(told))
-        return plain(*argv)
+        return plain(*argv, env=env)
 
     twin._commands.run = run  # type: ignore[method-assign]
     return ran
@@ -158,3 +173,17 @@ def test_26_05_says_the_same_of_an_unknown_node_and_of_one_that_saves_no_power(
         slurm.power_down("n9", "x")
     with pytest.raises(wanted):
         slurm.power_up("n9")
+
+
+def test_a_login_shells_variables_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue and scontrol take options from the environment, of whoever starts the controller by hand."""
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    monkeypatch.setenv("SQUEUE_STATES", "RUNNING")
+    monkeypatch.setenv("SCONTROL_FUTURE", "1")
+    script = tmp_path / "squeue"
+    script.write_text("#!/bin/sh\nenv\n")
+    script.chmod(0o755)
+    commands = Commands({"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    told = commands.run("squeue", env={"SQUEUE_FORMAT2": "x"})
+    assert [line for line in told.splitlines() if line.startswith(("SQUEUE_", "SCONTROL_"))] == ["SQUEUE_FORMAT2=x"]
+    assert "SQUEUE_" not in commands.run("squeue")

@@ -6,22 +6,29 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from holdfast.model.cluster import Job
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.slurm import parse, records
-from holdfast.slurm.job_listing import JobListing
-from holdfast.slurm.records import OwnTexts
+from holdfast.slurm.details import details, gpu_indices, shared_indices
+from holdfast.slurm.hosts import hosts
 from holdfast.slurm.run import refusal
+from holdfast.slurm.squeue import Row
+from holdfast.slurm.tasks import waiting_tasks
+from support.squeue import ROW
 
 DATA = Path(__file__).parent / "data"
 RECORD = (DATA / "job_22.05.txt").read_text()
-OWN = OwnTexts("train", "lab", 1001)
+
+
+def job_of(record: str = RECORD, row: Row = ROW) -> Job:
+    found = details(record, row)
+    assert found is not None
+    return parse.job(row, "c", found)
 
 
 def test_job() -> None:
-    job = parse.job(RECORD, "c", OWN)
+    job = job_of()
     assert job.key.text == "c/11@1795189184"
     assert (job.name, job.user, job.uid, job.account, job.qos) == ("train", "alice", 1001, "lab", "normal")
     assert (job.state, job.reason, job.restarts, job.requeueable) == ("RUNNING", "", 2, True)
@@ -35,42 +42,44 @@ def test_job() -> None:
     assert (job.exclusive, job.reservation) == (True, "r1")
     assert (job.comment, job.admin_comment) == ("lr=0.1 first try", "told you so")
     assert (job.work_dir, job.stdout) == ("/home/alice/a dir", "/home/alice/o ut.txt")
+    assert (job.stderr, job.batch_host, job.dependency) == ("/home/alice/e rr.txt", "n1", None)
     assert job.time_limit_s == 86400 + 2 * 3600 + 3 * 60 + 4
     assert job.start_time == datetime.fromtimestamp(1795189185, UTC)
     assert (job.het_leader, job.array_task_id) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("printed", "task", "waiting", "throttle"),
+    ("task", "printed", "waiting", "throttle"),
     [
-        ("ArrayJobId=7 ArrayTaskId=0", 0, (), None),
-        ("ArrayJobId=7 ArrayTaskId=3 ArrayTaskThrottle=2", 3, (), 2),
-        ("ArrayJobId=7 ArrayTaskId=2-4,9%2 ArrayTaskThrottle=2", None, (2, 3, 4, 9), 2),
-        ("ArrayJobId=7 ArrayTaskId=5%1 ArrayTaskThrottle=1", None, (5,), 1),
-        ("ArrayJobId=7 ArrayTaskId=0-8:4", None, (0, 4, 8), None),
-        ("ArrayJobId=7 ArrayTaskId=1,3,...", None, (), None),
-        ("ArrayJobId=7 ArrayTaskId=N/A", None, (), None),
+        ("0", "", (), None),
+        ("3", " ArrayTaskThrottle=2", (), 2),
+        ("2-4,9%2", " ArrayTaskThrottle=2", (2, 3, 4, 9), 2),
+        ("5%1", " ArrayTaskThrottle=1", (5,), 1),
+        ("0-8:4", "", (0, 4, 8), None),
+        ("1,3,...", "", (), None),
     ],
 )
-def test_elements_of_an_array(printed: str, task: int | None, waiting: tuple[int, ...], throttle: int | None) -> None:
-    job = parse.job(RECORD.replace(" JobName=", f" {printed} JobName="), "c", OWN)
+def test_elements_of_an_array(task: str, printed: str, waiting: tuple[int, ...], throttle: int | None) -> None:
+    record = RECORD.replace(" JobName=", f" ArrayJobId=7 ArrayTaskId={task}{printed} JobName=")
+    job = job_of(record, ROW._replace(array_id="7", task=task))
+    number = int(task) if task.isdigit() else None
     assert (job.array_job_id, job.array_task_id, job.array_tasks_waiting, job.array_throttle) == (
         7,
-        task,
+        number,
         waiting,
         throttle,
     )
-    assert job.tasks == (waiting if task is None else (task,))
+    assert job.tasks == (waiting if number is None else (number,))
 
 
 def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
     text = (DATA / "job_26.05.txt").read_text()
-    own = OwnTexts("a b\nJobId=9 UserId=x", "(null)", 1)
-    record = records.first_record(text, 1, {1: own})
-    assert record is not None
-    job = parse.job(record, "c", own)
-    assert (job.name, job.user, job.state, job.nodes) == ("a b JobId=9 UserId=x", "daemon", "RUNNING", ("n1", "n2"))
+    name = "a b\nJobId=9 UserId=x"
+    row = ROW._replace(job_id="1", name=name, account="(null)", uid="1", alloc_node="localhost", nodes="n[1-2]")
+    job = job_of(text, row)
+    assert (job.name, job.state, job.nodes) == ("a b JobId=9 UserId=x", "RUNNING", ("n1", "n2"))
     assert job.gpu_indices == {"n1": frozenset(range(8)), "n2": frozenset(range(8))}
+    assert job.exclusive
 
 
 @pytest.mark.parametrize(
@@ -86,11 +95,28 @@ def test_job_of_a_release_that_prints_the_submit_line_and_a_second_id() -> None:
     ],
 )
 def test_who_has_its_nodes_alone(printed: str, exclusive: bool) -> None:
-    assert parse.job(RECORD.replace("OverSubscribe=NO", printed), "c", OWN).exclusive is exclusive
+    assert job_of(RECORD.replace("OverSubscribe=NO", printed)).exclusive is exclusive
+
+
+LIES = " SuspendTime=7 SecsPreSuspend=0 ReqNodeList=n9 ExcNodeList=n[1-999999999]   Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:8(IDX:0-999999999)"
+
+
+@pytest.mark.parametrize(
+    "key", ["JobName", "Account", "WCKey", "AllocNode:Sid", "Network", "Licenses", "Command", "Comment", "WorkDir"]
+)
+def test_no_text_of_a_user_is_taken_for_a_detail(key: str) -> None:
+    record = RECORD.replace(" QOS=normal", " QOS=normal WCKey=key")
+    value = record.partition(f" {key}=")[2].partition(" ")[0].partition(":")[0]
+    record = record.replace(f" {key}={value}", f" {key}={value}{LIES}", 1)
+    fields = {"JobName": "name", "Account": "account", "WCKey": "wckey", "AllocNode:Sid": "alloc_node"}
+    row = ROW._replace(wckey="key")
+    row = row._replace(**{fields[key]: value + LIES}) if key in fields else row
+    assert details(record, row) == details(RECORD, ROW)
 
 
 def test_nodes() -> None:
-    down, idle = (parse.node(line) for line in records.lines((DATA / "node_22.05.txt").read_text()))
+    printed = records.nodes((DATA / "node_22.05.txt").read_text())
+    down, idle = (parse.node(one) for (one,) in printed.values())
     assert (down.base_state, down.flags) == ("DOWN", frozenset({"DRAIN", "NOT_RESPONDING"}))
     assert (down.reason, down.reason_user) == ("holdfast[x]: a b c='d' [e]", "root")
     assert down.reason_time == datetime.fromtimestamp(1795189361, UTC)
@@ -138,7 +164,7 @@ def test_durations(text: str, seconds: int | None) -> None:
 )
 def test_gpu_indices(gres: str, indices: set[int] | None) -> None:
     record = f"JobId=1 JOB_GRES=x   Nodes=n1 CPU_IDs=0-3 Mem=0 GRES={gres} MinCPUsNode=1 Command=x"
-    assert parse.gpu_indices(record) == ({"n1": frozenset(indices)} if indices else {})
+    assert gpu_indices(record) == ({"n1": frozenset(indices)} if indices else {})
 
 
 @pytest.mark.parametrize(
@@ -155,84 +181,28 @@ def test_gpu_indices(gres: str, indices: set[int] | None) -> None:
 )
 def test_mig_instances_and_shares(gres: str, gpus: set[int], shares: dict[str, set[int]]) -> None:
     record = f"JobId=1 JOB_GRES=x   Nodes=n1 CPU_IDs=0-3 Mem=0 GRES={gres} MinCPUsNode=1 Command=x"
-    assert parse.gpu_indices(record) == ({"n1": gpus} if gpus else {})
-    assert parse.shared_indices(record) == ({"n1": shares} if shares else {})
-
-
-def named(job_id: int, name: str, account: str = "lab", comment: str = "") -> str:
-    record = RECORD.replace("JobId=11", f"JobId={job_id}").replace("JobName=train", f"JobName={name}")
-    return record.replace("Account=lab", f"Account={account}").replace("lr=0.1 first try", comment)
-
-
-HEAD = RECORD.partition(" Command=")[0].replace("n[1-3]", "n9")
-
-
-FORGED = "x HetJobId=77 HetJobOffset=1 ArrayJobId=500 ArrayTaskId=0-9 ArrayTaskThrottle=3 NodeList=n5"
-
-
-@pytest.mark.parametrize("key", ["Comment", "WorkDir", "Network", "Licenses"])
-def test_no_text_of_a_user_makes_a_job_a_part_of_another(key: str) -> None:
-    record = RECORD.replace(f" {key}=", f" {key}={FORGED} ", 1) if f" {key}=" in RECORD else f"{RECORD} {key}={FORGED}"
-    job = parse.job(record, "c", OWN)
-    assert (job.het_leader, job.array_job_id, job.array_task_id) == (None, None, None)
-    assert (job.array_tasks_waiting, job.array_throttle, job.nodes) == ((), None, ("n1", "n2", "n3"))
+    assert gpu_indices(record) == ({"n1": gpus} if gpus else {})
+    assert shared_indices(record) == ({"n1": shares} if shares else {})
 
 
 def test_more_tasks_than_an_array_may_have_are_none() -> None:
-    assert len(parse.waiting_tasks("0-4000000")) == 4_000_001
-    assert parse.waiting_tasks("0-99999999999") == parse.waiting_tasks("0-4000000,5-9") == ()
+    assert len(waiting_tasks("0-4000000")) == 4_000_001
+    assert waiting_tasks("0-99999999999") == waiting_tasks("0-4000000,5-9") == ()
 
 
 @pytest.mark.parametrize(
-    ("name", "account", "comment"),
-    [
-        ("plain", "lab", ""),
-        ("a b", "la b", "x=y"),
-        ("x UserId=root(0) JobState=FAILED", "lab", ""),
-        (f"x\n{HEAD}", "lab", ""),
-        (f"x\n{HEAD.replace('JobId=11', 'JobId=12')}\n", "lab", f"\n{HEAD}\n"),
-        ("x", "lab QOS=z JobState=FAILED Requeue=0 NodeList=n9", ""),
-        ("JobName=train", "lab", "UserId=root(0)"),
-    ],
+    ("printed", "wanted"),
+    [("0", "0:0"), ("256", "1:0"), ("15", "0:15"), ("139", "0:11"), ("34304", "134:0"), ("1:0", "1:0"), ("0:9", "0:9")],
 )
-def test_users_texts_change_nothing_else(name: str, account: str, comment: str) -> None:
-    mark = "0123456789abcdef"
-    listing = f"{mark}11{mark}1001{mark}train{mark}lab{mark}\n{mark}21{mark}1001{mark}{name}{mark}{account}{mark}\n"
-    texts = records.own_texts(listing, mark)
-    assert texts[21] == OwnTexts(name, account, 1001)
-    text = RECORD + "\n" + named(21, name, account, comment) + "\n"
-    listed = JobListing().read(text, texts, "c")
-    for job_id, job in listed.jobs.items():
-        assert (job.uid, job.state, job.nodes) == (1001, "RUNNING", ("n1", "n2", "n3")), job_id
-    if comment.startswith("\n"):
-        assert listed.doubtful >= {21}  # a forged line in a comment is seen: nothing of that job is believed
-    else:
-        assert set(listed.jobs) == {11, 21}
+def test_exit_codes_of_all_releases(printed: str, wanted: str) -> None:
+    assert parse.exit_code(printed) == wanted
 
 
-@given(st.text(max_size=80), st.text(max_size=20))
-def test_no_text_of_a_user_breaks_the_parser(name: str, comment: str) -> None:
-    texts = {21: OwnTexts(name, "lab", 1001)}
-    listed = JobListing().read(named(21, name, comment=comment), texts, "c")
-    for job in listed.jobs.values():
-        assert job.uid == 1001
-
-
-def test_one_record_read_alone_is_believed_up_to_its_users_texts() -> None:
-    hostile = named(21, "x", comment=f"\n{HEAD.replace('JobId=11', 'JobId=21')}\n")
-    texts = {21: OwnTexts("x", "lab", 1001)}
-    record = records.first_record(hostile, 21, texts)
-    assert record is not None
-    assert parse.job(record, "c", OWN).nodes == ("n1", "n2", "n3")
-    assert records.first_record(hostile, 22, texts) is None
-    assert records.first_record(hostile, 21, {21: OWN}) is None, "renamed since its name was read"
-    assert records.first_record(hostile, 21, {21: OwnTexts("x", "lab", 0)}) is None, "another user's"
-
-
-def test_jobs_that_the_listing_lacks_are_doubtful() -> None:
-    listed = JobListing().read(RECORD + "\n" + named(12, "new"), {11: OWN}, "c")
-    assert (set(listed.jobs), listed.doubtful) == (set(), frozenset({11, 12}))
-    assert JobListing().read("No jobs in the system\n", {}, "c").jobs == {}
+def test_a_time_after_the_last_one_that_there_is() -> None:
+    """A user may ask for any begin."""
+    last = parse.time_or_none("99999999999999")
+    assert last is not None
+    assert last.year == 9999
 
 
 @pytest.mark.parametrize(
@@ -265,9 +235,21 @@ def test_config() -> None:
 
 
 def test_host_lists() -> None:
-    assert parse.hosts("n[1-2,10],m3") == ("m3", "n1", "n2", "n10")
-    assert parse.hosts("(null)") == ()
+    assert hosts("n[1-2,10],m3") == ("m3", "n1", "n2", "n10")
+    assert hosts("(null)") == ()
     assert parse.fold(("n1", "n2", "n4")) == "n[1-2,4]"
     assert parse.fold(()) == ""
     with pytest.raises(Rejected):
-        parse.hosts("n[1-")
+        hosts("n[1-")
+
+
+@pytest.mark.parametrize(
+    "text", ["n1,,n2", "n1,n2,", ",n1,n2", "n1 n2", "n1\tn2 ", "n[1,2],", " n[1-2] , ", "n1,n2,,n1"]
+)
+def test_slurm_takes_lists_with_empty_parts_and_blanks(text: str) -> None:
+    assert hosts(text) == ("n1", "n2")
+
+
+@pytest.mark.parametrize("text", ["@all", "n*"])
+def test_a_group_of_this_machine_is_no_node(text: str) -> None:
+    assert hosts(text) == (text,)

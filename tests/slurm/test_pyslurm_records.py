@@ -188,3 +188,11 @@ def test_which_release_a_pyslurm_is_for(pyslurm: str, slurm: str, same: bool) ->
 )
 def test_a_mixed_node_may_be_down(state: str | None, doubt: bool) -> None:
     assert pyslurm_records.node_in_doubt({**NODE, "state": state}) is doubt
+
+
+def test_what_a_user_wrote_hides_no_job() -> None:
+    said = {"required_nodes": "n1,", "excluded_nodes": "[n1", "eligible_time": 1001795459894}
+    job = pyslurm_records.job({**JOB, **said}, "c", NOW)
+    assert (job.required_nodes, job.excluded_nodes, job.unreadable) == (("n1",), (), "ExcNodeList=[n1")
+    assert job.eligible_time is not None
+    assert job.eligible_time.year == 9999

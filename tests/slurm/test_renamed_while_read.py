@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.errors import Unavailable
 from holdfast.slurm.commands import SlurmCommands
+from support.squeue import ROW, printed
 
 RECORD = (Path(__file__).parent / "data" / "job_22.05.txt").read_text().strip()
 FORGED = (
@@ -24,7 +24,7 @@ class Renaming:
     names: Sequence[str]
     asked: list[str] = field(default_factory=list)
 
-    def run(self, *argv: str) -> str:
+    def run(self, *argv: str, env: Mapping[str, str] | None = None) -> str:
         if "config" in argv:
             return "ClusterName = c\n"
         if "node" in argv or "reservation" in argv:
@@ -33,8 +33,7 @@ class Renaming:
         self.asked.append(argv[0])
         if argv[0] == "scontrol":
             return RECORD.replace("JobName=train", f"JobName={name}") + "\n"
-        mark = argv[-1].partition("%A")[0].removeprefix("%T")
-        return f"RUNNING{mark}11{mark}1001{mark}{name}{mark}lab{mark}\n"
+        return printed(env, ROW._replace(name=name))
 
 
 def _slurm(*names: str) -> SlurmCommands:
@@ -49,13 +48,10 @@ def test_a_job_that_is_renamed_is_in_the_view_by_its_own_user(first: str, then: 
     twin = _slurm(first, then)
     for _ in range(2):
         job = twin.view().jobs[11]
-        assert (job.name, job.uid) == (then, 1001)
+        assert (job.name, job.uid, job.gpus_known) == (then, 1001, True)
 
 
-def test_a_job_that_is_renamed_at_every_reading_is_no_job_of_another_user() -> None:
-    assert _slurm(*([FORGED, "x"] * 9)).view().jobs == {}
-    job = _slurm("x", "y").job(11)
-    assert (job.name, job.uid) == ("y", 1001)
-    assert [job.uid for job in _slurm("x", "y").jobs_on("n1")] == [1001]
-    with pytest.raises(Unavailable, match="job 11"):
-        _slurm(*(["x", FORGED] * 9)).jobs_on("n1")
+def test_a_job_that_is_renamed_at_every_reading_is_there_all_the_same() -> None:
+    for twin in (_slurm(*([FORGED, "x"] * 9)), _slurm(*(["x", FORGED] * 9))):
+        for job in (twin.view().jobs[11], twin.job(11), *twin.jobs_on("n1")):
+            assert (job.uid, job.state, job.nodes, job.restarts) == (1001, "RUNNING", ("n1", "n2", "n3"), 2)

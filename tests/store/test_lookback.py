@@ -39,7 +39,7 @@ def test_a_suspect_window_of_a_week_finds_the_job_of_five_days_ago(store: SqlSto
         Change(incidents=(old, now), recoveries=(past,), events=(event(at=later(-5 * DAY_S + 30)),)),
         fence=0,
     )
-    policy = Policy(job=JobPolicy(suspect_window_s=7 * DAY_S))
+    policy = Policy(job=JobPolicy(suspect_window_s=7 * DAY_S, suspect_nodes_hardware=2, faults_per_node_day=0.0))
 
     def refused(book: Book) -> budget.Refusal | None:
         return budget.refuses(World(NOW, policy, book, None), now, _again(past))

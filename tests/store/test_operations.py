@@ -42,9 +42,12 @@ def test_the_rendezvous_of_elastic_jobs_are_in_the_next_book(store: SqlStore) ->
 
 def test_pause_and_resume(store: SqlStore) -> None:
     _operate(store, "pause", "")
-    assert store.load_book(NOW).paused == "ada: maintenance"
+    book = store.load_book(NOW)
+    assert (book.paused, book.paused_at) == ("ada: maintenance", later(5))
+    store.set_note("paused.at", "some time")
+    assert (store.load_book(NOW).paused, store.load_book(NOW).paused_at) == ("ada: maintenance", None)
     _operate(store, "resume", "")
-    assert store.load_book(NOW).paused is None
+    assert (store.load_book(NOW).paused, store.load_book(NOW).paused_at) == (None, None)
     assert [e.kind for e in store.events()] == [EventKind.PAUSED, EventKind.RESUMED]
     assert store.events()[0].detail["who"] == "ada"
 

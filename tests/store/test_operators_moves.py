@@ -40,3 +40,14 @@ def test_an_operator_makes_the_steps_of_the_table_and_no_others(
     assert (said.kind, "to" in said.detail) == (EventKind.OPERATOR, False)
     assert moved.kind is (EventKind.INCIDENT_CLOSED if after is _S.CLOSED else EventKind.INCIDENT_STATE)
     assert (moved.detail["from"], moved.detail["to"], moved.detail["who"]) == (before.value, after.value, "ada")
+
+
+@pytest.mark.parametrize("in_service", [True, False])
+def test_a_node_that_is_out_when_its_incident_is_closed_by_hand_is_remembered(
+    store: SqlStore, in_service: bool
+) -> None:
+    store.commit(Change(incidents=(incident(state=_S.AWAITING_HUMAN, state_since=NOW),)), fence=0)
+    store.operate(Operation("close", "ada", "inc1", "drill", in_service=in_service), later(5))
+    node = incident().node
+    record = store.load_book(later(6)).nodes.get(node)
+    assert (record.out_for if record is not None else "") == ("" if in_service else "inc1")

@@ -24,11 +24,12 @@ ELEMENT = {"SLURM_JOB_ID": "73", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUN
 
 SHOW = (
     'import json, os; told = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "HOLDFAST_", "TORCHFT_", "SLURM_NODEID");'
-    " text = json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}); print(text, flush=True);"
+    " text = json.dumps({n: v for n, v in os.environ.items() if n.startswith(told)}); os.write(1, (text + chr(10)).encode());"
     ' here = os.environ.get("SHOWN"); here and open(here + "/" + str(os.getpid()) + ".json", "w").write(text)'
 )
-"""Prints what a rank was told; also into a file of its own where SHOWN names a folder, since srun mixes lines of several
-nodes. No single quotes: it goes through shells."""
+"""Prints what a rank was told, in one write: ranks share the output, and print(flush=True) unbuffered writes the end of
+the line apart. Also into a file of its own where SHOWN names a folder, since srun mixes lines of several nodes. No
+single quotes: it goes through shells."""
 AWARE = """
 import os, pathlib, signal, sys, time
 came = []

@@ -58,10 +58,15 @@ def survey_as(
     digests: bool | None = None,
     any_owner: bool = False,
     limits: Limits | None = None,
+    enough: int = 1,
+    must_exist: bool = False,
 ) -> Survey:
     """:func:`~holdfast_checkpoint.judge.survey` as another user. Raises Unreadable."""
+    options: dict[str, bool | int | None] = {"digests": digests, "any_owner": any_owner}
+    if not to_the_end:
+        options |= {"enough": enough, "must_exist": must_exist}
     verb = "survey_all" if to_the_end else "survey"
-    answer = _ask(verb, directory, who, limits or Limits(), {"digests": digests, "any_owner": any_owner})
+    answer = _ask(verb, directory, who, limits or Limits(), options)
     try:
         return parse_survey(answer)
     except (ValueError, TypeError) as error:
@@ -77,7 +82,15 @@ def verify_as(path: str, who: Identity, *, any_owner: bool = False, limits: Limi
         raise Unreadable(f"the judge gave an answer that cannot be read: {error}") from error
 
 
-def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str, bool | None]) -> dict[str, Any]:
+def tail_as(path: str, who: Identity, *, limits: Limits | None = None) -> str:
+    """The last 64 KiB of a file (:func:`~holdfast_checkpoint.tail.tail`) as another user. Raises Unreadable, FileNotFoundError."""
+    text = _ask("tail", path, who, limits or Limits(), {}).get("text")
+    if not isinstance(text, str):
+        raise Unreadable("the answer holds no text")
+    return text
+
+
+def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str, bool | int | None]) -> dict[str, Any]:
     if os.geteuid() != 0 and who.uid != os.geteuid():
         raise CheckpointError(f"only root can judge as uid {who.uid}")
     request = {
@@ -94,7 +107,7 @@ def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str,
     if not isinstance(answer, dict):
         raise Unreadable("the judge gave no answer")
     if answer.get("error") == "FileNotFoundError":
-        raise FileNotFoundError(f"no such checkpoint: {path}")
+        raise FileNotFoundError(f"no such {'file' if verb == 'tail' else 'checkpoint'}: {path}")
     if "error" in answer:
         raise Unreadable(str(answer.get("text"))[:500])
     return answer

@@ -27,20 +27,28 @@ _STRAYS = 5
 
 
 def survey(
-    directory: str, *, digests: bool | None = None, any_owner: bool = False, limits: Limits = _DEFAULT
+    directory: str,
+    *,
+    digests: bool | None = None,
+    any_owner: bool = False,
+    limits: Limits = _DEFAULT,
+    enough: int = 1,
+    must_exist: bool = False,
 ) -> Survey:
-    """Judges candidates from the newest on, until one is complete; later ones are listed only in :func:`survey_all`.
+    """Judges candidates from the newest on, until ``enough`` are complete; later ones are listed only in :func:`survey_all`.
 
-    A directory that does not exist holds nothing. ``any_owner`` takes files of other users than this one and root.
-    Raises Unreadable when nothing can be said."""
-    return _survey(directory, digests, Walk(limits, any_owner), to_the_end=False)
+    A directory that does not exist holds nothing; with ``must_exist`` it raises Unreadable (it may not be mounted here). ``any_owner``
+    takes files of other users than this one and root. Raises Unreadable when nothing can be said."""
+    if must_exist and not os.path.isdir(directory):
+        raise Unreadable(f"{printable(directory)}: there is no such directory here")
+    return _survey(directory, digests, Walk(limits, any_owner), enough)
 
 
 def survey_all(
     directory: str, *, digests: bool | None = None, any_owner: bool = False, limits: Limits = _DEFAULT
 ) -> Survey:
     """Like :func:`survey`, but judges every candidate."""
-    return _survey(directory, digests, Walk(limits, any_owner), to_the_end=True)
+    return _survey(directory, digests, Walk(limits, any_owner), limits.entries)
 
 
 def latest(directory: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint | None:
@@ -82,17 +90,17 @@ def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> 
         raise Unreadable(f"{printable(parent)}: {error.reason}") from error
 
 
-def _survey(directory: str, digests: bool | None, walk: Walk, *, to_the_end: bool) -> Survey:
+def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Survey:
     directory = os.path.abspath(directory)
     try:
         with open_root(directory, walk) as root:
             fences, warnings = read_fences(root)
             judged: list[Checkpoint] = []
-            found = False
+            found = 0
             for candidate in rank(_candidates(root, directory, root.names())):
-                if not found or to_the_end:
+                if found < enough:
                     judged.append(_judge(root, candidate, fences, digests=digests))
-                    found = found or judged[-1].complete
+                    found += judged[-1].complete
             return Survey(directory, tuple(judged), warnings, () if judged else tuple(islice(_strays(root), _STRAYS)))
     except FileNotFoundError:
         return Survey(directory)

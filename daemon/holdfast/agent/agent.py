@@ -15,7 +15,7 @@ from holdfast.agent import probing, verbs, wire
 from holdfast.agent.authorities import Authorities
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
-from holdfast.agent.courtesy import step_back, stretch
+from holdfast.agent.courtesy import Stretch, room_for_files, step_back
 from holdfast.agent.evidence import collect_evidence
 from holdfast.agent.fabric import Fabric
 from holdfast.agent.flaps import Events
@@ -33,6 +33,7 @@ from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.agent.orders import Handler, Orders
 from holdfast.agent.outbox import Item, Outbox
+from holdfast.agent.output import read_output
 from holdfast.agent.pace import INTERVAL, Pace
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.reporting import Reporting
@@ -42,6 +43,7 @@ from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.stacks import collect_stacks
 from holdfast.agent.standing import Standing
 from holdfast.agent.stuckjob import end_stuck_job
+from holdfast.agent.surveys import Surveys, look
 from holdfast.agent.system import read_id, utc_ms
 from holdfast.agent.trust import Trust, Weighed
 from holdfast.config.agent import AgentConfig
@@ -61,6 +63,9 @@ log = logging.getLogger(__name__)
 STANDING_KEY = "standing"
 SEEN_RIGHT_KEY = "seen_right"
 HEARTBEAT_TASK = "heartbeat"
+NVML_TASK = "nvml"
+_NVML_AHEAD_S = 1.0
+"""Its answer is judged by the time the host checks begin: two threads at once would pass the interpreter to and fro at each call."""
 EXIT_BROKEN = 70
 """EX_SOFTWARE of sysexits.h: a bug; systemd starts the agent again."""
 _CURSOR_S = 30.0
@@ -99,6 +104,7 @@ class Agent:
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
         gate = JobGate()
         self.neighbours = Neighbours()
+        self.surveys = Surveys(lambda item: self.report([item], durable=False), look)
         self.pace = Pace(config.heartbeat_s, lambda: self.loop.call(self._take_pace))
         self.sender = Sender(
             self._client(),
@@ -109,6 +115,7 @@ class Agent:
             gate,
             self.neighbours.told,
             self.pace,
+            self.surveys.told,
         )
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
@@ -123,8 +130,9 @@ class Agent:
             on_event=self._gpu_event,
             on_inventory=self._tell_inventory,
         )
-        self.host = HostChecks(lambda check, results: self.loop.call(lambda: self._judged(check, results)))
-        self.loop = Loop(self._tasks(), random.random())  # noqa: S311 - jitter
+        self.host = HostChecks(self._host_checked, room_for_files())
+        self.stretch = Stretch()
+        self.loop = Loop(self._tasks(), random.random(), {NVML_TASK: _NVML_AHEAD_S})  # noqa: S311 - jitter
         inspector = Inspector(config, self.loop, self.nvml, checks, self.trust)
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
         handlers = {verb.value: handler for verb, handler in self._handlers(inspector).items()}
@@ -155,8 +163,10 @@ class Agent:
             Verb.SAVE: verbs.ask_job_to_save(self.slurm),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
+            Verb.OUTPUT: read_output(self.identity.node),
             Verb.RESET_GPU: reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
             Verb.PROBE_PAIR: probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
+            Verb.SURVEY: self.surveys.handler(),
             Verb.CHECK: probing.run_checks(inspector.run_checks, inspector.named, self.slurm),
         }
 
@@ -167,7 +177,7 @@ class Agent:
             "cursor": (_CURSOR_S, self._save_cursor),
         }
         if self.nvml_checks:
-            tasks["nvml"] = (min(map(self._interval_s, self.nvml_checks)), self.nvml.snapshot)
+            tasks[NVML_TASK] = (min(map(self._interval_s, self.nvml_checks)), self.nvml.snapshot)
         for check in self.host_checks:
             tasks[check.id] = (self._interval_s(check), partial(self._begin, check))
         if (interval_s := watchdog_interval_s()) is not None:
@@ -190,6 +200,7 @@ class Agent:
         self.reporting.begin()
         self.sender.start()
         self.neighbours.start()
+        self.surveys.start()
         self.orders.start()
         self.gres.start()
         self.loop.watch(self.kernel, self.read_kernel)
@@ -221,6 +232,7 @@ class Agent:
         self.host.close()
         self.nvml.close()
         self.neighbours.stop()
+        self.surveys.stop()
         self.sender.stop()
         self.reporting.end()
         self.kernel.close()
@@ -298,10 +310,11 @@ class Agent:
         return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory)
 
     def _begin(self, check: Check) -> None:
-        longer = stretch()
-        if longer > 1.0:
-            self.loop.schedule.set(check.id, time.monotonic() + self._interval_s(check) * longer)
+        self.loop.schedule.put_off(check.id, self.stretch.now(time.monotonic()) - 1.0)
         self._judged(check, self.host.begin(check, self.context()))
+
+    def _host_checked(self, check: Check, results: tuple[Result, ...], soon: bool) -> None:
+        self.loop.call(lambda: self._judged(check, results), soon=soon)
 
     def _gpus_answered(self, answer: Answer) -> None:
         self.read_kernel()  # records that waited for the GPUs to be known

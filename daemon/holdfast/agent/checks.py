@@ -6,18 +6,21 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.custom import custom_checks
+from holdfast_checks.probes.sysfs import kept_open
 from holdfast_checks.registry import Check, Context, Cost, Need, all_checks
-from holdfast_checks.result import Result
+from holdfast_checks.result import Result, Verdict
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import Settings
 
 log = logging.getLogger(__name__)
 
-Told = Callable[[Check, tuple[Result, ...]], None]
+Told = Callable[[Check, tuple[Result, ...], bool], None]
+"""A check's results, and whether they are to be taken soon, or else in the loop's next turn."""
 _MOST_STUCK = 8
 """Threads that hang in a check before the others have to wait too: the unit allows 64 tasks in all."""
 
@@ -79,11 +82,14 @@ class HostChecks:
     """A thread that runs checks of host files and commands. One that hangs past its deadline keeps that thread to itself: the others go on
     in a new one, until too many hang."""
 
-    def __init__(self, told: Told) -> None:
-        """``told`` is called from the thread."""
+    def __init__(self, told: Told, keep_open: int = 0) -> None:
+        """``told`` is called from the thread, which keeps so many counters open between two looks."""
         self._told = told
+        self._keep_open = keep_open
         self._work: queue.SimpleQueue[tuple[Check, Context] | None] = queue.SimpleQueue()
         self._busy: set[str] = set()
+        self._good_runs: Counter[str] = Counter()
+        """In a row, by check."""
         self._samples = Samples()
         self._stuck = 0
         self._worker = _Worker()
@@ -114,15 +120,28 @@ class HostChecks:
         threading.Thread(target=self._run, args=(self._worker,), name="host-checks", daemon=True).start()
 
     def _run(self, worker: _Worker) -> None:
+        with kept_open(self._keep_open):
+            self._work_off(worker)
+
+    def _work_off(self, worker: _Worker) -> None:
         while worker is self._worker and (work := self._work.get()) is not None:
             check, context = work
             worker.begin(check)
             results = run(check, context, self._samples)
             worker.end()
             self._busy.discard(check.id)
-            self._told(check, results)
+            self._told(check, results, self._is_news(check, results))
         if worker is not self._worker:
             self._stuck -= 1  # it came back at last, and another one has its place
+
+    def _is_news(self, check: Check, results: tuple[Result, ...]) -> bool:
+        """A fault, at once; what may clear one or says nothing, when no other check waits; that all is well as before, never."""
+        if any(result.bad for result in results):
+            del self._good_runs[check.id]
+            return True
+        good = all(result.verdict in (Verdict.OK, Verdict.SKIPPED) for result in results)
+        self._good_runs[check.id] = self._good_runs[check.id] + 1 if good else 0
+        return self._work.empty() and self._good_runs[check.id] <= check.hysteresis[0]
 
 
 class _Worker:

@@ -20,6 +20,7 @@ from holdfast.model.errors import Unavailable
 log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 2.0
+_TOKEN_BYTES = 65536
 READ_TIMEOUT_S = 5.0
 """An answer to a report or heartbeat. Reports keep their name, so a late answer only costs a second delivery."""
 
@@ -149,7 +150,8 @@ class Client:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if self._token_file is not None:
             try:
-                headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+                with open(self._token_file, "rb", buffering=0) as file:
+                    headers["Authorization"] = f"Bearer {(file.read(_TOKEN_BYTES) or b'').decode().strip()}"
             except (OSError, UnicodeDecodeError) as error:
                 log.error("event=token_unreadable path=%s error=%r", self._token_file, str(error))
         return headers

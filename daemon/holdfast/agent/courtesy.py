@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,26 @@ PRESSED_PERCENT = 40.0
 a core busy stays far below, so that this says that somebody needs what the agent would take."""
 STRETCH = 2.0
 """Host checks run so much more rarely then. Kernel log, NVML and heartbeat never do: they are what finds a fault."""
+_FRESH_S = 1.0
+"""The kernel works the share out every two seconds."""
+_OPEN_FILES = 16384
+"""systemd gives 1,024 unless asked: too few for a node with 32 EFA devices beside 1,024 connections of jobs."""
+_KEPT_SHARE = 16
+"""So small a part of the files that may be open is kept open: 1,024 of 16,384."""
+
+
+def room_for_files() -> int:
+    """Raise the limit of open files as far as it may be; how many counters may be kept open under it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _OPEN_FILES // _KEPT_SHARE
+    wanted = max(soft, _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard))
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        log.warning("event=open_files_limited soft=%d hard=%d error=%s", soft, hard, error)
+        wanted = soft
+    return min(wanted, _OPEN_FILES) // _KEPT_SHARE
 
 
 def step_back(nice: int, cpus: Sequence[int]) -> None:
@@ -39,6 +60,20 @@ def stretch(pressure: Path = Path("/proc/pressure/cpu")) -> float:
     except OSError:
         return 1.0
     return STRETCH if waiting_percent(first.decode("ascii", "replace")) >= PRESSED_PERCENT else 1.0
+
+
+class Stretch:
+    """:func:`stretch`, read once for all checks of a turn."""
+
+    def __init__(self) -> None:
+        self._factor = 1.0
+        self._read_s = float("-inf")
+
+    def now(self, now_s: float) -> float:
+        """``now_s``: CLOCK_MONOTONIC."""
+        if now_s - self._read_s > _FRESH_S:
+            self._factor, self._read_s = stretch(), now_s
+        return self._factor
 
 
 def waiting_percent(line: str) -> float:

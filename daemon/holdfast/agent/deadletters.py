@@ -36,7 +36,7 @@ class DeadLetters:
         try:
             _append(folder / NAME, line)
         except OSError as error:
-            log.error("event=dead_letter_not_written error=%r", str(error))
+            log.error("event=dead_letter_not_written path=%s error=%r", folder / NAME, str(error))
             return False
         return True
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from holdfast import unexpected
@@ -33,11 +34,17 @@ class HasFileno(Protocol):
 class Loop:
     """Nothing in a task may block; what can hang runs in a child process or a thread of its own."""
 
-    def __init__(self, tasks: Mapping[str, tuple[float, Task]], phase: float = 0.0) -> None:
-        """``tasks``: name → (interval in seconds, what to do). All are due at the start, in this order."""
+    def __init__(
+        self,
+        tasks: Mapping[str, tuple[float, Task]],
+        phase: float = 0.0,
+        ahead_s: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """``tasks``: name → (interval in seconds, what to do). All are due at the start, in this order. ``phase``, ``ahead_s``: as of
+        :class:`Schedule`."""
         self._tasks = {name: task for name, (_interval, task) in tasks.items()}
         intervals = {name: interval for name, (interval, _task) in tasks.items()}
-        self.schedule = Schedule(intervals, time.monotonic(), phase)
+        self.schedule = Schedule(intervals, time.monotonic(), phase, ahead_s)
         self._selector = selectors.DefaultSelector()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._woken)
@@ -81,10 +88,11 @@ class Loop:
     def unwatch(self, source: HasFileno | int) -> None:
         self._selector.unregister(source)
 
-    def call(self, task: Task) -> None:
-        """Have the loop do something soon; from any thread or signal handler."""
+    def call(self, task: Task, *, soon: bool = True) -> None:
+        """Have the loop do something soon, or else in its next turn, whatever brings that about; from any thread or signal handler."""
         self._calls.append(task)
-        self._wake()
+        if soon:
+            self._wake()
 
     def stop(self) -> None:
         """End after this turn; from any thread or signal handler."""

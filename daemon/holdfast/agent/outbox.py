@@ -103,7 +103,11 @@ class Outbox:
                 self._write(fresh, facts or {}, durable=durable)
             except sqlite3.Error as error:
                 if not self._overflow:
-                    log.error("event=outbox_disk_refused error=%r effect=items_kept_in_memory", str(error))
+                    log.error(
+                        "event=outbox_disk_refused path=%s error=%r effect=items_kept_in_memory",
+                        self._memory.path,
+                        str(error),
+                    )
                 self._overflow = _bounded(fresh)
                 return False
             if self._overflow:
@@ -157,11 +161,15 @@ class Outbox:
     def next_batch(self) -> Batch | None:
         """The report to send now: a sealed one again, else the oldest of the urgent lane, else of the other. None: nothing."""
         with self._lock:
+            if not len(self) and not self._accepted:
+                return None  # the usual case at a heartbeat: the disk is not asked
             try:
                 with self._memory.transaction(durable=False) as db:
                     rows = self._choose(db)
             except sqlite3.Error as error:
-                log.warning("event=outbox_disk_refused error=%r effect=sent_unsealed", str(error))
+                log.warning(
+                    "event=outbox_disk_refused path=%s error=%r effect=sent_unsealed", self._memory.path, str(error)
+                )
                 rows = self._unsealed()
             if rows:
                 return _batch(rows, self._boot_id)
@@ -210,7 +218,7 @@ class Outbox:
         try:
             rows = [Row.read(row, self._boot_id) for row in self._memory.read(query) if row[0] not in self._accepted]
         except sqlite3.Error as error:
-            log.error("event=outbox_read_failed error=%r", str(error))
+            log.error("event=outbox_read_failed path=%s error=%r", self._memory.path, str(error))
             return []
         return [row for row in rows if row.body is not None][:1]
 
@@ -249,7 +257,9 @@ class Outbox:
                     self._count, self._bytes = _waiting(db)
             except sqlite3.Error as error:
                 self._accepted.update(batch.numbers)
-                log.warning("event=outbox_disk_refused error=%r effect=forgotten_later", str(error))
+                log.warning(
+                    "event=outbox_disk_refused path=%s error=%r effect=forgotten_later", self._memory.path, str(error)
+                )
 
     def split(self, batch: Batch) -> bool:
         """The controller refused the report: each of its items becomes a report of its own. False: the disk refused."""
@@ -257,7 +267,9 @@ class Outbox:
             with self._lock, self._memory.transaction(durable=False) as db:
                 db.executemany("UPDATE items SET report = seq WHERE seq = ?", [(number,) for number in batch.numbers])
         except sqlite3.Error as error:
-            log.warning("event=outbox_disk_refused error=%r effect=report_not_split", str(error))
+            log.warning(
+                "event=outbox_disk_refused path=%s error=%r effect=report_not_split", self._memory.path, str(error)
+            )
             return False
         return True
 

@@ -66,10 +66,12 @@ class Sender:
         gate: JobGate | None = None,
         neighbours: Callable[[object], None] = lambda _named: None,
         pace: Pace | None = None,
+        surveys: Callable[[object], None] = lambda _named: None,
     ) -> None:
-        """``reporting`` receives each request's outcome, ``gate`` and ``pace`` each answer to a heartbeat, ``neighbours`` those
-        that a leader names; all from this class's thread."""
+        """``reporting`` receives each request's outcome, ``gate`` and ``pace`` each answer to a heartbeat, ``neighbours`` and
+        ``surveys`` what a leader names; all from this class's thread."""
         self._neighbours = neighbours
+        self._surveys = surveys
         self._pace = pace
         self._client = client
         self._outbox = outbox
@@ -133,6 +135,8 @@ class Sender:
         if self._envelope_accepted:
             self._gate.answered(answer.body, asked_s)
             self._neighbours(answer.body.get("neighbours"))
+            if answer.body.get("leader") is True:
+                self._surveys(answer.body.get("surveys", []))
             if self._pace is not None:
                 self._pace.answered(heartbeat, answer.body)
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)

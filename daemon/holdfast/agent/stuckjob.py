@@ -28,10 +28,7 @@ LETS_GO_WITHIN_S = 12.0
 _LOOK_EVERY_S = 0.3
 _MARKS = "*~#!%$@^-"
 """What scontrol hangs on a node's state."""
-_RECORD = re.compile(r"^JobId=(\d+) .*$", re.MULTILINE)
 _RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Nodes=(\S+) ", re.MULTILINE)
-_STATE = re.compile(r" JobState=(\w+)")
-_RESTARTS = re.compile(r" Restarts=(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +78,12 @@ def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
 
 
 def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
-    """Raises Unavailable when slurmctld does not say, or says it in a way that a user's text could have forged."""
-    text = slurm.show("job", str(job_id))
-    records = list(_RECORD.finditer(text))
-    mine = [record.group(0) for record in records if int(record.group(1)) == job_id]
-    if len(mine) == 1 and len(_STATE.findall(text)) == len(records):
-        states, restarts = _STATE.findall(mine[0]), _RESTARTS.findall(mine[0])
-        if len(states) == len(restarts) == 1:
-            return JobSeen(states[0], int(restarts[0]))
-    raise Unavailable(f"scontrol's record of job {job_id} is in doubt")
+    """Raises Unavailable when slurmctld does not say. An element of an array may have a line of its own only where each one has."""
+    for each in (False, True):
+        found = re.findall(rf"^{job_id} (\w+) (\d+)$", slurm.squeue(job_id, each=each), re.MULTILINE)
+        if len(found) == 1:
+            return JobSeen(found[0][0], int(found[0][1]))
+    raise Unavailable(f"squeue does not say how job {job_id} is")
 
 
 def node_seen(slurm: SlurmNode) -> NodeSeen:

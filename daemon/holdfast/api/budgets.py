@@ -28,6 +28,7 @@ class NewExtension(BaseModel):
         extra="forbid", json_schema_extra={"example": {"plus": 10, "hours": 4, "reason": "rack 7 gets new boards"}}
     )
     plus: int = Field(ge=1, le=MOST_PLUS, description="Machines more, within an hour and within a day.")
+    nodes: int = Field(default=0, ge=0, le=MOST_PLUS, description="Different nodes more, within a day; 0: as before.")
     hours: float = Field(gt=0, le=LONGEST_H, description="For how long; 7 days at most.")
     reason: str = Field(min_length=1, max_length=500, description="Why, for the record.")
 
@@ -42,6 +43,7 @@ class BudgetShape(Shape):
     nodes_most: int
     left: Annotated[int, Essential()]
     plus: int = 0
+    plus_nodes: int = 0
     until: datetime | None = None
     by: str = ""
     reason: str = ""
@@ -54,6 +56,7 @@ class BudgetsShape(Shape):
 class ExtendedShape(Shape):
     kind: Annotated[str, Essential()]
     plus: int
+    plus_nodes: int
     until: datetime
 
 
@@ -73,11 +76,11 @@ def budgets_router(api: Api) -> APIRouter:
         """Allow more for a time. A new extension takes the place of the one before."""
         now, who = deps.clock.now(), caller_of(request).name
         reason = clean(wanted.reason, 500)
-        extension = BudgetExtension(kind, wanted.plus, now + timedelta(hours=wanted.hours), who, reason)
+        extension = BudgetExtension(kind, wanted.plus, now + timedelta(hours=wanted.hours), who, reason, wanted.nodes)
         operation = Operation("extend_budget", who, kind.value, reason, extension=extension)
         await api.threads.write(deps.store.operate, operation, now)
         deps.wake()
-        return ExtendedShape(kind=kind.value, plus=extension.plus, until=extension.until)
+        return ExtendedShape.model_validate(extension)
 
     router = APIRouter()
     router.include_router(reading)
@@ -97,6 +100,7 @@ def budget_shape(state: BudgetState) -> BudgetShape:
         nodes_most=state.nodes_most,
         left=state.left,
         plus=extension.plus if extension is not None else 0,
+        plus_nodes=extension.plus_nodes if extension is not None else 0,
         until=extension.until if extension is not None else None,
         by=extension.by if extension is not None else "",
         reason=extension.reason if extension is not None else "",

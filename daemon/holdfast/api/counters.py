@@ -16,6 +16,11 @@ class Counters:
         self.registry = CollectorRegistry()
         self.heartbeats = Counter("holdfast_heartbeats", "Heartbeats received.", registry=self.registry)
         self.reports = Counter("holdfast_reports", "Reports received, by result.", ["result"], registry=self.registry)
+        self.limited = Counter(
+            "holdfast_requests_limited",
+            "Requests of agents that were answered 429: one node sends more than it may.",
+            registry=self.registry,
+        )
         self.findings = Counter(
             "holdfast_findings",
             "Findings stored, by check and severity.",

@@ -15,6 +15,7 @@ from anyio import CapacityLimiter, to_thread
 from holdfast.api.auth import Authenticator, TokenStore
 from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
+from holdfast.api.quota import Quota
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
@@ -122,6 +123,8 @@ class ApiDeps:
     """Inputs that no decision can be made about."""
     neighbours: Callable[[str], list[list[str | int]]] = lambda _node: []
     """``[address, port]`` of each node that this node's agent tries to reach in calm times."""
+    surveys: Callable[[str], list[dict[str, str | int | float]]] = lambda _node: []
+    """Checkpoint directories that this node's agent reads now and then."""
     heartbeat_s: Callable[[], float | None] = lambda: None
     """Interval that agents without one of their own are given; None: the fleet is not known yet."""
     look: Callable[[], None] = lambda: None
@@ -177,9 +180,10 @@ class Api:
     deps: ApiDeps
     threads: Threads
     auth: Authenticator
+    quota: Quota
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
         auth = Authenticator(deps.store, threads.read, deps.clock)
-        return cls(deps, threads, auth)
+        return cls(deps, threads, auth, Quota(deps.clock.monotonic_s))

@@ -30,7 +30,10 @@ def _job(world: World, job: ElasticJob) -> ElasticJobShape:
     leaving = leaving_groups(job, asked_to_leave(world))
     decided = last_decision(world, job)
     troubles = {
-        i.run: i for i in reversed(world.book.open_incidents()) if i.kind in ABOUT_JOBS
+        run: i
+        for i in reversed(world.book.open_incidents())
+        if i.kind in ABOUT_JOBS
+        for run in (i.run, *map(JobRun.parse, i.stalled))
     }  # the oldest of a run counts
     return ElasticJobShape(
         room=known_room(world, job).room,

@@ -17,7 +17,7 @@ from holdfast.model.errors import HoldfastError, NotFound, Rejected, Unavailable
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 1
-"""What a 503 asks the caller to wait; agents add their own backoff and jitter."""
+"""What a 503, or a 429 that names no time, asks the caller to wait; agents add their own backoff and jitter."""
 
 _HTTP_CODES = {
     404: "not_found",
@@ -54,8 +54,12 @@ class ErrorBody(BaseModel):
 class ApiError(Exception):
     """An answer that is not a success; raised anywhere below a route."""
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, field: str | None = None, *, retry_after_s: int = RETRY_AFTER_S
+    ) -> None:
+        """``retry_after_s``: what a 429 or 503 asks the caller to wait."""
         super().__init__(message)
+        self.retry_after_s = retry_after_s
         self.status = status
         self.code = code
         self.message = message
@@ -64,8 +68,8 @@ class ApiError(Exception):
 
 def error_response(error: ApiError) -> Response:
     headers: dict[str, str] = {}
-    if error.status == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_S)
+    if error.status in (429, 503):
+        headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = {"error": {"code": error.code, "message": error.message, "field": error.field}}

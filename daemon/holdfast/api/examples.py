@@ -88,7 +88,12 @@ HEARTBEAT = _body(
         "set_aside": 0,
         "set_aside_s": None,
     },
-    {"leader": True, "neighbours": [["10.2.3.4", 6818]], "interval_s": 4.0},
+    {
+        "leader": True,
+        "neighbours": [["10.2.3.4", 6818]],
+        "surveys": [{"job_id": 71, "uid": 1000, "restarts": 0, "dir": "/scratch/me/run7", "every_s": 600.0}],
+        "interval_s": 4.0,
+    },
 )
 
 ORDERS: dict[str, Any] = {

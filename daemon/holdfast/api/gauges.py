@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from holdfast import unexpected, unknown
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
-from holdfast.api.status import vitals
+from holdfast.api.status import head_of, vitals
 from holdfast.api.views import cluster_shape
 from holdfast.controller.inputs import Part
 from holdfast.controller.parts import parts_of
@@ -31,11 +31,7 @@ class Gauges(Collector):
     def collect(self) -> Iterator[Metric]:
         deps = self._deps
         shown = cluster_shape(
-            deps.world(),
-            deps.agents.views(),
-            deps.clock.now(),
-            leader=deps.leader(),
-            slurm_seen_at=deps.slurm_seen_at(),
+            deps.world(), deps.agents.views(), deps.clock.now(), head_of(deps), slurm_seen_at=deps.slurm_seen_at()
         )
         agents = Counter(a.status for n in shown.nodes for a in n.agents)
         yield _labelled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,12 +14,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holdfast.api import examples
-from holdfast.api.auth import Role
+from holdfast.api.auth import Principal, Role
 from holdfast.api.body import parse_object, read_body
 from holdfast.api.convert import Notes, to_report
 from holdfast.api.counters import Counters
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
+from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
 from holdfast.controller.job_gate import closed_by
@@ -37,17 +39,17 @@ def ingest_router(api: Api, counters: Counters) -> APIRouter:
     router = APIRouter(tags=["agents"])
     ingest = _Ingest(api, counters)
 
-    @router.post("/v1/reports", openapi_extra=examples.REPORT, responses=answers(400, 401, 403, 413, 422, 503))
+    @router.post("/v1/reports", openapi_extra=examples.REPORT, responses=answers(400, 401, 403, 413, 422, 429, 503))
     async def reports(request: Request) -> Response:
         """Store a report for good: 200 means durable; the same again answers `duplicate: true` and changes nothing."""
         return await ingest.report(request)
 
-    @router.post("/v1/heartbeats", openapi_extra=examples.HEARTBEAT, responses=answers(400, 401, 403, 413, 422))
+    @router.post("/v1/heartbeats", openapi_extra=examples.HEARTBEAT, responses=answers(400, 401, 403, 413, 422, 429))
     async def heartbeats(request: Request) -> Response:
         """Say that the agent is alive. Touches memory only."""
         return await ingest.heartbeat(request)
 
-    @router.get("/v1/orders", openapi_extra=examples.ORDERS, responses=answers(401, 403, 422, 503))
+    @router.get("/v1/orders", openapi_extra=examples.ORDERS, responses=answers(401, 403, 422, 429, 503))
     async def orders(request: Request) -> Response:
         """Wait for orders: answers at once when there is one, else after `wait_s` with an empty list."""
         return await ingest.orders(request)
@@ -63,11 +65,15 @@ class _Ingest:
 
     async def report(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
-        message = parse_object(await read_body(request))
+        self._count(caller, {Load.REPORTS: 1, Load.BYTES: 0})
+        content = await read_body(request)
+        self._count(caller, {Load.BYTES: len(content)})
+        message = parse_object(content)
         received_at = self._deps.clock.now()
         check_version(message)
         body = parse(ReportBody, message)
         _own_node(caller.node, body.node)
+        self._count(caller, _loads(body.items))
         items = parse_items(body.items)
         report, notes = to_report(body, items.taken, received_at)
         self._note(report, notes, items)
@@ -82,6 +88,7 @@ class _Ingest:
 
     async def heartbeat(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
+        self._count(caller, {Load.HEARTBEATS: 1})
         message = parse_object(await read_body(request, HEARTBEAT_LIMIT_BYTES))
         check_version(message)
         body = parse(HeartbeatBody, message)
@@ -108,8 +115,8 @@ class _Ingest:
         return self._beaten(body.node)
 
     def _beaten(self, node: str) -> Response:
-        """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, which others it watches, and its
-        pace."""
+        """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, which others it watches, which
+        checkpoint directories it reads, and its pace."""
         if not self._deps.leader():
             return Response(STANDBY, media_type="application/json")
         world = self._deps.world()
@@ -119,12 +126,15 @@ class _Ingest:
             told["keep_off"] = incident
         if neighbours := self._deps.neighbours(node):
             told["neighbours"] = neighbours
+        if surveys := self._deps.surveys(node):
+            told["surveys"] = surveys
         if (interval_s := self._deps.heartbeat_s()) is not None:
             told["interval_s"] = interval_s
         return JSONResponse(told)
 
     async def orders(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
+        self._count(caller, {Load.ORDERS: 1})
         query = request.query_params
         node, instance_id, boot_id = (clean(query.get(k, ""), 256) for k in ("node", "instance_id", "boot_id"))
         for field, value in (("node", node), ("boot_id", boot_id)):
@@ -162,6 +172,13 @@ class _Ingest:
                 return ()
             await hub.wait(node, generation, min(left_s, pause_s))
 
+    def _count(self, caller: Principal, loads: Mapping[Load, float]) -> None:
+        try:
+            self._api.quota.take(caller.node or caller.name, loads)
+        except ApiError:
+            self._counters.limited.inc()
+            raise
+
     def _note(self, report: Report, notes: Notes, items: Items) -> None:
         if notes.clamped:
             log.warning("ages clamped node=%s boot=%s items=%d", report.node, report.boot_id, notes.clamped)
@@ -182,6 +199,14 @@ class _Ingest:
                 item.code,
             )
         self._counters.notes(notes, items.unknown, len(items.refused))
+
+
+def _loads(items: Iterable[Any]) -> dict[Load, float]:
+    kinds = [each.get("kind") if isinstance(each, Mapping) else None for each in items]
+    return {Load.ITEMS: len(kinds), Load.FAULTS: sum(kind in _FAULTS for kind in kinds)}
+
+
+_FAULTS = ("finding", "clear")
 
 
 def order_json(intent: Intent, now: datetime) -> dict[str, Any]:

@@ -11,11 +11,29 @@ from holdfast.api.shape import Essential, Open, Shape
 from holdfast.api.shapes import RecoveryShape
 from holdfast.model.action import IntentState
 from holdfast.model.elastic import GroupRole
+from holdfast.model.job_ends import Cause, Reading, Sign
 from holdfast.model.room_names import RoomName
 
 
+class CompleteShape(Shape):
+    """A complete checkpoint."""
+
+    step: int | None = Field(description="null: its name does not say.")
+    age_s: float | None = Field(description="How long before the survey it was written; null: not known.")
+
+
+class SurveyShape(Shape):
+    """What an agent found in the directory, with the rights of the job's user."""
+
+    restarts: int
+    known: bool = Field(description="Whether all that ranks as newer was read, and is not complete.")
+    complete: list[CompleteShape] = Field(description="The newest complete checkpoints, newest first.")
+    layout: str
+    problem: str = Field(description="Why not all is known; empty: it is.")
+
+
 class CheckpointShape(Shape):
-    """What a job said of its checkpoints."""
+    """What a job said of its checkpoints, and what was found in its directory."""
 
     directory: str
     restarts: int
@@ -26,6 +44,8 @@ class CheckpointShape(Shape):
     progress_at: datetime | None
     resumed_step: int | None
     resumed_at: datetime | None
+    survey: SurveyShape | None = Field(default=None, description="null: the directory was not read yet.")
+    surveyed_at: datetime | None = None
 
 
 class JobShape(Shape):
@@ -37,6 +57,44 @@ class JobShape(Shape):
     state: str = Field(description="Slurm's state; empty when Slurm has forgotten the job or does not answer.")
     nodes: list[str]
     checkpoint: CheckpointShape | None
+    recoveries: list[RecoveryShape]
+
+
+class ClueShape(Shape):
+    """A line of the job's output that says something of its end."""
+
+    sign: Open[Sign]
+    line: str
+    node: str = Field(description="Node that the line names; empty: it names none.")
+
+
+class JobEndShape(Shape):
+    """How one run ended, and why."""
+
+    restarts: Annotated[int, Essential()] = Field(description="Slurm's Restarts of the run: 0 is the first one.")
+    ended_at: datetime
+    slurm_state: str
+    exit_code: str = Field(description="As Slurm shows it, `status:signal`.", examples=["1:0"])
+    reason: str = Field(description="Slurm's own word.")
+    nodes: list[str]
+    cause: Open[Cause]
+    text: str = Field(description="The cause in a sentence; empty: it is still being looked into.")
+    advice: str = Field(description="What its owner can do.")
+    incident_id: str = Field(description="Incident of the fault that ended it, or may have; empty: there is none.")
+    reading: Open[Reading] = Field(description="What became of the last lines of its output.")
+    reading_note: str = Field(description="Why they were not read.")
+    clues: list[ClueShape]
+
+
+class WhyShape(Shape):
+    """Why runs of a job ended."""
+
+    job_id: Annotated[int, Essential()]
+    user: str
+    uid: int
+    name: str
+    state: str = Field(description="Slurm's state now; empty when Slurm has forgotten the job or does not answer.")
+    ends: list[JobEndShape] = Field(description="Oldest first. A run that Slurm or Holdfast queued again is below.")
     recoveries: list[RecoveryShape]
 
 
@@ -59,7 +117,7 @@ class GroupShape(Shape):
         description="What it was doing then: `init`, `step`, `waiting`, `heal`, `checkpoint`, `leaving`, or a word of its own."
     )
     trouble: str = Field(
-        description="Check of an open incident about this start: `job.hung`, `job.straggler`; empty: there is none."
+        description="Check of an open incident about this start: `job.hung`, `job.straggler`, `job.held`; empty: there is none."
     )
     incident_id: str = Field(description="That incident; empty: there is none.")
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.shape import Essential, Shape
 from holdfast.api.shapes import IncidentShape
 
@@ -56,6 +57,9 @@ class NodeShape(Shape):
     partitions: list[str]
     gpus: int
     jobs: list[int]
+    job_names: list[str] = Field(
+        default=[], description="The same jobs as people know them: of an array's element `4_2`.", examples=[["4_2"]]
+    )
     spare: bool
     score: int = Field(description="Faults of the last weeks, weighed (docs/spares.md); 0: none.")
     lemon: bool = Field(description="Its history makes it the last choice.")
@@ -64,28 +68,16 @@ class NodeShape(Shape):
     why: str = Field(description="One line: what holds it where it is.")
 
 
-class BrakeShape(Shape):
-    kind: Annotated[str, Essential()]
-    tripped_at: datetime
-    reason: str
-
-
-class ClusterShape(Shape):
+class ClusterShape(RestraintsShape):
     """All nodes and what holds Holdfast back."""
 
     cluster: str
-    mode: str
-    leader: bool
-    led_by: str | None = Field(description="Controller that leads, NAME/ID of its process; null: not known (yet).")
     slurm_read_at: datetime | None = Field(description="When Slurm was last read; null: it does not answer.")
-    paused: str | None
-    frozen: str | None
     untaken: str | None = Field(description="Which planned step no actor takes, and what to do; null: steps are taken.")
     failing: list[str] = Field(
         default=[], description="Parts of the controller that fail unexpectedly at present, each with its error."
     )
     set_aside: list[str] = Field(default=[], description="Inputs that no decision can be made about.")
-    brakes: list[BrakeShape]
     unreadable: dict[str, int] = Field(
         default={},
         description="Rows of the store that this controller could not read since its start, by table (docs/upgrade.md).",
@@ -103,7 +95,12 @@ class OutageShape(Shape):
     instance_id: str
     what: str
     out_at: datetime
-    back_at: datetime | None
+    back_at: datetime | None = Field(
+        description="When the node served again; null: it does not, or it is not on record."
+    )
+    by_others: bool = Field(default=False, description="An operator or another tool put it back.")
+    over: bool = Field(default=True, description="The incident is closed.")
+    ended: str = Field(default="", description="How it ended; empty: it is open, or not known.")
     excused: bool = Field(description="Not the node's doing; it counts for nothing.")
 
 

@@ -15,6 +15,7 @@ from holdfast.api.operator_shapes import Done, Word
 from holdfast.api.reading import IncidentId
 from holdfast.api.views import incident_shape
 from holdfast.api.wire import clean
+from holdfast.model.book import World
 from holdfast.ports import Operation
 
 NO_WORD = Word()
@@ -23,14 +24,14 @@ NO_WORD = Word()
 def operating_router(api: Api) -> APIRouter:
     router = guarded_router(api, "operating", Role.OPERATOR)
 
-    async def operate(request: Request, verb: str, word: Word, target: str = "") -> None:
+    async def operate(request: Request, verb: str, word: Word, target: str = "", *, in_service: bool = False) -> None:
         who = caller_of(request).name
-        operation = Operation(verb=verb, who=who, target=target, reason=clean(word.reason, 500))
+        operation = Operation(verb=verb, who=who, target=target, reason=clean(word.reason, 500), in_service=in_service)
         await api.threads.write(api.deps.store.operate, operation, api.deps.clock.now())
         api.deps.wake()
 
     async def with_incident(request: Request, verb: str, word: Word, incident_id: str) -> Done:
-        await operate(request, verb, word, incident_id)
+        await operate(request, verb, word, incident_id, in_service=_in_service(api.deps.world(), incident_id))
         after = await api.threads.read(api.deps.store.incident, incident_id)
         return Done(incident=incident_shape(after) if after else None)
 
@@ -49,7 +50,9 @@ def operating_router(api: Api) -> APIRouter:
     @router.post("/v1/brakes/{kind}/release", responses=answers(404))
     async def release(
         request: Request,
-        kind: Annotated[str, Path(pattern="^[a-z_]{1,32}$", description="drains, job_stops or planned_stops.")],
+        kind: Annotated[
+            str, Path(pattern="^[a-z_]{1,32}$", description="drains, job_stops, planned_stops or task_drains.")
+        ],
         word: Word = NO_WORD,
     ) -> Done:
         """Let a tripped brake go."""
@@ -72,3 +75,10 @@ def operating_router(api: Api) -> APIRouter:
         return await with_incident(request, "retry", word, incident_id)
 
     return router
+
+
+def _in_service(world: World | None, incident_id: str) -> bool:
+    """Whether Slurm shows the incident's node in service."""
+    incident = world.book.incidents.get(incident_id) if world is not None else None
+    node = world.view.nodes.get(incident.node) if world is not None and world.view is not None and incident else None
+    return node is not None and not node.out_of_service

@@ -14,7 +14,7 @@ from holdfast.api.deps import Api
 from holdfast.api.elastic import elastic_shapes
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, caller_of, guarded_router
-from holdfast.api.job_shapes import JobsShape
+from holdfast.api.job_shapes import JobsShape, WhyShape
 from holdfast.api.node_shapes import ClusterShape
 from holdfast.api.operator_shapes import SuppressionShape, SuppressionsShape
 from holdfast.api.shapes import (
@@ -27,6 +27,7 @@ from holdfast.api.shapes import (
     RecoveryShape,
     Since,
 )
+from holdfast.api.status import head_of
 from holdfast.api.views import (
     action_shape,
     cluster_shape,
@@ -35,6 +36,7 @@ from holdfast.api.views import (
     job_shapes,
     timings_shape,
 )
+from holdfast.api.why import why_shape
 from holdfast.controller.timings import measure
 from holdfast.model.event import EventKind
 
@@ -52,22 +54,13 @@ def reading_router(api: Api) -> APIRouter:
     @router.get("/v1/nodes")
     async def nodes() -> ClusterShape:
         """Every node: Slurm's view, its agents, open incidents, spares, and what holds Holdfast back."""
-        world, led_by = deps.world(), deps.led_by()
         shown = cluster_shape(
-            world,
-            deps.agents.views(),
-            deps.clock.now(),
-            leader=deps.leader(),
-            led_by=led_by,
-            slurm_seen_at=deps.slurm_seen_at(),
+            deps.world(), deps.agents.views(), deps.clock.now(), head_of(deps), slurm_seen_at=deps.slurm_seen_at()
         )
-        shown.frozen = deps.trouble() or shown.frozen
         shown.failing = [f"{part}: {error}" for part, error in sorted(unexpected.standing().items())]
         shown.set_aside = [each.text for each in deps.aside()]
         aside = {"unreadable": unknown.unreadable(), "unreadable_since": unknown.unreadable_since()}
-        return shown.model_copy(
-            update={**aside, "untaken": deps.untaken.problem()},
-        )
+        return shown.model_copy(update={**aside, "untaken": deps.untaken.problem()})
 
     @router.get("/v1/incidents")
     async def incidents(
@@ -140,6 +133,18 @@ def jobs_router(api: Api) -> APIRouter:
         world, uid = deps.world(), caller_of(request).uid
         shown = [j for j in job_shapes(found, world, uid) if job_id in (None, j.job_id)]
         return JobsShape(jobs=shown, elastic=elastic_shapes(world, uid, job_id))
+
+    @router.get("/v1/jobs/{job_id}/why", responses=answers(404))
+    async def why(
+        request: Request, job_id: Annotated[int, Path(ge=1, le=MAX_ID, description="Slurm's id of the job.")]
+    ) -> WhyShape:
+        """Why runs of a job ended: a fault of a node, memory, a full disk, the time limit, the program, or unknown. A user sees the own."""
+        ends = await api.threads.read(deps.store.job_ends, job_id)
+        found = await api.threads.read(deps.store.recoveries, job_id=job_id)
+        shown = why_shape(job_id, ends, found, deps.world(), caller_of(request).uid)
+        if shown is None:
+            raise ApiError(404, "not_found", f"Nothing is known of a job {job_id} of yours")
+        return shown
 
     return router
 

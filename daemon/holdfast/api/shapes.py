@@ -89,7 +89,13 @@ class RecoveryShape(Shape):
     spare: str | None
     hold: str | None
     checkpoint_step: int | None
-    stopped_step: int | None
+    checkpoint_at: datetime | None = Field(default=None, description="When it was written; null: not known.")
+    checkpoint_known: bool = Field(
+        default=False, description="The run had saved nothing newer than that (where both are null: nothing at all)."
+    )
+    stopped_step: int | None = Field(
+        description="Last step that the run reported, or by the times of its checkpoints is taken to have reached."
+    )
     resumed_step: int | None
     note: str
 

@@ -7,11 +7,13 @@ from fastapi import APIRouter
 from holdfast import __version__
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.guarded import READERS, guarded_router
+from holdfast.api.restraint_shapes import RestraintsShape
+from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.status_shapes import PartShape, StatusShape
 from holdfast.api.views import agent_counts, newest_reading, slurm_read_at
 from holdfast.controller.parts import Vitals, parts_of
 from holdfast.model.errors import Unavailable
-from holdfast.model.parts import PartState, not_ready
+from holdfast.model.parts import not_ready
 
 PING_EVERY_S = 1.0
 """Any client may ask ``/readyz``, so the database is asked no more often than this."""
@@ -53,6 +55,7 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         write_late_s=deps.settings.write_late_s,
         disk=deps.disk(),
         leads=deps.leader(),
+        led_by=deps.led_by(),
         actor=deps.actor(),
         notifier=deps.notifier(),
         untaken=deps.untaken.problem(),
@@ -65,21 +68,29 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
     )
 
 
+def head_of(deps: ApiDeps) -> Head:
+    """What this controller knows of itself, now."""
+    return Head(deps.leader(), deps.led_by(), deps.trouble(), deps.disk(), deps.mode)
+
+
 def status_router(api: Api, health: StoreHealth) -> APIRouter:
     router = guarded_router(api, "reading", *READERS)
 
     @router.get("/v1/status")
     async def status() -> StatusShape:
         """Each part of this head node and what it stands on: how it is, and what to do."""
-        seen = vitals(api.deps, await health.problem())
-        return status_shape(seen, parts_of(seen))
+        deps = api.deps
+        seen = vitals(deps, await health.problem())
+        return status_shape(seen, restraints_shape(deps.world(), seen.now, head_of(deps)))
 
     return router
 
 
-def status_shape(seen: Vitals, parts: tuple[PartState, ...]) -> StatusShape:
+def status_shape(seen: Vitals, restraints: RestraintsShape) -> StatusShape:
+    parts = parts_of(seen)
     why = not_ready(parts)
     return StatusShape(
+        **dict(restraints),
         release=__version__,
         ready=why is None,
         why=why,

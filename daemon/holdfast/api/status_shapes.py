@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.shape import Essential, Open, Shape
 from holdfast.model.parts import Condition, PartName
 
@@ -22,8 +23,8 @@ class PartShape(Shape):
     ready: bool = Field(default=True, description="false: without it this controller is not ready.")
 
 
-class StatusShape(Shape):
-    """The parts of this controller's head node, and what they stand on."""
+class StatusShape(RestraintsShape):
+    """Whether this controller acts, what holds it back, and the parts of its head node with what they stand on."""
 
     release: str
     ready: bool = Field(description="As `/readyz` answers.")

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from holdfast.api.job_shapes import CheckpointShape, JobShape
-from holdfast.api.node_shapes import AgentShape, BrakeShape, ClusterShape, NodeShape
+from holdfast.api.node_shapes import AgentShape, ClusterShape, NodeShape
+from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
-from holdfast.controller import hands_off
-from holdfast.controller.held_back import held_back
-from holdfast.controller.silence import freeze_reason
+from holdfast.controller import facts, hands_off
 from holdfast.controller.timings import IncidentTimings
 from holdfast.model.action import Intent
-from holdfast.model.book import Book, Brake, CheckpointRecord, World, told_of
+from holdfast.model.book import Book, CheckpointRecord, World, told_of
 from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import DeathPolicy, Policy
@@ -59,38 +58,18 @@ def timings_shape(timings: IncidentTimings) -> TimingsShape:
 
 
 def cluster_shape(
-    world: World | None,
-    agents: Agents,
-    now: datetime,
-    *,
-    leader: bool,
-    led_by: str | None = None,
-    untaken: str | None = None,
-    slurm_seen_at: datetime | None = None,
+    world: World | None, agents: Agents, now: datetime, head: Head, *, slurm_seen_at: datetime | None = None
 ) -> ClusterShape:
     """All nodes that Slurm, an agent or an open incident knows. ``slurm_seen_at``: Slurm's newest reading, also while no cycle passes."""
     book, view = (world.book, world.view) if world else (Book(), None)
     named = set(agents) | {i.node for i in book.open_incidents()} | set(view.nodes if view else ())
-    brakes = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
     return ClusterShape(
+        **dict(restraints_shape(world, now, head)),
         cluster=view.cluster if view else "",
-        mode=world.policy.mode.value if world else "",
-        leader=leader,
-        led_by=led_by,
         slurm_read_at=slurm_read_at(world, slurm_seen_at, now),
-        paused=book.paused,
-        frozen=freeze_reason(world) if world else "the control loop has not turned yet",
-        untaken=untaken,
-        brakes=_brakes(book, brakes),
+        untaken=None,
         nodes=[_node(name, world, agents.get(name, ()), now) for name in sorted(named)],
     )
-
-
-def _brakes(book: Book, holding: list[Brake]) -> list[BrakeShape]:
-    """The reason is of the moment when the brake tripped; an operator decides by what it holds back now."""
-    now = held_back(book).text if holding else ""
-    shapes = [BrakeShape.model_validate(b) for b in holding]
-    return [s.model_copy(update={"reason": f"{s.reason} (when it tripped); now held back: {now}"}) for s in shapes]
 
 
 _GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN"})
@@ -132,7 +111,7 @@ def _spare(world: World | None, node: str) -> bool:
 def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: datetime) -> NodeShape:
     view, book = (world.view, world.book) if world else (None, Book())
     node = view.nodes.get(name) if view else None
-    incidents = book.open_on(name)
+    incidents, jobs = book.open_on(name), view.jobs_on(name) if view else ()
     death = world.policy.death if world else DeathPolicy()
     lemon = world.background.lemons.get(name) if world else None
     return NodeShape(
@@ -141,13 +120,14 @@ def _node(name: str, world: World | None, agents: tuple[AgentView, ...], now: da
         reason=node.reason if node else "",
         partitions=list(node.partitions) if node else [],
         gpus=node.gpu_count if node else 0,
-        jobs=[j.key.job_id for j in view.jobs_on(name)] if view else [],
+        jobs=[j.key.job_id for j in jobs],
+        job_names=[j.shown_id for j in jobs],
         spare=_spare(world, name),
         score=lemon.score if lemon else 0,
         lemon=lemon is not None and lemon.holds(now),
         agents=[_agent(a, death, now) for a in agents] or [_never_heard()],
         incidents=[incident_shape(i) for i in incidents],
-        why="; ".join([*_in_other_hands(name, world), *_whys(incidents, book)]),
+        why="; ".join(_why(name, world, incidents)),
     )
 
 
@@ -159,20 +139,33 @@ def node_shape(name: str, world: World | None, agents: Agents, now: datetime) ->
     return _node(name, world, agents.get(name, ()), now)
 
 
-def _in_other_hands(name: str, world: World | None) -> list[str]:
-    """Maintenance or a reboot; of a drain and of power saving Slurm's own state says enough."""
-    hands = hands_off.on(world, name) if world is not None else None
-    return [hands.text] if hands is not None and hands.kept else []
+def _why(name: str, world: World | None, incidents: Iterable[Incident]) -> list[str]:
+    """In whose hands the node is, what is wrong with it, and which brake or pause holds back what would be done about it."""
+    if world is None:
+        return []
+    hands, held = _in_other_hands(name, world), _held_back(world.book, [i.note for i in incidents])
+    notes, said = ((i.headline, i.note) for i in incidents), (*hands, *held)
+    whys = [f"{what}: {note}" if note and note not in said else what for what, note in notes]  # rule prose: said once
+    return [*hands, *dict.fromkeys(whys), *(held if whys else ())]
 
 
-def _whys(incidents: Iterable[Incident], book: Book) -> list[str]:
-    """What is wrong with the node, and which brake or pause holds back what would be done about it."""
-    whys = [f"{i.headline}: {i.note}" if i.note else i.headline for i in incidents]
-    if whys and book.paused:
-        whys.append(f"paused: {book.paused}")
-    if whys:
-        whys += [f"brake {b.kind.value}: {b.reason}" for _, b in sorted(book.brakes.items()) if b.released_at is None]
-    return whys
+def _in_other_hands(name: str, world: World) -> list[str]:
+    """Maintenance or a reboot, and the time that a silent node has after it; of a drain and of power saving Slurm's own state says
+    enough."""
+    hands = hands_off.on(world, name)
+    if hands is None and facts.agent_of(world, name) is None:
+        hands = hands_off.explains_silence(world, name)
+    return [hands.text] if hands is not None and (hands.kept or hands.hands is hands_off.Hands.JUST_BACK) else []
+
+
+def _held_back(book: Book, notes: Iterable[str]) -> list[str]:
+    """Without a brake that a note of the node's speaks of."""
+    whys: list[str] = []
+    if book.paused:
+        whys.append(f"paused by {book.paused}")
+    brakes = [b for _, b in sorted(book.brakes.items()) if b.released_at is None]
+    silent = [b for b in brakes if not any(b.reason in note for note in notes)]  # rule prose: said once
+    return whys + [f"brake {b.kind.value}: {b.reason}" for b in silent]
 
 
 def _state(node: Node) -> str:

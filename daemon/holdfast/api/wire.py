@@ -212,10 +212,12 @@ class ClearItem(_Wire):
 
 
 class StatementItem(_Wire):
-    """What a job said on the node, bound by the agent to the caller's uid and job."""
+    """What a job said on the node, bound by the agent to the caller's uid and job; ``checkpoint.surveyed``: what the agent found."""
 
     kind: Literal["statement"] = "statement"
-    statement: Literal["checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"]
+    statement: Literal[
+        "checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "checkpoint.surveyed", "progress"
+    ]
     job_id: Count
     uid: Annotated[int, Field(ge=0, le=2**32 - 1)]
     restarts: Annotated[int, Field(ge=0, le=RESTARTS_MAX)] = 0

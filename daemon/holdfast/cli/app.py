@@ -24,6 +24,7 @@ from holdfast.cli import (
     submitting,
     suppressing,
     tls,
+    why,
 )
 from holdfast.cli.problems import Exit, status_of
 from holdfast.model.errors import HoldfastError
@@ -60,7 +61,7 @@ def _main(
     pass
 
 
-for look in (status.status, spares.nodes, spares.spares, reading.incidents, reading.jobs, reading.metrics):
+for look in (status.status, spares.nodes, spares.spares, reading.incidents, reading.jobs, why.why, reading.metrics):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(reading.show)

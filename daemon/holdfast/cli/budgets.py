@@ -11,8 +11,15 @@ from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Usage
+from holdfast.cli.restraints import machines
 from holdfast.cli.show import as_json, line, moment, table
 from holdfast.cli.suppressing import hours
+
+_COUNTS = {
+    "ended": "terminated, replaced in place",
+    "cycled": "rebooted, stopped and started",
+    "bought": "launched",
+}
 
 
 def show(url: Url = None, as_data: Json = False) -> None:
@@ -25,18 +32,20 @@ def show(url: Url = None, as_data: Json = False) -> None:
 
     rows = [
         (
-            b.kind,
+            f"{b.kind} ({_COUNTS[b.kind]})" if b.kind in _COUNTS else b.kind,
             f"{b.hour_spent} of {b.hour_most}",
             f"{b.day_spent} of {b.day_most}",
             f"{b.nodes_taken} of {b.nodes_most}",
             str(b.left),
-            f"{b.plus} more until {moment(b.until)} UTC by {b.by}: {b.reason}" if b.until is not None else "",
+            f"{machines(b.plus, b.plus_nodes)} until {moment(b.until)} UTC by {b.by}: {b.reason}"
+            if b.until is not None
+            else "",
         )
         for b in read(BudgetsShape, got).budgets
     ]
     table(
         "",
-        ("BUDGET", "THIS HOUR", "THIS DAY", "NODES", "LEFT", "EXTENDED"),
+        ("BUDGET", "MACHINES THIS HOUR", "THIS DAY", "NODES THIS DAY", "LEFT NOW", "EXTENDED BY"),
         rows,
         "the control loop has not turned yet",
     )
@@ -47,20 +56,27 @@ def extend(
     plus: Annotated[int, typer.Option("--plus", help="Machines more, within an hour and within a day.")],
     duration: Annotated[str, typer.Option("--for", help="How long: 4h, 2d; 7 days at most.")],
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why, for the record.")],
+    nodes: Annotated[
+        int, typer.Option("--nodes", help="Different nodes more, within a day; without it their limit remains.")
+    ] = 0,
     url: Url = None,
 ) -> None:
-    """Allow more machines for a time. A new extension takes the place of the one before."""
+    """Allow more machines for a time. The limit of different nodes a day, a share of the cluster, remains unless --nodes lifts it.
+    A new extension takes the place of the one before."""
     from holdfast.model.budgets import LONGEST_H, MOST_PLUS, BudgetKind  # noqa: PLC0415
 
     if kind not in tuple(BudgetKind):
         raise Usage(f"{kind!r} is none of the budgets: {', '.join(BudgetKind)}")
     if not 0 < plus <= MOST_PLUS:
         raise Usage(f"--plus {plus} is not between 1 and {MOST_PLUS}")
-    wanted_h = hours(duration)
-    if wanted_h > LONGEST_H:
-        raise Usage(f"--for {duration} is longer than {LONGEST_H / 24:.0f}d")
-    body = {"plus": plus, "hours": wanted_h, "reason": reason}
+    if not 0 <= nodes <= MOST_PLUS:
+        raise Usage(f"--nodes {nodes} is not between 0 and {MOST_PLUS}")
+    wanted_h = hours(duration, LONGEST_H)
+    body = {"plus": plus, "nodes": nodes, "hours": wanted_h, "reason": reason}
     from holdfast.api.budgets import ExtendedShape  # noqa: PLC0415
 
     made = read(ExtendedShape, Client(url).post(f"/v1/budgets/{quote(kind, safe='')}/extend", body))
-    line(f"{made.plus} more {made.kind} until {moment(made.until)} UTC; `holdfast budget show` shows what is left")
+    more = machines(made.plus, made.plus_nodes)
+    line(
+        f"budget {made.kind} is extended by {more} until {moment(made.until)} UTC; `holdfast budget show` shows what is left"
+    )

@@ -50,6 +50,7 @@ def check(
     path: Annotated[Path, typer.Argument(help="The file.", envvar="HOLDFAST_CONFIG", dir_okay=False)] = DEFAULT_PATH,
 ) -> None:
     """Read controller.toml and say what is wrong with it, or what it changes."""
+    from holdfast.config import limits  # noqa: PLC0415
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.controller.notify import wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
@@ -62,6 +63,8 @@ def check(
     line(
         f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {settings.store.url.split('@')[-1]}"
     )
+    for doubt in limits.doubts(settings.policy):
+        line(f"  warning: {doubt}")
     for key, value in settings.profile_changes.items():
         line(f"  profile {settings.profile}: {key} = {value}")
 

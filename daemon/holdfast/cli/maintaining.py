@@ -53,9 +53,7 @@ def _checked(nodes: str) -> str:
 def _begin(nodes: str, duration: str, why: str, url: str | None) -> None:
     if not duration or not why:
         raise Usage("say how long and why: --for 4h --why TEXT")
-    wanted = hours(duration)
-    if wanted > LONGEST_H:
-        raise Usage(f"{duration} is more than {LONGEST_H / 24:.0f}d")
+    wanted = hours(duration, LONGEST_H)
     got = Client(url).post("/v1/maintenance", {"nodes": nodes, "hours": wanted, "why": why})
     from holdfast.api.operator_shapes import WindowShape  # noqa: PLC0415
 

@@ -27,7 +27,7 @@ def resume(reason: Reason = "", url: Url = None) -> None:
 
 
 def release(
-    kind: Annotated[str, typer.Argument(help="drains, job_stops or planned_stops.")],
+    kind: Annotated[str, typer.Argument(help="drains, job_stops, planned_stops or task_drains.")],
     reason: Reason = "",
     url: Url = None,
 ) -> None:

@@ -13,6 +13,7 @@ from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import IncidentId, Json, Url
 from holdfast.cli.problems import Usage
+from holdfast.cli.restraints import held_lines
 from holdfast.cli.show import as_json, counted, line, moment, narrow, seconds, table
 from holdfast.model.ids import abbreviated
 from holdfast.model.room_names import job_label
@@ -20,12 +21,12 @@ from holdfast.model.room_names import job_label
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.api.job_shapes import ElasticJobShape, GroupShape, JobShape
+    from holdfast.api.job_shapes import CheckpointShape, ElasticJobShape, GroupShape, JobShape
     from holdfast.api.node_shapes import ClusterShape, NodeShape
     from holdfast.api.shapes import EventShape, FindingShape, IncidentShape, SpreadShape, TimingsShape
 
 T = TypeVar("T")
-INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "WHY IT STANDS THERE")
+INCIDENT_COLUMNS = ("ID", "NODE", "STATE", "SEVERITY", "FAULT (UTC)", "WHAT", "REASON")
 
 
 def all_nodes(url: Url, as_data: Json) -> None:
@@ -53,19 +54,13 @@ def listed(
 
 def cluster_lines(got: ClusterShape) -> list[str]:
     lines = [f"cluster {got.cluster or '?'}, mode {got.mode or '?'}"]
-    if not got.leader:
-        lines.append(f"this controller is a standby: {got.led_by or 'another one'} leads")
     if got.slurm_read_at is None:
         lines.append("Slurm does not answer: decisions that depend on it wait")
-    if got.paused:
-        lines.append(f"paused by {got.paused}; `holdfast resume` ends it")
+    lines += held_lines(got)
     if got.untaken:
         lines.append(got.untaken)
-    if got.frozen:
-        lines.append(f"frozen: {got.frozen}")
     lines += [f"failing: {each}; see docs/runbooks/turn-fails.md" for each in got.failing]
-    lines += [f"set aside: {each}; no decision is made about it" for each in got.set_aside]
-    return lines + [f"brake {b.kind} holds: {b.reason}; `holdfast release {b.kind}` lets it go" for b in got.brakes]
+    return lines + [f"set aside: {each}; no decision is made about it" for each in got.set_aside]
 
 
 def node_row(node: NodeShape) -> list[object]:
@@ -75,7 +70,7 @@ def node_row(node: NodeShape) -> list[object]:
         ", ".join(dict.fromkeys(a.status for a in node.agents)),
         node.gpus or "",
         ", ".join(roles_of(node)),
-        ", ".join(str(j) for j in node.jobs),
+        ", ".join(node.job_names or map(str, node.jobs)),
         ", ".join(i.id for i in node.incidents),
         abbreviated(node.why or node.reason or ""),
     ]
@@ -145,7 +140,7 @@ def show(
         line(f"  {sentence}")
     found = [finding_row(f) for f in sorted(story.findings, key=lambda f: f.fault_at)]
     if found:
-        columns = ("FINDING", "SEVERITY", "REMEDY", "IF IT MAY ACT", "WHAT")
+        columns = ("FINDING", "SEVERITY", "REMEDY", "IF ENFORCED", "WHAT")
         listed(columns, found, "", ("REMEDY",), title="findings")
     events = story.timeline if everything else main_events(story.timeline)
     timeline = timeline_rows(start, events, in_full=everything)
@@ -166,6 +161,7 @@ def about_lines(i: IncidentShape) -> list[str]:
     boot = f", boot {i.boot_id}" if i.boot_id else ""
     now = f"; the node is now {i.machine}" if i.machine else ""
     proved = f", proved {moment(i.validated_at)} UTC" if i.validated_at else ""
+    earlier = f", after {counted(i.repair_attempt, 'earlier attempt')}" if i.repair_attempt else ""
     about = (
         (True, f"fault at {moment(i.fault_at)} UTC, opened {moment(i.opened_at)}{since}{closed}"),
         (True, f"check {i.check}{kind}, remedy {i.remedy}{gpus}"),
@@ -177,7 +173,7 @@ def about_lines(i: IncidentShape) -> list[str]:
         (i.acknowledged, "an operator took it over: Holdfast does not act on it"),
         (
             i.repair_attempt or i.rung or i.validated_at,
-            f"repair attempt {i.repair_attempt}: {i.rung or 'not begun'}{proved}",
+            f"repair step: {i.rung or 'none'}{earlier}{proved}",
         ),
     )
     return [text for known, text in about if known]
@@ -321,9 +317,17 @@ def group_row(group: GroupShape) -> list[object]:
     return [*head, group.step, group.phase, note]
 
 
+def _newest_step(said: CheckpointShape) -> int | None:
+    """What was found in the directory, where that is known later than the job's own word."""
+    found = said.survey.complete[:1] if said.survey else []
+    later = said.surveyed_at is not None and (said.saved_at is None or said.surveyed_at > said.saved_at)
+    return found[0].step if found and later else said.saved_step
+
+
 def job_rows(job: JobShape) -> list[list[object]]:
     """One row per recovery; one for a job without any."""
-    saved, told = (job.checkpoint.saved_step, job.checkpoint.progress_step) if job.checkpoint else (None, None)
+    said = job.checkpoint
+    saved, told = (_newest_step(said), said.progress_step) if said else (None, None)
     head: list[object] = [job.job_id, job.user, job.state, ",".join(job.nodes), saved, told]
     ways: list[list[object]] = [[r.phase, r.incident_id, r.note] for r in job.recoveries]
     return [[*head, *way] for way in ways or [["", "", ""]]]

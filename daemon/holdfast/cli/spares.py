@@ -36,16 +36,22 @@ def nodes(
     story = read(NodeStory, got)
     for sentence in node_lines(story):
         line(sentence)
-    rows = [
-        [moment(o.out_at)[:19], moment(o.back_at)[:19] or "-", o.incident_id, o.instance_id, _what(o)]
-        for o in story.outages
-    ]
+    rows = [[moment(o.out_at)[:19], _back(o), o.incident_id, o.instance_id, _what(o)] for o in story.outages]
     columns = ("OUT (UTC)", "BACK (UTC)", "INCIDENT", "MACHINE", "WHAT")
-    listed(columns, rows, "no fault took it out of service on record", ("MACHINE",), title="outages")
+    read_at = f"as read at {moment(story.history_read_at)[:19]} UTC" if story.history_read_at else "not read yet"
+    empty = f"no outage on record ({read_at})"
+    listed(columns, rows, empty, ("MACHINE",), title=f"outages, {read_at}")
+
+
+def _back(outage: OutageShape) -> str:
+    if outage.back_at is not None:
+        return moment(outage.back_at)[:19]
+    return "not on record" if outage.over else "still out"
 
 
 def _what(outage: OutageShape) -> str:
-    return abbreviated(outage.what) + (" (not the node's doing)" if outage.excused else "")
+    excused = " (not the node's doing)" if outage.excused else ""
+    return abbreviated(outage.what) + excused + (f"; {outage.ended}" if outage.ended else "")
 
 
 def node_lines(got: NodeStory) -> list[str]:

@@ -10,6 +10,7 @@ from holdfast.cli.answers import read
 from holdfast.cli.client import Client
 from holdfast.cli.options import Json, Url
 from holdfast.cli.problems import Exit
+from holdfast.cli.restraints import held_lines, mode_line
 from holdfast.cli.show import as_json, line, table
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def status(url: Url = None, as_data: Json = False) -> None:
-    """Each part: store, disk, loop, lease, actor, notifier, Slurm, provider, agents, certificate. Exit status 1 when one has failed."""
+    """Whether it acts, what holds it back (pause, brakes), extended budgets; each part: store, disk, loop, lease, actor, notifier, Slurm,
+    provider, agents, certificate. Exit status 1 when a part has failed; a pause or a brake is no failure."""
     got = Client(url).get("/v1/status")
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.model.parts import Condition  # noqa: PLC0415
@@ -27,6 +29,9 @@ def status(url: Url = None, as_data: Json = False) -> None:
         as_json(got)
     else:
         line(first_line(shown))
+        line(mode_line(shown))
+        for sentence in held_lines(shown) or ["nothing holds it back: no pause, no brake"]:
+            line(sentence)
         rows = [(p.name, p.condition, p.text, p.next_step) for p in shown.parts]
         table("", ("PART", "STATE", "REASON", "NEXT STEP"), rows, "the controller names no parts")
     failed = any(p.condition == Condition.FAILED for p in shown.parts)

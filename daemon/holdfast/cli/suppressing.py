@@ -36,14 +36,14 @@ def suppress(
     line(f"{made.id} holds until {moment(made.until)} UTC; `holdfast unsuppress {made.id}` ends it")
 
 
-def hours(text: str) -> float:
-    """``30m``, ``8h`` or ``3d`` in hours. Raises Usage."""
+def hours(text: str, longest_h: float = LONGEST_H) -> float:
+    """``30m``, ``8h`` or ``3d`` in hours. Raises Usage for what is none, or is longer than ``longest_h``."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise Usage(f"{text!r} is no duration such as 30m, 8h or 3d")
     wanted = float(found[1]) * _HOURS[found[2]]
-    if not 0 < wanted <= LONGEST_H:
-        raise Usage(f"{text} is not more than nothing and at most {LONGEST_H / 24:.0f}d")
+    if not 0 < wanted <= longest_h:
+        raise Usage(f"{text} is not more than nothing and at most {longest_h / 24:.0f}d")
     return wanted
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast.config import limits
 from holdfast.config.binding import check_bind
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
@@ -27,9 +28,8 @@ from holdfast.config.sections import (
 )
 from holdfast.config.spares import check_spares
 from holdfast.config.strict import build
-from holdfast.model.errors import ConfigError, Rejected
+from holdfast.model.errors import ConfigError
 from holdfast.model.hangs import HangAct, HangPolicy, StragglerAct, StragglerPolicy
-from holdfast.model.hostlist import expand
 from holdfast.model.lookback import check_windows
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.policy import (
@@ -135,6 +135,8 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
     _known(table, ["profile", *SECTIONS], where)
     profile, changes = _profile(table, where)
     tables = {name: _table(table, name, changes, where) for name in SECTIONS}
+    if "act" in tables["hangs"]:  # as before there was a setting of its own for groups
+        tables["hangs"].setdefault("group_act", tables["hangs"]["act"])
 
     def section(name: str, kind: type[T]) -> T:
         return _section(tables[name], name, kind, where)
@@ -278,28 +280,17 @@ def _resolved(settings: Settings) -> Settings:
     )
 
 
-def _check_domains(death: DeathPolicy, where: str) -> None:
-    """Raises ConfigError for a hostlist that is none, and for a prefix that is no length of one."""
-    for hostlist, domain in death.domains.items():
-        try:
-            expand(hostlist)
-        except Rejected as error:
-            raise ConfigError(f"{where}: death.domains: {error}") from error
-        if not domain:
-            raise ConfigError(f"{where}: death.domains: {hostlist!r} has an empty domain")
-    if not 1 <= death.domain_prefix <= 32:
-        raise ConfigError(f"{where}: death.domain_prefix: {death.domain_prefix} is not between 1 and 32")
-
-
 def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
     _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
     _one_of(settings.policy.hangs.act, tuple(HangAct), f"{where}: hangs.act")
+    _one_of(settings.policy.hangs.group_act, tuple(HangAct), f"{where}: hangs.group_act")
     _one_of(settings.policy.stragglers.act, tuple(StragglerAct), f"{where}: stragglers.act")
     check_spares(settings.policy.spares, f"{where}: spares")
-    _check_domains(settings.policy.death, where)
-    if why := check_windows(settings.policy, timedelta(days=settings.store.keep_days)):
+    if why := limits.refused(settings.policy) or check_windows(
+        settings.policy, timedelta(days=settings.store.keep_days)
+    ):
         raise ConfigError(f"{where}: {why}")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)

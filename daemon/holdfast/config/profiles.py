@@ -29,7 +29,7 @@ PROFILES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "rungs": ["replace"],
         },
         "spares": {"deep_from": "00:00", "deep_until": "00:00"},
-        "hangs": {"floor_s": 5.0, "settle_s": 15.0},
+        "hangs": {"act": "restart", "floor_s": 5.0, "settle_s": 15.0},
         "suspects": {"jobs_per_hour_per_user": 12, "size_mib": 1, "min_gigabytes_s": 0.0, "cluster_share": 1.0},
         "elastic": {"grow_after_idle_s": 1.0, "shrink_useless_after_s": 10.0, "settle_s": 2.0, "priority_wait_s": 5.0},
     }

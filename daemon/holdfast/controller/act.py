@@ -133,8 +133,7 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case HoldJob():
             return _hold_job(action, outside)
         case TellOwner():
-            outside.scheduler.tell_owner(_job(action.job, outside).key.job_id, action.text)
-            return done("told")
+            return _tell_owner(action, outside)
         case Launch():
             return machines.launch(action, incident, outside)
         case Terminate():
@@ -216,7 +215,7 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
         return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
     if mark is None or not is_reason(mark.reason, action.mark):
         raise Refused("the store knows no drain of ours on this node")
-    if not mark.is_on(node):
+    if not facts.is_marked(mark, node):
         raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
     return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
@@ -279,6 +278,15 @@ def _job(key: JobKey, outside: Outside) -> Job:
     if not job.continues(key):
         raise Refused(f"job id {key.job_id} belongs to another job now")
     return job
+
+
+def _tell_owner(action: TellOwner, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    ours = action.instead_of
+    if ours is not None and job.admin_comment != ours:  # rule prose: whether it is ours, word for word
+        return done("another's words are there: they stay")
+    outside.scheduler.tell_owner(job.key.job_id, action.text)
+    return done("told")
 
 
 def _requeue(action: Requeue, outside: Outside) -> Outcome:
@@ -369,7 +377,8 @@ def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
 
 
 def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
-    if set(nodes) != set(part.excluded_nodes):
+    """Never over a list that cannot be read: what its user excluded would be lost."""
+    if not part.unreadable and set(nodes) != set(part.excluded_nodes):
         outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
 
 

@@ -25,6 +25,7 @@ from holdfast.controller.lanes import lane, pools
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
 from holdfast.model.action import (
+    NEVER_BEGUN,
     Action,
     AdoptSpare,
     Assign,
@@ -119,7 +120,9 @@ def _unreadable(book: Book, intent: Intent) -> bool:
 HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)
 """Retryable: it may die after all."""
 BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided again", retryable=True)
-STALE = Outcome(IntentState.FAILED, "planned too long ago; to be decided again", retryable=True)
+STALE = Outcome(
+    IntentState.FAILED, "planned too long ago; to be decided again", retryable=True, result={NEVER_BEGUN: True}
+)
 
 
 def _stops_nobody(book: Book, action: Requeue) -> bool:

@@ -6,6 +6,7 @@ a mark, so that it can be released, and an incident that waits for a human: noth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.controller import facts
@@ -13,10 +14,10 @@ from holdfast.model.action import Drain, IntentState, Reboot, SetDown, Undrain
 from holdfast.model.book import Change, NodeMark, World
 from holdfast.model.cluster import Node
 from holdfast.model.event import Event
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of
+from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of, slurm_reason
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.policy import Mode
-from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident
+from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident, raise_to, remark
 from holdfast_checks.result import Remedy, Severity
 
 _SECOND = timedelta(seconds=1)
@@ -26,8 +27,9 @@ _SECOND = timedelta(seconds=1)
 def lost_memory(world: World) -> str | None:
     """Why this store cannot be the whole truth, so that Holdfast pauses; None: nothing speaks against it, or nothing is done anyhow.
 
-    A drain of ours stands in Slurm, for an incident that is newer than every one that the store knows: the store was lost, or an older
-    one was put in its place. What was under way then is not known either (a machine launched, a job stopped)."""
+    A drain of ours stands in Slurm without a mark, for an incident that is newer than every one that the store knows, or for an open one of
+    which the store knows no step that could have set it: the store was lost, or an older one was put in its place. What was under way then
+    is not known either (a machine launched, a job stopped)."""
     view = facts.fresh_view(world)
     if view is None or world.policy.mode is Mode.OBSERVE or world.book.paused is not None:
         return None
@@ -36,12 +38,40 @@ def lost_memory(world: World) -> str | None:
         name: incident_id
         for name, node in view.nodes.items()
         if node.reason and node.out_of_service and name not in world.book.marks
-        if (incident_id := incident_of_reason(node.reason)) is not None and incident_id > newest
+        if (incident_id := incident_of_reason(node.reason)) is not None
+        if incident_id > newest or _set_after_the_backup(world, node) is not None
     }
     if not unknown:
         return None
     shown = ", ".join(f"{name} ({incident_id})" for name, incident_id in sorted(unknown.items()))
-    return f"Slurm shows drains of ours that this store has never heard of: {shown}; look at these nodes and their jobs, then resume"
+    return (
+        f"Slurm shows drains of ours that this store has never heard of: {shown}; the store was lost, or is an older copy; look at these "
+        "nodes and their jobs, then resume (docs/runbooks/store-lost.md)"
+    )
+
+
+_READ_APART = timedelta(seconds=30)
+"""The store and Slurm are read this far apart at most: a younger drain may be one whose step was begun in between, unless it is from
+before this controller first read its store."""
+
+
+def _set_after_the_backup(world: World, node: Node) -> Incident | None:
+    """The open incident of this node that its drain is for, where the store knows no step that could have set it. A step is on record as
+    begun before Slurm is asked, so the store is older than the drain."""
+    incident = world.book.incidents.get(incident_of_reason(node.reason) or "")
+    if incident is None or not incident.open or incident.acknowledged or incident.node != node.name:
+        return None
+    begun = any(
+        isinstance(i.action, Drain | SetDown) and i.started_at is not None for i in world.book.intents_of(incident.id)
+    )
+    marked = node.name in world.book.marks
+    return None if begun or marked or _may_be_unread(world, node) else incident
+
+
+def _may_be_unread(world: World, node: Node) -> bool:
+    """The drain is so young that its step may have been begun after the store was read."""
+    at, since = node.reason_time, world.listening_since
+    return at is not None and world.now - at < _READ_APART and (since is None or at >= since - _SECOND)
 
 
 def adopt(world: World) -> Change:
@@ -56,9 +86,19 @@ def adopt(world: World) -> Change:
     for name, node in sorted(out.items()):
         incident_id = incident_of_reason(node.reason)
         mark = world.book.marks.get(name)
-        if mark is not None and (_reboot_of_ours(world, mark, node) or is_silence_of(node.reason, mark.reason)):
+        if (
+            mark is not None
+            and not mark.is_on(node)
+            and (_reboot_of_ours(world, mark, node) or is_silence_of(node.reason, mark.reason))
+        ):
             marks.append(NodeMark(name, mark.incident_id, node.reason, node.reason_user, node.reason_time))
         if incident_id is None or (mark is not None and mark.is_on(node)):
+            continue
+        if (known := _set_after_the_backup(world, node)) is not None:
+            marks.append(NodeMark(name, incident_id, node.reason, node.reason_user, node.reason_time))
+            incident, seen = _drained_since(world, known, node)
+            incidents.append(incident)
+            events += seen
             continue
         if mark is not None or incident_id in world.book.incidents:
             if incident_id in world.book.incidents and _taken_unheard(world, incident_id, node):
@@ -81,15 +121,31 @@ def _adopted(world: World, incident_id: str, node: Node) -> Moved:
         check="store.adopted",
         headline=node.reason,
         fault_at=node.reason_time or world.now,
-        note="drained by an earlier life of Holdfast of which the store knows nothing: look, then resume the node",
+        note="drained by Holdfast, and this store has no record of why (it was lost, or is an older copy): check the node, then resume it",
     )
     text = f"found in Slurm, unknown to the store: {node.reason}"
     return open_incident(new, IncidentState.AWAITING_HUMAN, world.now, Detection(text=text, detail={"adopted": True}))
 
 
+def _drained_since(world: World, incident: Incident, node: Node) -> Moved:
+    """An incident as of the backup, whose node was drained since. In the words that the store would use its repair goes on once an operator
+    has ended the pause; in others it had become another fault, which an operator knows."""
+    text = f"drained after this store's backup was made: {node.reason}"
+    if is_reason(node.reason, slurm_reason(incident.id, incident.headline)) and incident.state is IncidentState.OPEN:
+        return incident, [remark(incident, world.now, text)]
+    graver = replace(incident, remedy=Remedy.HUMAN, severity=_at_least_degraded(incident.severity))
+    if incident.state is IncidentState.OPEN:
+        return graver, [remark(incident, world.now, text)]
+    return raise_to(graver, IncidentState.OPEN, world.now, Detection(text=text, detail={"adopted": True}))
+
+
+def _at_least_degraded(severity: Severity) -> Severity:
+    return severity if severity is Severity.FATAL else Severity.DEGRADED
+
+
 def _reboot_of_ours(world: World, mark: NodeMark, node: Node) -> bool:
-    """Slurm adds its own words to the reason of a node that it reboots, and sets its time anew (seen on 22.05): ours all the same."""
-    if not is_reboot_of(node.reason, mark.reason) or node.reason_user != mark.user:
+    """Slurm adds its own words to the reason of a node that it reboots, with a new time and SlurmUser's name: ours all the same."""
+    if not is_reboot_of(node.reason, mark.reason):
         return False
     begun = (i for i in world.book.intents_of(mark.incident_id) if i.started_at is not None)
     return any(isinstance(i.action, Reboot) and i.action.via_slurm and i.action.node == node.name for i in begun)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from holdfast.model.report import AgentView
 
@@ -12,6 +13,10 @@ GAP_HEARTBEATS = 2.5
 """A longer silence than this many intervals ends the span that ``first_heard`` counts from (DeathPolicy's default)."""
 MACHINES_PER_NODE = 4
 """One serves and one is being validated; more are leftovers, and the longest silent is forgotten."""
+KEPT_MOST_S = 10.0
+"""An agent that says a far shorter interval than it keeps is judged by the one that it keeps, up to this: the longest that it is given."""
+KEPT_AT_LEAST = 1.5
+"""So many of its own intervals apart are two heartbeats of an agent that does not keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class AgentRegistry:
     def __init__(self) -> None:
         self._nodes: dict[str, tuple[AgentView, ...]] = {}
         self._heard_s: dict[tuple[str, str], float] = {}
+        self._beats_s: dict[tuple[str, str], tuple[float, ...]] = {}
+        """The newest heartbeats of each machine, the last one last."""
 
     def heard(self, hello: Hello, received_at: datetime, monotonic_s: float) -> bool:
         """Note that an agent spoke. True: the control loop should look (new, back, another boot, other failing checks)."""
@@ -53,7 +60,7 @@ class AgentRegistry:
         key = (hello.node, hello.instance_id)
         gap_s = monotonic_s - self._heard_s.get(key, monotonic_s)
         self._heard_s[key] = monotonic_s
-        after, news = _updated(before, hello, received_at, gap_s)
+        after, news = _updated(before, self._as_kept(key, hello, monotonic_s), received_at, gap_s)
         others = [a for a in agents if a.instance_id != hello.instance_id]
         self._nodes[hello.node] = self._bounded([*others, after])
         return news
@@ -68,7 +75,7 @@ class AgentRegistry:
 
     def forget(self, node: str, instance_id: str) -> None:
         """Drop a machine that is gone for good (terminated). One that is not known is a success."""
-        self._heard_s.pop((node, instance_id), None)
+        self._drop(node, instance_id)
         left = tuple(a for a in self._nodes.get(node, ()) if a.instance_id != instance_id)
         if left:
             self._nodes[node] = left
@@ -78,8 +85,23 @@ class AgentRegistry:
     def _bounded(self, agents: list[AgentView]) -> tuple[AgentView, ...]:
         while len(agents) > MACHINES_PER_NODE:
             gone = agents.pop(0)
-            self._heard_s.pop((gone.node, gone.instance_id), None)
+            self._drop(gone.node, gone.instance_id)
         return tuple(agents)
+
+    def _drop(self, node: str, instance_id: str) -> None:
+        self._heard_s.pop((node, instance_id), None)
+        self._beats_s.pop((node, instance_id), None)
+
+    def _as_kept(self, key: tuple[str, str], hello: Hello, monotonic_s: float) -> Hello:
+        """With the interval that the agent keeps, where that is far longer than what it says. One heartbeat that is late or lost changes
+        nothing."""
+        if hello.interval_s is None:
+            return hello
+        beats_s = (*self._beats_s.get(key, ())[-2:], monotonic_s)
+        self._beats_s[key] = beats_s
+        gaps_s = [later - earlier for earlier, later in pairwise(beats_s)]
+        kept_s = min(*gaps_s, KEPT_MOST_S) if len(gaps_s) > 1 else 0.0
+        return replace(hello, interval_s=kept_s) if kept_s > KEPT_AT_LEAST * hello.interval_s else hello
 
 
 def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_s: float) -> tuple[AgentView, bool]:

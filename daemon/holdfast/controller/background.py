@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from holdfast.controller import facts, history
+from holdfast.controller.clock_steps import ClockStep, not_to_come
 from holdfast.controller.head_reach import resolve
 from holdfast.controller.pool import P99, by_rule, kept, wanted
 from holdfast.controller.whole_file import write_whole
@@ -40,6 +41,8 @@ class BackgroundWatch:
     newest: Background = field(default_factory=Background)
     resolve: Callable[[Mapping[str, str]], Mapping[str, str]] = resolve
     """Node → name, to node → IP address."""
+    steps: tuple[ClockStep, ...] = ()
+    """By which the clock was set."""
     _slurm_failed: bool = False
 
     def refresh(self, world: World) -> None:
@@ -78,6 +81,7 @@ class BackgroundWatch:
             log.warning("event=history_cut incidents=%d oldest=%s", MOST_INCIDENTS, found[-1].opened_at)
         incidents = {i.id: i for i in found}
         first = self.store.events(limit=1)
+        events = not_to_come(events, self.steps, world.now)
         outages = history.outages(events, incidents, self.store.recoveries(since=since))
         return (first[0].at if first else None), outages
 
@@ -91,14 +95,20 @@ class BackgroundWatch:
         background = replace(background, addresses={**background.addresses, **addresses})
         try:
             topology = self.scheduler.topology()
-            timeout_s = facts.slurmd_timeout_s(self.scheduler.config())
+            config = self.scheduler.config()
         except OutsideError as error:
             if not self._slurm_failed:
                 log.warning("event=topology_unavailable error=%r", str(error))
             self._slurm_failed = True
             return background
         self._slurm_failed = False
-        return replace(background, topology=topology, slurmd_timeout_s=timeout_s)
+        returns = config.get("ReturnToService", "")
+        return replace(
+            background,
+            topology=topology,
+            slurmd_timeout_s=facts.slurmd_timeout_s(config),
+            return_to_service=int(returns) if returns.isdecimal() else None,
+        )
 
     def _slurm_user(self, background: Background) -> Background:
         if background.slurm_user:

@@ -40,7 +40,7 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
         day_spent=sum(1 for age_s, _node in taken if age_s <= CAP_DAY_S),
         day_most=day + plus,
         nodes=frozenset(node for age_s, node in taken if age_s <= CAP_DAY_S and node is not None),
-        nodes_most=nodes_most + plus,
+        nodes_most=nodes_most + (extension.plus_nodes if extension is not None else 0),
         extension=extension,
     )
 
@@ -96,10 +96,12 @@ class Purse:
 
 def why_spent(state: BudgetState) -> str:
     """For people."""
+    more = f"`holdfast budget extend {state.kind.value} --plus N` allows more for a time"
     if state.hour_spent >= state.hour_most:
         said = f"{state.hour_spent} machines within an hour, at most {state.hour_most}"
     elif state.day_spent >= state.day_most:
         said = f"{state.day_spent} machines within a day, at most {state.day_most}"
     else:
-        said = f"machines of {len(state.nodes)} nodes within a day, at most {state.nodes_most}"
-    return f"budget {state.kind.value!r} is spent: {said}; `holdfast budget extend {state.kind.value}` allows more for a time"
+        said = f"machines of {len(state.nodes)} different nodes within a day, at most {state.nodes_most}"
+        more = f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
+    return f"budget {state.kind.value!r} is spent: {said}; {more}"

@@ -13,9 +13,13 @@ from typing import Any, TypeVar
 
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Brake, Change, CheckpointRecord, NodeRecord, World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Reservation
+from holdfast.model.event import Event
 from holdfast.model.incident import Incident, IncidentKind, Recovery
+from holdfast.model.job_ends import JobEnd
+from holdfast.model.reach import HeadProbe
 from holdfast.model.report import AgentView, Finding
+from holdfast.model.suppression import Suppression
 
 T = TypeVar("T")
 NOTE = "clock.steps"
@@ -28,11 +32,21 @@ _FUTURE = timedelta(seconds=5)
 _OWN: Mapping[type, tuple[str, ...]] = {
     Incident: ("opened_at", "state_since", "closed_at", "validated_at", "drain_lost_at", "fault_at"),
     Intent: ("planned_at", "started_at", "finished_at"),
+    JobEnd: ("ended_at", "seen_at"),
     Finding: ("received_at", "fault_at", "cleared_at"),
-    Recovery: ("created_at",),
+    Recovery: ("created_at", "started_at", "checkpoint_at"),
     Brake: ("tripped_at", "released_at"),
-    NodeRecord: ("checked_at", "deep_at", "hands_since", "hands_ended_at"),
-    CheckpointRecord: ("saved_at", "progress_at", "phase_at", "step_at", "own_at", "resumed_at"),
+    NodeRecord: (
+        "checked_at",
+        "deep_at",
+        "hands_since",
+        "hands_ended_at",
+        "unreached_since",
+        "unreached_until",
+        "alive_at",
+    ),
+    CheckpointRecord: ("saved_at", "progress_at", "phase_at", "step_at", "own_at", "resumed_at", "surveyed_at"),
+    HeadProbe: ("at", "answered_at"),
     AgentView: ("last_heard", "first_heard", "set_aside_since", "fabric_moved_at"),
 }
 """Times that Holdfast recorded by its own clock."""
@@ -58,6 +72,11 @@ class ClockStep:
         if at in self.known or at > until + _FUTURE:
             return True
         return at <= self.noticed_at - self.by if self.by_s > 0 else at < self.noticed_at - _NOTICED_WITHIN
+
+
+def ahead(steps: Iterable[ClockStep]) -> timedelta:
+    """By how much the clock was set ahead, in all: what the rules look back at may have been recorded that much earlier."""
+    return sum((step.by for step in steps if step.by_s > 0), timedelta(0))
 
 
 def as_if_right(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetime:
@@ -92,10 +111,28 @@ def carry(world: World, steps: tuple[ClockStep, ...]) -> tuple[World, dict[datet
         intents=_each(book.intents, moved),
         nodes=_each(book.nodes, moved),
         brakes=_each(book.brakes, moved),
+        suppressions={number: _ends_in_time(s, moved, world.now) for number, s in book.suppressions.items()},
+        ends=_each(book.ends, moved),
         checkpoints={job: _each(claims, moved) for job, claims in book.checkpoints.items()},
     )
-    view = _view(world.view, moved) if world.view is not None else None
+    view = _begun(_view(world.view, moved), book, world.now) if world.view is not None else None
     return replace(world, book=carried, view=view), recorded
+
+
+def _ends_in_time(known: Suppression, moved: Callable[[datetime], datetime], now: datetime) -> Suppression:
+    """One that was ordered while the clock was ahead lasts for as long as it was ordered for, and not until that time comes again."""
+    by = moved(known.created_at) - known.created_at if known.created_at > now + _FUTURE else timedelta(0)
+    return replace(known, until=known.until + by) if by else known
+
+
+def not_to_come(events: Iterable[Event], steps: Sequence[ClockStep], now: datetime) -> list[Event]:
+    """Events of the record; those of a time that is yet to come, from before the clock was set back, by the clock as it is set now."""
+    return [replace(e, at=as_if_right(e.at, steps, now)) if e.at > now + _FUTURE else e for e in events]
+
+
+def carry_probe(probe: HeadProbe, step: ClockStep) -> HeadProbe:
+    """A connect of before the step, by the clock as it was just set."""
+    return _moved(probe, lambda at: at + step.by)
 
 
 def carry_agent(agent: AgentView, step: ClockStep) -> AgentView:
@@ -117,6 +154,7 @@ def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change
         recoveries=tuple(_moved(r, back) for r in change.recoveries),
         nodes=tuple(_moved(n, back) for n in change.nodes),
         brakes=tuple(_moved(b, back) for b in change.brakes),
+        ends=tuple(_moved(e, back) for e in change.ends),
     )
 
 
@@ -129,6 +167,7 @@ def own_times(book: Book) -> frozenset[datetime]:
         *book.intents.values(),
         *book.nodes.values(),
         *book.brakes.values(),
+        *book.ends.values(),
         *(claim for claims in book.checkpoints.values() for claim in claims.values()),
     )
     times = (getattr(noun, name) for noun in nouns for name in _OWN[type(noun)])
@@ -151,6 +190,20 @@ def _moved(noun: T, moved: Callable[[datetime], datetime]) -> T:
 def _view(view: ClusterView, moved: Callable[[datetime], datetime]) -> ClusterView:
     """Jobs' starts and ends are compared with times of Holdfast's own."""
     return replace(view, jobs={number: _job(job, moved) for number, job in view.jobs.items()})
+
+
+def _begun(view: ClusterView, book: Book, now: datetime) -> ClusterView:
+    """Reservations that had begun before the clock was set back, and whose start is to come by now: their nodes are in the same hands.
+    ``book``: as recorded."""
+
+    def begun(each: Reservation) -> bool:
+        found = (book.nodes[name] for name in each.nodes if name in book.nodes)
+        since = (r.hands_since for r in found if r.hands and r.hands_since is not None)
+        at = each.start_time
+        return at is not None and at > now and any(at <= noted + _NOTICED_WITHIN for noted in since)
+
+    known = {n: replace(r, start_time=None) if begun(r) else r for n, r in view.reservations.items()}
+    return replace(view, reservations=known)
 
 
 def _job(job: Job, moved: Callable[[datetime], datetime]) -> Job:

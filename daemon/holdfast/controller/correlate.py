@@ -5,7 +5,7 @@ incident in the same cycle in which it arrives; findings that join later never d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,8 +13,9 @@ from holdfast.controller import facts
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
+from holdfast.model.lookback import OPENED_S
 from holdfast.model.report import Finding
-from holdfast.model.transitions import Detection, Moved, NewIncident, open_incident, raise_to
+from holdfast.model.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
 NO_INCIDENT = "-"
@@ -28,6 +29,11 @@ _STANDS_APART = ABOUT_JOBS | {IncidentKind.UNREADABLE, IncidentKind.DISPUTED}
 _STILL_ITS_FAULT = frozenset(
     {IncidentState.WATCHING, IncidentState.OPEN, IncidentState.CONTAINED, IncidentState.AWAITING_HUMAN}
 )
+
+_MOST_WATCHED = 8
+"""Watched incidents of one node; whatever else it reports joins the newest of them."""
+_MOST_AN_HOUR = 30
+"""Incidents opened of one node; an agent that reports and clears again and again fills no store."""
 
 NewId = Callable[[datetime], str]
 
@@ -53,6 +59,10 @@ def correlate(world: World, new_id: NewId) -> Change:
                 continue  # its cause may still arrive
             placed[finding.id] = NO_INCIDENT
             continue
+        elif _too_many(world, opened, finding.node):
+            if not acts(finding.severity, finding.remedy):
+                placed[finding.id] = NO_INCIDENT  # one that calls for action waits for its turn
+            continue
         else:
             home, seen = _open(finding, world, new_id)
             opened[home.id] = home
@@ -74,6 +84,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
         i.id: i for i in opened.values() if i.node == finding.node
     }
     window = timedelta(seconds=world.policy.join_window_s)
+    watched: list[Incident] = []
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
         if incident.state is IncidentState.SUSPECTED or incident.kind in _STANDS_APART:
             continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one stands by itself
@@ -84,7 +95,15 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
         same_gpu = incident.gpu_minors is not None and finding.gpu_minor in incident.gpu_minors
         if acting or near or same_gpu:
             return incident
-    return None
+        watched.append(incident)
+    return watched[-1] if len(watched) >= _MOST_WATCHED else None
+
+
+def _too_many(world: World, opened: Mapping[str, Incident], node: str) -> bool:
+    """Whether what this node reports has opened so many incidents within the hour that no more are opened for it now."""
+    since = world.now - timedelta(seconds=OPENED_S)
+    mine = {i.id for i in world.book.incidents.values() if i.node == node and i.opened_at > since}
+    return len(mine | {i.id for i in opened.values() if i.node == node}) >= _MOST_AN_HOUR
 
 
 def acts(severity: Severity, remedy: Remedy) -> bool:
@@ -106,6 +125,8 @@ def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
         fault_at=finding.fault_at,
         gpu_minors=_minors(finding),
         by_job=_by_job(finding),
+        by_program=_by_job(finding),
+        code=finding.code,
     )
     state = IncidentState.OPEN if acts(finding.severity, finding.remedy) else IncidentState.WATCHING
     return open_incident(new, state, world.now, _detection(finding))
@@ -115,8 +136,40 @@ _USED_UP_BY_JOBS = frozenset({"host.disk", "host.dstate", "host.fds", "host.pids
 """Checks of what a user's jobs can use up, or leave behind, on as many nodes as they run on."""
 
 
+RAISED_BY_PROGRAMS = frozenset({"8", "11", "13", "25", "31", "32", "43", "45", "68", "69", "109", "137"})
+"""Xids that an error of a program raises too: those for which NVIDIA's catalogue says to restart the application or to look at another
+Xid, and 109, a context switch that took too long, which long kernels cause as well."""
+
+
 def _by_job(finding: Finding) -> bool:
-    return finding.check in _USED_UP_BY_JOBS  # rule kind-not-check: a finding has no kind
+    """Whether a user's job can have caused it, on as many nodes as it runs on."""
+    xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
+    used_up = finding.check in _USED_UP_BY_JOBS  # rule kind-not-check: a finding has no kind
+    return used_up or (xid and finding.code in RAISED_BY_PROGRAMS)
+
+
+def _still_by_job(incident: Incident, finding: Finding, world: World) -> bool:
+    """What is only watched says nothing of the cause: a user's job can raise warnings of other kinds first."""
+    if not acts(incident.severity, incident.remedy) and acts(finding.severity, finding.remedy):
+        return _by_job(finding)
+    return incident.by_job and not _says_more(incident, finding, world)
+
+
+def _says_more(incident: Incident, finding: Finding, world: World) -> bool:
+    """Whether a finding speaks against the node where what is known already may be a job's doing. That the driver wants the GPU reset
+    after what a program raised on it is the same fault told again."""
+    if _by_job(finding) or not acts(finding.severity, finding.remedy):
+        return False
+    xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
+    read = finding.check == "gpu.recovery_action"  # rule kind-not-check: a finding has no kind
+    order = read or (xid and finding.code == _RECOVERY_ACTION)
+    same = incident.gpu_minors is not None and finding.gpu_minor in incident.gpu_minors
+    near = abs(finding.fault_at - incident.fault_at) <= timedelta(seconds=world.policy.join_window_s)
+    return not (order and same and near and finding.remedy is Remedy.RESET_GPU)
+
+
+_RECOVERY_ACTION = "154"
+"""Xid of the driver's order to recover a GPU."""
 
 
 def _minors(finding: Finding) -> frozenset[int] | None:
@@ -149,8 +202,10 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
         severity=finding.severity if raises else incident.severity,
         remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
+        code=finding.code if leads else incident.code,
+        by_program=_by_job(finding) if leads else incident.by_program,
         headline=finding.headline if leads else incident.headline,
-        by_job=incident.by_job and (_by_job(finding) or not acts(finding.severity, finding.remedy)),
+        by_job=_still_by_job(incident, finding, world),
         fault_at=_fault_at(incident, finding, world),
         gpu_minors=_widened(incident, finding, raises=raises),
     )
@@ -182,7 +237,8 @@ def _leads_what_is_watched(incident: Incident, finding: Finding, world: World) -
 
 
 def as_found(world: World, incident: Incident) -> Incident | None:
-    """The incident as it was before its node was pronounced dead, with what its agent has found since: of a node that is heard again.
+    """The incident as it was before its node was pronounced dead, with what its agent has found since: of a node that is heard again. What
+    began as a silence is a fault from then on.
 
     None: silence was all."""
     mine = facts.findings_of(world, incident)
@@ -190,17 +246,7 @@ def as_found(world: World, incident: Incident) -> Incident | None:
     before = incident.before_death or _fault_of(incident, mine)
     if before is None:
         return None
-    found = replace(
-        incident,
-        severity=before.severity,
-        remedy=before.remedy,
-        check=before.check,
-        headline=before.headline,
-        gpu_minors=before.gpu_minors,
-        fault_at=before.fault_at,
-        dead=False,
-        before_death=None,
-    )
+    found = not_dead(incident, before)
     for finding in mine:
         if _changes(found, finding):
             found = _risen(found, finding, world)

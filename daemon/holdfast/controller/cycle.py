@@ -12,17 +12,21 @@ from datetime import datetime
 
 from holdfast.controller.adopt import adopt
 from holdfast.controller.correlate import correlate
+from holdfast.controller.death import unreached
 from holdfast.controller.decide import Decision, decide
 from holdfast.controller.disputes import follow_disputes
 from holdfast.controller.follow import follow_jobs
 from holdfast.controller.guard import guard
 from holdfast.controller.hands_off import remember
 from holdfast.controller.hangs import follow_hangs
+from holdfast.controller.held_jobs import follow_held_jobs
 from holdfast.controller.identity import follow_identity
+from holdfast.controller.job_ends import follow_job_ends
 from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
-from holdfast.controller.silence import watch_silence
+from holdfast.controller.returns import follow_returns
+from holdfast.controller.silence import silent_nodes, watch_silence
 from holdfast.controller.slurm_drains import follow_slurm_drains
 from holdfast.controller.stragglers import follow_stragglers
 from holdfast.controller.suspects import follow_suspects
@@ -44,12 +48,16 @@ def turn(
         lambda w: follow_disputes(w, new_id),
         lambda w: plan_stops(w, new_id),
         lambda w: follow_slurm_drains(w, new_id),
+        lambda w: unreached.remember(w, silent_nodes(w)),
         lambda w: watch_silence(w, new_id),
+        follow_job_ends,
         follow_jobs,
+        lambda w: follow_held_jobs(w, new_id),
         lambda w: follow_hangs(w, new_id),
         lambda w: follow_stragglers(w, new_id),
         lambda w: follow_suspects(w, new_id),
         follow_incidents,
+        follow_returns,
         lambda w: follow_upkeep(w, new_id),
         lambda w: _decide(w, decided, fence),
     ):
@@ -89,6 +97,7 @@ def apply(book: Book, change: Change) -> Book:
         marks={**book.marks, **{m.node: m for m in change.marks}},
         nodes={**book.nodes, **{n.name: n for n in change.nodes}},
         brakes={**book.brakes, **{b.kind: b for b in change.brakes}},
+        ends={**book.ends, **{e.id: e for e in change.ends}} if change.ends else book.ends,
     )
 
 
@@ -102,5 +111,6 @@ def merge(first: Change, second: Change) -> Change:
         marks=first.marks + second.marks,
         nodes=tuple(({n.name: n for n in first.nodes} | {n.name: n for n in second.nodes}).values()),
         brakes=first.brakes + second.brakes,
+        ends=tuple(({e.id: e for e in first.ends} | {e.id: e for e in second.ends}).values()),
         events=first.events + second.events,
     )

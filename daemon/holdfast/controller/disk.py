@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.model.parts import DiskRoom
@@ -17,7 +18,13 @@ def disk_room(store: Path | None) -> DiskRoom | None:
     except OSError:
         return None
     size = sum(_size(store.with_name(store.name + end)) for end in ("", "-wal"))
-    return DiskRoom(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, size)
+    room = DiskRoom(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, size)
+    return replace(room, store=str(store), mount=str(_mount(store)))
+
+
+def _mount(store: Path) -> Path:
+    """The mount point above the file; the root where there is no other."""
+    return next((folder for folder in store.resolve().parents if folder.is_mount()), Path("/"))
 
 
 def _size(path: Path) -> int:

@@ -1,8 +1,10 @@
 """Machines in dispute: an instance id that two nodes claim, or that the provider shows elsewhere. Pure.
 
 An agent reports its own machine's id, and may lie or be misconfigured. While two nodes claim one id nothing that ends, stops, reboots,
-exchanges or renames a machine is done for either, and an operator is told of both. Faults are recorded, nodes drained and jobs recovered
-as ever: those steps go by the node's name."""
+exchanges or renames a machine is done for the one that only says so. Nor for the node that has it by the record, unless that node's own
+agent still reports it, or it is off: then the claim is the other one's trouble alone, and the provider is asked right before each step
+(docs/decisions/0015). An operator is told of both. Faults are recorded, nodes drained and jobs recovered as ever: those steps go by the
+node's name."""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, replacement
+from holdfast.controller.death import evidence
 from holdfast.controller.machine_proof import disputed_node
 from holdfast.model.action import (
     Action,
@@ -44,6 +47,13 @@ class Dispute:
 
     instance_id: str
     nodes: tuple[str, ...]
+    settled: bool = False
+    """Whose machine it is, is beyond doubt: the first node's. The others only say so."""
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The nodes whose machines are left alone."""
+        return self.nodes[1:] if self.settled else self.nodes
 
     @property
     def text(self) -> str:
@@ -61,25 +71,35 @@ def claimants(book: Book, instance_id: str) -> frozenset[str]:
     return frozenset(recorded | accused)
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    instance_id: str
+    node: str
+    proved: bool
+    """More than an agent's word: the node's record, the provider's hand-over, or what the actor found right before a step."""
+
+
 def disputes(world: World) -> Mapping[str, Dispute]:
     """Instance id → dispute. Nodes that Slurm no longer has claim nothing: a node that was renamed keeps its machine."""
-    owners: dict[str, str] = {}
-    claims: dict[str, list[str]] = {}
-    for instance_id, node in _claims(world):
-        owner = owners.setdefault(instance_id, node)
-        if owner != node:
-            nodes = claims.setdefault(instance_id, [owner])
-            if node not in nodes:
-                nodes.append(node)
-    return {instance_id: Dispute(instance_id, tuple(nodes)) for instance_id, nodes in claims.items()}
+    claims: dict[str, list[_Claim]] = {}
+    for claim in _claims(world):
+        claims.setdefault(claim.instance_id, []).append(claim)
+    found: dict[str, Dispute] = {}
+    for instance_id, mine in claims.items():
+        nodes = tuple(dict.fromkeys(claim.node for claim in mine))
+        if len(nodes) > 1:
+            proved = {claim.node for claim in mine if claim.proved}
+            settled = proved == {nodes[0]} and _serves_or_is_off(world, nodes[0], instance_id)
+            found[instance_id] = Dispute(instance_id, nodes, settled)
+    return found
 
 
-def _claims(world: World) -> Iterator[tuple[str, str]]:
-    """(instance id, node): the records first, then what agents report now, what open incidents are about, and what the actor found."""
+def _claims(world: World) -> Iterator[_Claim]:
+    """The records first, then what agents report now, what open incidents are about, and what the actor found."""
     known = world.view.nodes if world.view is not None else None
     for name, record in world.book.nodes.items():
         if record.instance_id and (known is None or name in known):
-            yield record.instance_id, name
+            yield _Claim(record.instance_id, name, proved=True)
     for name, agents in world.agents.items():
         mine = world.book.nodes.get(name)
         for agent in agents:
@@ -87,21 +107,37 @@ def _claims(world: World) -> Iterator[tuple[str, str]]:
             if recorded or not agent.instance_id or facts.is_silent(world, agent):
                 continue
             if known is None or name in known:
-                yield agent.instance_id, name
+                yield _Claim(agent.instance_id, name, proved=False)
     for incident in world.book.open_incidents():
-        if incident.kind is IncidentKind.DISPUTED or (known is not None and incident.node not in known):
-            continue
+        if known is None or incident.node in known:
+            yield from _of_incident(world, incident)
+
+
+def _of_incident(world: World, incident: Incident) -> Iterator[_Claim]:
+    if incident.kind is not IncidentKind.DISPUTED:
         if incident.serving_id:
-            yield incident.serving_id, incident.node
+            yield _Claim(incident.serving_id, incident.node, proved=bool(incident.machine))
         yield from _found_by_the_actor(world, incident)
+    elif world.frozen is not None:  # the controller has just started: the agent that claims it may report in a moment
+        yield _Claim(incident.instance_id, incident.node, proved=False)
 
 
-def _found_by_the_actor(world: World, incident: Incident) -> Iterator[tuple[str, str]]:
+def _serves_or_is_off(world: World, node: str, instance_id: str) -> bool:
+    """The node's own agent reports the machine now; or it is off, so that it can be no reporting agent's."""
+    if any(a.instance_id == instance_id and not facts.is_silent(world, a) for a in world.agents.get(node, ())):
+        return True
+    mine = (i for i in world.book.open_on(node) if i.serving_id == instance_id)
+    return replacement.terminated(world, instance_id) or any(
+        evidence.power_off(world, i) is not None or evidence.died_of_power(world, i) for i in mine
+    )
+
+
+def _found_by_the_actor(world: World, incident: Incident) -> Iterator[_Claim]:
     for intent in world.book.intents_of(incident.id):
         other = disputed_node(intent.result) if intent.state is IntentState.REFUSED else None
         if other and isinstance(intent.action, _BY_ID):
             machine = intent.action.instance_id or f"the machine of {intent.action.node}"
-            yield from ((machine, other), (machine, intent.action.node))
+            yield from (_Claim(machine, node, proved=True) for node in (other, intent.action.node))
 
 
 def claimed_elsewhere(world: World, node: str, instance_id: str) -> bool:
@@ -156,7 +192,7 @@ def _new(world: World, dispute: Dispute, new_id: Callable[[datetime], str]) -> N
         check=CHECK,
         headline=f"{CHECK}: {dispute.text}",
         fault_at=world.now,
-        note="no machine of these nodes is repaired, rebooted or ended until one of them alone claims it",
+        note=f"no machine of {' or '.join(dispute.held)} is repaired, rebooted or ended until one node alone claims it",
     )
 
 
@@ -169,8 +205,9 @@ class Contested:
 
     def about(self, action: Action) -> Dispute | None:
         """The dispute that forbids this step; None: none does."""
-        if isinstance(action, _BY_ID) and action.instance_id in self.by_id:
-            return self.by_id[action.instance_id]
+        dispute = self.by_id.get(action.instance_id) if isinstance(action, _BY_ID) else None
+        if dispute is not None and not (dispute.settled and action.target.node == dispute.nodes[0]):
+            return dispute
         if isinstance(action, _BY_NODE) or _resets(action):
             node = action.target.node
             return self.by_node.get(node) if node is not None else None
@@ -190,6 +227,6 @@ def touches_a_machine(action: Action) -> bool:
 
 
 def contested(world: World) -> Contested:
-    """Machines in dispute, and the nodes that claim them."""
+    """Machines in dispute, and the nodes whose machines are left alone for it."""
     found = disputes(world)
-    return Contested(found, {node: each for each in found.values() for node in each.nodes})
+    return Contested(found, {node: each for each in found.values() for node in each.held})

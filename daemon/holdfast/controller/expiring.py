@@ -5,31 +5,59 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller.guard import harmless
-from holdfast.model.action import Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
+from holdfast.model.book import World
 from holdfast.model.policy import Mode
 from holdfast.ports import Outcome
 
 ORDER_SLACK_S = 10.0
 """An order without an outcome so long after it expired has failed: the agent did not take it, or its word was lost."""
 LATE = Outcome(IntentState.FAILED, "no answer from the agent before the order expired")
+_UNBEGUN = {NEVER_BEGUN: True}
+UNFETCHED = Outcome(
+    IntentState.FAILED,
+    "no agent had fetched the order when it expired; to be decided again",
+    retryable=True,
+    result=_UNBEGUN,
+)
+MOST_UNFETCHED = 2
+"""An agent that is heard and lets more orders of one step expire does not fetch its orders: that is a failure."""
 UNKNOWN = Outcome(
     IntentState.FAILED, "planned by another release: this one does not know the step, and never carries it out"
 )
 
 
-OBSERVED = Outcome(IntentState.FAILED, "observe mode: it was not begun before, and is not begun now", retryable=True)
+OBSERVED = Outcome(
+    IntentState.FAILED,
+    "observe mode: it was not begun before, and is not begun now",
+    retryable=True,
+    result=_UNBEGUN,
+)
 
 
-def expired(now: datetime, intent: Intent, mode: Mode) -> Outcome | None:
+def expired(world: World, intent: Intent) -> Outcome | None:
     """How an intent ends that is not carried out any more; None: it continues, or has ended."""
     action = intent.action
     if intent.settled:
         return None
     if isinstance(action, UnknownAction):
         return UNKNOWN
-    if mode is Mode.OBSERVE and intent.state is IntentState.PLANNED and not harmless(action):
+    planned = intent.state is IntentState.PLANNED
+    if world.policy.mode is Mode.OBSERVE and planned and not harmless(action):
         return OBSERVED
-    late = isinstance(action, SendOrder) and (
-        now - intent.planned_at > timedelta(seconds=action.expires_s + ORDER_SLACK_S)
-    )
-    return LATE if late else None
+    if not isinstance(action, SendOrder) or not _late(world.now, intent, action):
+        return None
+    if planned:
+        return UNFETCHED if _unfetched(world, intent) < MOST_UNFETCHED else LATE
+    return (
+        None if world.frozen is not None else LATE
+    )  # the answer may be on its way still, as no controller took it before
+
+
+def _late(now: datetime, intent: Intent, order: SendOrder) -> bool:
+    return now - intent.planned_at > timedelta(seconds=order.expires_s + ORDER_SLACK_S)
+
+
+def _unfetched(world: World, intent: Intent) -> int:
+    """How many orders of this step expired before."""
+    return sum(1 for earlier in world.book.planned(intent.incident_id, intent.step) if earlier.never_begun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -12,7 +12,7 @@ from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder,
 from holdfast.model.book import Book, CheckpointRecord, NodeMark, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.elastic import declares_elastic
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason, is_reboot_of, is_silence_of
+from holdfast.model.ids import has_slurms_words, held_reason, incident_of_reason, is_reason, without_slurms_words
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import STEP_HOUR_S
 from holdfast.model.report import AgentView, Finding
@@ -93,6 +93,19 @@ def suspect_nodes(world: World) -> frozenset[str]:
     ) | frozenset(node for i in incidents if _stands_out(world, i) for node in i.odd or ())
 
 
+def to_exclude(world: World, *, in_service_only: bool) -> frozenset[str]:
+    """Suspect nodes that a recovered job is kept off by its exclusions. ``in_service_only``: without those on which Slurm starts no job."""
+    suspects = suspect_nodes(world)
+    return suspects - _kept_free_by_slurm(world, suspects) if in_service_only else suspects
+
+
+def _kept_free_by_slurm(world: World, names: Collection[str]) -> frozenset[str]:
+    """Drained and DOWN nodes. One that a reservation holds is shown drained and is not: Slurm may let a job in a hold of ours use it."""
+    held = {i.node for i in world.book.open_incidents() if _held_by_reservation(world, i)}
+    nodes = world.view.nodes if world.view is not None else {}
+    return frozenset(n for n in names if n in nodes and nodes[n].out_of_service and n not in held)
+
+
 def unreadable_incident(book: Book, incident_id: str, action: Action) -> Incident | None:
     """The open incident that cannot be read of the node that a step is at, or is done for; None: there is none, or the step is a drain,
     which takes nothing from the node that an operator cannot give back."""
@@ -134,6 +147,12 @@ def agent_of(world: World, node: str, instance_id: str | None = None) -> AgentVi
     return max(heard, key=lambda a: a.last_heard, default=None)
 
 
+def unheard_yet(world: World, node: str, instance_id: str | None = None) -> bool:
+    """Whether this controller has just started and has not heard the node's agent (on that machine) yet: that it does not report means
+    nothing, and no repair may rest on it."""
+    return world.frozen is not None and agent_of(world, node, instance_id) is None
+
+
 def order_to(agent: AgentView, verb: Verb, expires_s: float, args: Mapping[str, Any]) -> SendOrder:
     """An order for this agent in this boot of its machine, and no other."""
     return SendOrder(agent.node, agent.instance_id, agent.boot_id, verb, expires_s, args)
@@ -163,13 +182,14 @@ def drained_by(world: World, node: Node) -> DrainedBy | None:
 
 
 def is_marked(mark: NodeMark | None, node: Node) -> bool:
-    """The node is out of service by the drain of this mark. A reboot by Slurm adds to its reason and sets its time; a DOWN for silence adds
-    to it too, in SlurmUser's name."""
+    """The node is out of service by the drain of this mark. Slurm adds to its reason in SlurmUser's name and sets its time, when it reboots
+    the node and when it sets it DOWN for silence. While a reboot waits to be issued the words may be there with a new time alone."""
     if mark is None:
         return False
-    if mark.is_on(node) or is_silence_of(node.reason, mark.reason):
+    if mark.is_on(node):
         return True
-    return is_reboot_of(node.reason, mark.reason) and node.reason_user == mark.user
+    same = is_reason(without_slurms_words(node.reason), without_slurms_words(mark.reason))
+    return same and (node.rebooting or has_slurms_words(node.reason))
 
 
 def _being_set(world: World, node: Node) -> bool:

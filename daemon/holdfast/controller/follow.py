@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, notices
+from holdfast.controller import facts, gpu_link, job_ends, notices, saved, waiting
+from holdfast.controller.decide import hurt, owner_note
 from holdfast.model import steps
 from holdfast.model.action import IntentState
 from holdfast.model.book import Change, CheckpointRecord, World
@@ -18,6 +19,8 @@ from holdfast.model.incident import Recovery, RecoveryPhase
 _ORDERED = frozenset(
     {RecoveryPhase.SAVING, RecoveryPhase.STOPPING, RecoveryPhase.WAITING, RecoveryPhase.AWAITING_CONSENT}
 )
+_MAY_FAIL = _ORDERED - {RecoveryPhase.STOPPING}
+"""Phases in which nothing was done to the run yet."""
 
 
 def follow_jobs(world: World) -> Change:
@@ -42,21 +45,43 @@ def _follow(world: World, view: ClusterView, recovery: Recovery) -> tuple[Recove
     job = view.jobs.get(recovery.job.job_id)
     if job is None or not job.continues(recovery.job) or job.uid != recovery.uid:
         return replace(recovery, phase=RecoveryPhase.GONE, note="Slurm no longer knows the job"), []
+    if recovery.phase not in (RecoveryPhase.HELD, RecoveryPhase.LEFT_ALONE):
+        recovery = saved.learn(world, recovery, job)
     if job.restarts > recovery.restarts_before + 1 and recovery.phase is not RecoveryPhase.STOPPING:
         return _next_run_started(recovery, job)
     if job.restarts > recovery.restarts_before:
         return _after_the_stop(world, recovery, job)
     if job.state in facts.ENDED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"the job ended by itself: {job.state}"), []
+    if recovery.phase in _MAY_FAIL and _failed_otherwise(world, recovery, job):
+        note = "the job failed by itself, and nothing shows that the fault was why (holdfast why)"
+        return replace(recovery, phase=RecoveryPhase.GONE, note=note), []
     if recovery.phase in _ORDERED and not _cause_acts(world, recovery) and not _stop_ordered(world, recovery):
         return replace(
             recovery, phase=RecoveryPhase.GONE, note="its incident is over or an operator's: left as it is"
         ), []
+    if recovery.phase in _ORDERED and not _stop_ordered(world, recovery) and _proved_innocent(world, recovery, job):
+        return replace(recovery, phase=RecoveryPhase.GONE, consent="", ground=None, note=owner_note.INNOCENT), []
     if recovery.phase is RecoveryPhase.SAVING and _cause_is_gone(world, recovery):
         return replace(
             recovery, phase=RecoveryPhase.GONE, note="the provider took its notice back: the job runs on"
         ), []
     return recovery, []
+
+
+def _failed_otherwise(world: World, recovery: Recovery, job: Job) -> bool:
+    """It failed, its output was read where that can be, and this fault is not to be taken for the reason."""
+    incident = world.book.incidents.get(recovery.incident_id)
+    over = job.state in facts.FAILED and incident is not None and not job_ends.undecided(world, job)
+    return over and incident is not None and not hurt.failed_of_it(world, incident, job)
+
+
+def _proved_innocent(world: World, recovery: Recovery, job: Job) -> bool:
+    """A proof that came late shows that the job holds none of the GPUs at fault."""
+    incident = world.book.incidents.get(recovery.incident_id)
+    if incident is None or incident.node not in job.nodes:
+        return False
+    return not gpu_link.may_have_hit(world, incident, job)
 
 
 def _cause_is_gone(world: World, recovery: Recovery) -> bool:
@@ -68,7 +93,8 @@ def _cause_acts(world: World, recovery: Recovery) -> bool:
     incident = world.book.incidents.get(recovery.incident_id)
     if incident is None or not incident.open:
         return False
-    return facts.acting(incident) or (incident.hangs and not incident.acknowledged)
+    hangs = incident.hangs and not incident.acknowledged
+    return facts.acting(incident) or hangs or hurt.calls_for_a_restart(world, incident)
 
 
 def _stop_ordered(world: World, recovery: Recovery) -> bool:
@@ -84,7 +110,9 @@ def _stop_ordered(world: World, recovery: Recovery) -> bool:
 
 def _next_run_started(recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
     note = "a later restart took over before this run said it had resumed"
-    added = recovery.excluded_added if recovery.phase is RecoveryPhase.RUNNING else _added(recovery, job)
+    added = (
+        recovery.excluded_added if recovery.phase is RecoveryPhase.RUNNING else waiting.added_exclusions(recovery, job)
+    )
     return replace(recovery, phase=RecoveryPhase.GONE, excluded_added=added, note=note), []
 
 
@@ -96,21 +124,19 @@ def _after_the_stop(world: World, recovery: Recovery, job: Job) -> tuple[Recover
         after = _with_progress(replace(recovery, phase=RecoveryPhase.RESTARTING, note=""), _record(world, job))
         events.append(_stopped_event(world, after, _record(world, job)))
     if after.phase is RecoveryPhase.RESTARTING and job.state == "RUNNING":
-        after = replace(after, phase=RecoveryPhase.RUNNING, excluded_added=_added(recovery, job), note="")
+        after = replace(
+            after, phase=RecoveryPhase.RUNNING, excluded_added=waiting.added_exclusions(recovery, job), note=""
+        )
         events.append(_running_event(world, after, job))
     elif after.phase is RecoveryPhase.RESTARTING and job.state in facts.ENDED | facts.FAILED:
         return replace(after, phase=RecoveryPhase.GONE, note=f"the job ended before it ran again: {job.state}"), events
     elif after.phase is RecoveryPhase.RESTARTING and job.state == "PENDING":
-        after = replace(after, note=f"pending: {job.reason}")
+        fewer = after.in_service_only or (job.fits_nowhere and bool(waiting.added_exclusions(after, job)))
+        after = replace(after, in_service_only=fewer, note=waiting.why(job, after))
     if after.phase is RecoveryPhase.RUNNING:
         after, resumed = _resumption(world, after, job)
         events += resumed
     return after, events
-
-
-def _added(recovery: Recovery, job: Job) -> tuple[str, ...]:
-    """What the job's list holds besides the user's own exclusions."""
-    return tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
 
 
 def _record(world: World, job: Job) -> CheckpointRecord | None:
@@ -121,11 +147,10 @@ def _with_progress(recovery: Recovery, record: CheckpointRecord | None) -> Recov
     """Freeze what the stopped run had saved and reached, before the next run says more."""
     if record is None or record.resumed_restarts == recovery.restarts_before + 1:
         return recovery
-    return replace(
-        recovery,
-        checkpoint_step=recovery.checkpoint_step if recovery.checkpoint_step is not None else record.saved_step,
-        stopped_step=record.progress_step,
-    )
+    step = recovery.checkpoint_step if recovery.checkpoint_step is not None else record.saved_step
+    if record.progress_step is None:
+        return replace(recovery, checkpoint_step=step)
+    return replace(recovery, checkpoint_step=step, stopped_step=record.progress_step, stopped_estimated=False)
 
 
 def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, list[Event]]:
@@ -138,12 +163,16 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
         )
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:
-        return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job speaks of no checkpoint"), []
+        return replace(recovery, phase=RecoveryPhase.RESUMED, note="the job reports no checkpoint"), []
     if job.state in facts.ENDED | facts.FAILED:
         return replace(recovery, phase=RecoveryPhase.GONE, note=f"ended before it said it had resumed: {job.state}"), []
     waited = job.start_time is not None and world.now - job.start_time > timedelta(
         seconds=world.policy.job.resume_wait_s
     )
+    shown = saved.went_on(world, recovery, job, waited=waited)
+    if shown is not None:
+        after = replace(recovery, phase=RecoveryPhase.RESUMED, resumed_step=shown.step, note=shown.note)
+        return after, [] if shown.step is None else [_resumed_event(world, after, world.now)]
     if waited:
         return replace(recovery, phase=RecoveryPhase.RESUMED, note="running, but never said from where it resumed"), []
     return recovery, []
@@ -192,13 +221,19 @@ def _resumed_event(world: World, recovery: Recovery, at: datetime) -> Event:
     if recovery.stopped_step is not None and recovery.resumed_step is not None:
         lost = max(0, recovery.stopped_step - recovery.resumed_step)
     text = f"job {recovery.job}: resumed from step {recovery.resumed_step}"
+    about = "about " if recovery.stopped_estimated else ""
     return Event(
         at,
         EventKind.JOB_RESUMED,
         recovery.incident_id,
         job=recovery.job.text,
-        text=text if lost is None else f"{text}, {lost} steps lost",
-        detail={"step": recovery.resumed_step, "lost_steps": lost, "restarts": recovery.restarts_before + 1},
+        text=text if lost is None else f"{text}, {about}{lost} steps lost",
+        detail={
+            "step": recovery.resumed_step,
+            "lost_steps": lost,
+            "restarts": recovery.restarts_before + 1,
+            "checkpoint_at": recovery.checkpoint_at.isoformat() if recovery.checkpoint_at else None,
+        },
     )
 
 

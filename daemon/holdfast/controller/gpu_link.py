@@ -6,6 +6,7 @@ gres.conf happens to list the files so. The node's agent reports what stands bet
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import Enum
 
 from holdfast.model.book import World
@@ -27,11 +28,14 @@ class Link(Enum):
     NO_GPU = "no_gpu"
     """Slurm shows no GPU of the node as the job's."""
     UNPROVEN = "unproven"
-    """It holds GPUs of the node, and nothing proves which."""
+    """It holds GPUs of the node, or held some for all that is known, and nothing proves which."""
 
 
 HIT = frozenset({Link.NODE, Link.WHOLE_NODE, Link.HOLDS})
 """A running job may be stopped for the fault."""
+PROOF_WAIT_S = 30.0
+"""How long a proof may take before its absence is put on record: three heartbeats at the slowest pace (``pace.LONGEST_S``), as in a cold
+start. The agent's map comes with a heartbeat, and is read again whenever the agent or slurmd starts."""
 
 
 def link(world: World, incident: Incident, job: Job) -> Link:
@@ -41,7 +45,9 @@ def link(world: World, incident: Incident, job: Job) -> Link:
     held = job.gpu_indices.get(incident.node, frozenset())
     shared = job.shared_indices.get(incident.node, {})
     if not held and not shared:
-        return Link.WHOLE_NODE if job.exclusive else Link.NO_GPU
+        if job.exclusive:
+            return Link.WHOLE_NODE
+        return Link.NO_GPU if job.gpus_known else Link.UNPROVEN
     node = world.view.nodes.get(incident.node) if world.view is not None else None
     if node is not None and 0 < node.gpu_count <= len(held):
         return Link.WHOLE_NODE
@@ -59,6 +65,13 @@ def hits(world: World, incident: Incident, job: Job) -> bool:
 def may_have_hit(world: World, incident: Incident, job: Job) -> bool:
     """Whether the fault may have ended a job that failed on the node: to recover it stops no job, so no proof is asked."""
     return link(world, incident, job) in HIT | {Link.UNPROVEN}
+
+
+def proof_overdue(world: World, incident: Incident) -> bool:
+    """Whether a proof would be there if there were one: the agent has had the time, since the fault was reported and since this controller
+    began to listen."""
+    since = max(incident.opened_at, world.listening_since or incident.opened_at)
+    return world.now - since >= timedelta(seconds=PROOF_WAIT_S)
 
 
 def _map_of(world: World, incident: Incident) -> Mapping[str, tuple[int, ...]]:

@@ -103,6 +103,11 @@ class ElasticJob:
         return self.sizes.usable(len(self.running))
 
     @property
+    def moves(self) -> bool:
+        """A group runs, is being cleared away, or may start at any time."""
+        return any(not g.over and (not g.waiting or g.job.may_start) for g in self.groups)
+
+    @property
     def gapped(self) -> bool:
         """Whether there are numbers of groups between the least and the most that are no legal size."""
         return len(self.sizes.legal) <= self.sizes.most - self.sizes.least

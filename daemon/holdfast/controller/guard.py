@@ -7,7 +7,7 @@ limits of its own (:mod:`own_word`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,7 +18,7 @@ from holdfast.controller.death.verdict import Consequence
 from holdfast.controller.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
 from holdfast.controller.machine_proof import shared_address
 from holdfast.controller.own_word import OwnStops, TooMany
-from holdfast.controller.tripping import trip
+from holdfast.controller.tripping import too_early, trip
 from holdfast.model.action import (
     Action,
     CheckInstance,
@@ -43,7 +43,7 @@ from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Mode
 
 _HARMLESS = (Notify, CheckInstance, KeepWindow)
-_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS})
+_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})
 """Orders that change nothing on the node."""
 
 
@@ -63,6 +63,8 @@ class Ban(Enum):
     """An incident of the node cannot be read."""
     DISPUTE = "dispute"
     """Two nodes claim the machine."""
+    UNASKED = "unasked"
+    """The provider, which may announce the same, has not been asked yet."""
     OWN_WORD = "own_word"
     """Enough jobs were stopped within the hour for what they report of themselves."""
 
@@ -93,12 +95,14 @@ def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
     holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
     purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
     too_many: list[TooMany] = []
+    early = too_early(world)
     in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
     refused: dict[str, Withheld] = {}
     verdicts: list[tuple[Proposal, Withheld | None]] = []
     for proposal in proposals:
         why = (
             _disputed(world, in_dispute, proposal)
+            or _unasked(early, proposal)
             or deaths.withhold(proposal)
             or _withhold(world, holding, purse, proposal)
         )
@@ -181,6 +185,17 @@ def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
     return Withheld(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
 
 
+def _unasked(early: Collection[str], proposal: Proposal) -> Withheld | None:
+    """Just after a start no node is drained, and no running job stopped, on agents' notices that the provider itself may confirm."""
+    if proposal.incident_id not in early or not (_at_the_node(proposal) or proposal.stops_running_job):
+        return None
+    return Withheld(Ban.UNASKED, "the provider has not been asked yet whether the machine goes")
+
+
+def _at_the_node(proposal: Proposal) -> bool:
+    return isinstance(proposal.action, Drain) or budget_of(proposal.action) is not None
+
+
 def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withheld | None:
     action = proposal.action
     dispute = in_dispute.about(action)
@@ -191,7 +206,7 @@ def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withhe
             return Withheld(Ban.DISPUTE, text)
     if dispute is None:
         return None
-    return Withheld(Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.nodes)}")
+    return Withheld(Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.held)}")
 
 
 def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
@@ -234,11 +249,13 @@ class _Deaths:
             return None
         if isinstance(proposal.action, Terminate) and proposal.action.instance_id != incident.serving_id:
             return None  # launched in vain: it serves no one
+        if isinstance(proposal.action, Drain) and incident.drain_lost_at is not None:
+            return None  # as it was before slurmctld forgot it: what serves now proves itself behind the drain
         if isinstance(proposal.action, SetDown) and view.nodes[incident.node].down:
             return None  # Slurm's own DOWN, made ours so that we may take it back
         if self._held is None:
             silent = silence.silent_nodes(self._world)
-            self._held = brake.braked(brake.groups(self._world, silent))
+            self._held = brake.keeping_machines(brake.groups(self._world, silent))
         held = brake.holds(self._world, incident, self._held)
         why = touching.why_not(self._world, view, incident, what, held)
         return Withheld(Ban.DEATHS, why.text) if why is not None else None

@@ -54,7 +54,7 @@ _TEXT = {
     Hands.REBOOT: "Slurm reboots the node for an operator",
     Hands.POWER_SAVING: "Slurm's power saving has it off",
     Hands.DRAINED: "drained by {name}",
-    Hands.JUST_BACK: "maintenance has just ended",
+    Hands.JUST_BACK: "its maintenance or reboot has ended, and it has time to report",
 }
 
 
@@ -166,11 +166,11 @@ def in_window(window: Window) -> HandsOff:
 
 
 def _ours(world: World, name: str) -> bool:
-    """A step at its machine was begun for an incident that is still open."""
+    """A step at its machine was begun, or may begin at any moment, for an incident that is still open."""
     return any(
         isinstance(i.action, _MACHINE_STEPS)
         and i.action.node == name
-        and i.started_at is not None
+        and (i.started_at is not None or not i.settled)
         and (incident := world.book.incidents.get(i.incident_id)) is not None
         and incident.open
         for i in world.book.intents.values()
@@ -213,6 +213,8 @@ def holds(world: World, incident: Incident) -> HandsOff | None:
 def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOff | None:
     """A window has ended since the incident came to where it is: the node's agent speaks first."""
     grace = _just_back(world, incident.node)
+    if grace is None and facts.unheard_yet(world, incident.node):
+        return HandsOff(Hands.JUST_BACK)
     heard = [a for a in world.agents.get(incident.node, ()) if not facts.is_silent(world, a)]
     if incident.state in (IncidentState.OPEN, IncidentState.CONTAINED):
         settled = world.now - ended >= timedelta(seconds=SETTLE_S) and not serving_now.may_yet_clear(world, incident)
@@ -221,9 +223,11 @@ def _reading_again(world: World, incident: Incident, ended: datetime) -> HandsOf
 
 
 def since_window(world: World, incident: Incident, at: datetime | None) -> datetime | None:
-    """A time from which the patience of a repair counts: no earlier than the end of the node's last window."""
-    ended = ended_at(world, incident.node)
-    return at if at is None or ended is None else max(at, ended)
+    """A time from which the patience of a repair counts: no earlier than the end of the node's last window, nor than this controller began
+    to listen. While none did, no machine could be heard."""
+    if at is None:
+        return None
+    return max(at, ended_at(world, incident.node) or at, world.listening_since or at)
 
 
 def interrupted(world: World, incident: Incident) -> bool:

@@ -10,18 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import fabric, facts, stacks, suspects
+from holdfast.controller import fabric, facts, mounts, stacks, stalls, suspects
 from holdfast.controller.consent import consent
 from holdfast.controller.groups import ElasticJob, elastic_of
-from holdfast.controller.quiet import BOUNDED, Quiet, only_silent, quiet, sign_of, words_of
-from holdfast.model.action import Intent, SendOrder, Verb
+from holdfast.controller.quiet import BOUNDED, PAST_S, Quiet, only_silent, quiet, sign_of, step_past, words_of
+from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
+from holdfast.model.policy import Mode
 from holdfast.model.transitions import close, move, remark
-
-PAST_S = 2.0
-"""Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
 
 NewId = Callable[[datetime], str]
 
@@ -34,22 +32,30 @@ def follow_hangs(world: World, new_id: NewId) -> Change:
     view = facts.fresh_view(world)
     if view is None:
         return Change()
-    steps = [_follow(world, view, i) for i in hung_incidents(world)]
-    steps += [_opened(world, job, found, new_id) for job, found in _new(world, view)]
+    found = pauses(world, view)
+    steps = [stalls.follow_stalls(world, view, found, new_id)]
+    together = {run for i in (*stalls.stalls(world), *steps[0][0]) if i.open for run in i.stalled}
+    steps += [_follow(world, view, i) for i in hung_incidents(world) if i.job not in together]
+    steps += [_opened(world, job, q, new_id) for job, q in _new(world, view, found) if job.run.text not in together]
     return Change(
         incidents=tuple(i for changed, _ in steps for i in changed), events=tuple(e for _, seen in steps for e in seen)
     )
+
+
+def pauses(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
+    """How long each job has been quiet of which that is known, also where it is no hang."""
+    telling = [job for job_id in world.book.checkpoints if (job := view.jobs.get(job_id)) is not None]
+    quiets = [(job, quiet(world, job)) for job in telling]
+    quiets += [(job, only_silent(world, job)) for job in view.jobs.values()]
+    return [(job, q) for job, q in quiets if q is not None]
 
 
 def hung_incidents(world: World) -> list[Incident]:
     return [i for i in world.book.open_incidents() if i.hangs and i.state is IncidentState.WATCHING]
 
 
-def _new(world: World, view: ClusterView) -> list[tuple[Job, Quiet]]:
-    telling = [job for job_id in world.book.checkpoints if (job := view.jobs.get(job_id)) is not None]
-    quiets = [(job, quiet(world, job)) for job in telling]
-    quiets += [(job, only_silent(world, job)) for job in view.jobs.values()]
-    found = [(job, q) for job, q in quiets if q is not None and q.hangs(world.now)]
+def _new(world: World, view: ClusterView, quiets: list[tuple[Job, Quiet]]) -> list[tuple[Job, Quiet]]:
+    found = [(job, q) for job, q in quiets if q.hangs(world.now)]
     found.sort(key=lambda each: (not each[1].told, each[0].key.job_id))
     if not found:
         return []
@@ -83,9 +89,7 @@ def _waits_for_a_loss(world: World, view: ClusterView, job: Job, found: Quiet) -
     if elastic is None:
         return False
     others = [group.job for group in elastic.running if group.job.key.job_id != job.key.job_id]
-    steps = [r.step_at for other in others for r in words_of(world, other) if r.step_at is not None]
-    gone_on = any(at > found.since + timedelta(seconds=PAST_S) for at in steps)
-    return elastic.size == 0 or (not gone_on and _settling(world, elastic))
+    return elastic.size == 0 or (not step_past(world, others, found.since) and _settling(world, elastic))
 
 
 def _opened(world: World, job: Job, found: Quiet, new_id: NewId) -> suspects.Changed:
@@ -147,7 +151,7 @@ def _run_is_over(world: World, incident: Incident, *, completed: bool) -> suspec
     nodes = incident.odd or (incident.suspects if len(incident.suspects) > 1 else ())
     if completed:
         return suspects.one(close(incident, world.now, "the job has completed"))
-    if not nodes or not world.policy.suspects.probe:
+    if not nodes or not world.policy.suspects.probe or mounts.during_a_stall(world, incident.fault_at):
         return suspects.one(close(incident, world.now, "the run is over"))
     note = "its nodes are probed in pairs" if not incident.odd else f"probed in pairs: {','.join(nodes)}"
     probed = replace(incident, check=suspects.UNEXPLAINED, pair_probed=True, suspects=nodes)
@@ -159,10 +163,14 @@ def _run_is_over(world: World, incident: Incident, *, completed: bool) -> suspec
 
 
 def stack_orders(world: World, incident: Incident) -> list[Intent]:
+    """Orders to read stacks that count; in observe mode also those that were withheld: what else would be done is recorded without them."""
+    observes = world.policy.mode is Mode.OBSERVE
     return [
         i
         for i in world.book.intents_of(incident.id)
-        if isinstance(i.action, SendOrder) and i.action.verb is Verb.STACKS
+        if isinstance(i.action, SendOrder)
+        and i.action.verb is Verb.STACKS
+        and (i.is_attempt or (observes and i.state is IntentState.WITHHELD))
     ]
 
 
@@ -199,17 +207,36 @@ def _ranks(world: World, incident: Incident) -> list[stacks.Rank] | None:
 
 def to_restart(world: World, view: ClusterView, incident: Incident) -> Job | None:
     """The job that is to be queued again because it hangs; None: it is not, or not yet."""
-    if not incident.hangs or not world.policy.hangs.restarts or incident.odd is None or incident.acknowledged:
+    policy = world.policy.hangs
+    may = policy.restarts or policy.restarts_groups
+    if not incident.hangs or not may or incident.odd is None or incident.acknowledged:
         return None
     job = suspects.job_of(view, incident)
     if job is None or job.state != "RUNNING" or consent(world, job) is None:
         return None
-    if world.book.recovery_of(job.key, job.restarts) is not None:
-        return job  # begun: goes on until its incident is closed
+    begun = world.book.recovery_of(job.key, job.restarts)
+    if begun is not None and begun.incident_id == incident.id and begun.phase is not RecoveryPhase.GONE:
+        return job  # goes on until the incident is closed
     found = quiet(world, job)
-    if found is None or not found.hangs(world.now):
+    if found is None or not found.hangs(world.now) or not restarted_by_policy(world, view, job):
+        return None
+    if stalls.verdict(world, view, (job, found), pauses(world, view)) is not stalls.Verdict.ALONE:
         return None
     return job if _at_fault(world, view, incident, job, found) else None
+
+
+def restarted_by_policy(world: World, view: ClusterView, job: Job) -> bool:
+    """Whether the site lets it be queued again: any job, or one group of an elastic job that hangs while the others do not."""
+    policy = world.policy.hangs
+    return policy.restarts or (policy.restarts_groups and _alone(world, view, job))
+
+
+def undecided(world: World, view: ClusterView, incident: Incident, job: Job) -> bool:
+    """Whether others may have stopped with it: for as long as a floor it is not yet known what to tell."""
+    found = quiet(world, job)
+    if found is None or world.now - incident.opened_at > timedelta(seconds=world.policy.hangs.floor_s):
+        return False
+    return stalls.verdict(world, view, (job, found), pauses(world, view)) is stalls.Verdict.UNCLEAR
 
 
 def _at_fault(world: World, view: ClusterView, incident: Incident, job: Job, found: Quiet) -> bool:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from holdfast.controller import silence
 from holdfast.model.book import World
@@ -90,7 +91,7 @@ def resolve(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class HeadReach:
-    """The newest connect to each silent node. One thread at a time calls :meth:`refresh`."""
+    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`). One thread at a time calls :meth:`refresh`."""
 
     clock: Clock
     timeout_s: float
@@ -98,13 +99,20 @@ class HeadReach:
     newest: Mapping[str, HeadProbe] = field(default_factory=dict)
 
     def refresh(self, world: World) -> bool:
-        """Try every silent node of this world. True: one answers otherwise than before."""
+        """Try every such node of this world. True: one answers otherwise than before."""
         view = world.view
-        silent = [n for n in silence.silent_nodes(world) if view is not None and n in view.nodes]
+        silent = silence.silent_nodes(world)
+        targets = [n for n in silence.to_reach(world, silent) if view is not None and n in view.nodes]
         if view is None or not silent:
             self.newest = {}
             return False
         at = self.clock.now()
-        answered = self.connect({n: (view.nodes[n].address, view.nodes[n].port) for n in silent}, self.timeout_s)
-        before, self.newest = self.newest, {n: HeadProbe(at, n in answered) for n in silent}
-        return any(n not in before or before[n].answered != p.answered for n, p in self.newest.items())
+        answered = self.connect({n: (view.nodes[n].address, view.nodes[n].port) for n in targets}, self.timeout_s)
+        before = self.newest
+        tried = {n: self._probe(before.get(n), at, n in answered) for n in targets}
+        self.newest = {**{n: p for n, p in before.items() if p.answered}, **tried}
+        return any(n not in before or before[n].answered != p.answered for n, p in tried.items())
+
+    @staticmethod
+    def _probe(before: HeadProbe | None, at: datetime, answered: bool) -> HeadProbe:
+        return HeadProbe(at, answered, at if answered else before.answered_at if before is not None else None)

@@ -14,7 +14,7 @@ from holdfast.controller.decide.hurt import own_exclusions
 from holdfast.controller.facts import DrainedBy
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.book import World
-from holdfast.model.event import Event, EventKind
+from holdfast.model.event import BY_OTHERS, Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.policy import HistoryPolicy
 from holdfast_checks.result import Remedy
@@ -35,7 +35,8 @@ def outages(
         if event.kind is EventKind.NODE_OUT and number not in found and event.detail.get("by") != DrainedBy.FOREIGN:
             found[number] = _outage(event, incidents.get(number), suspect)
         elif event.kind is EventKind.NODE_RETURNED and number in found:
-            found[number] = replace(found[number], back_at=event.at)
+            by_others = event.detail.get(BY_OTHERS) is True
+            found[number] = replace(found[number], back_at=event.at, by_others=by_others)
     return tuple(sorted(found.values(), key=lambda o: (o.out_at, o.incident_id)))
 
 
@@ -47,6 +48,7 @@ def _outage(event: Event, incident: Incident | None, suspect: Collection[str]) -
         what=incident.headline if incident is not None else event.text,
         out_at=event.at,
         over=incident is None or not incident.open,
+        ended=incident.note if incident is not None and not incident.open else "",
         excused=incident is not None and (incident.remedy in _EXCUSED or incident.id in suspect),
     )
 

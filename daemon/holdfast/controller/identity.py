@@ -40,6 +40,8 @@ def _may_be_the_nodes(world: World, node: str, record: NodeRecord | None, heard:
         return True
     if replacement.was_launched(world, heard.instance_id):
         return False  # it becomes the node by being assigned, never by being the only one that is heard
+    if world.frozen is not None:
+        return False  # the machine that the node has may report in a moment
     alone = sum(not facts.is_silent(world, agent) for agent in world.agents.get(node, ())) == 1
     return alone and not _at_work(world, node)
 

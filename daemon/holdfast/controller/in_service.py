@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.controller import rungs, serving_now
-from holdfast.controller.resumed import Resumed, expects_drain, resumed
+from holdfast.controller import facts, machine_gone, rungs, serving_now
+from holdfast.controller.resumed import Resumed, expects_drain, resumed, up_again
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
@@ -16,6 +16,8 @@ _S = IncidentState
 
 def in_service(world: World, view: ClusterView, incident: Incident) -> Moved | None:
     """An incident whose node should be out of service, and is not. None: it is out, or goes back by a step of ours."""
+    if up_again(world, view, incident):
+        return _trusted(world, view, incident)
     if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
         return None
     found = resumed(world, view, incident)
@@ -56,4 +58,39 @@ def _in_doubt(world: World, incident: Incident) -> Moved:
 def _put_back(world: World, incident: Incident) -> Moved:
     """An operator trusts the node: the incident is over at once, so that nobody's job on it counts as hurt, and a new fault as a new
     one. What was launched for it is terminated all the same (:mod:`decide.tidy`)."""
-    return close(incident, world.now, "an operator or another tool put the node back into service: theirs now")
+    return close(incident, world.now, f"{PUT_BACK}{_still_so(world, incident)}")
+
+
+PUT_BACK = "an operator or another tool put the node back into service: theirs now"
+
+
+def _trusted(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """An operator resumed a node that slurmctld had set DOWN while its drain was withheld (pause, observe mode, a brake): the incident is
+    over, but for what is still so, or was found since. None: something is, or no one did."""
+    seen = world.seen_down[incident.node]
+    if incident.dead or not machine_gone.of_a_machine(incident) or machine_gone.begun(world, incident):
+        return None
+    if resumed(world, view, incident) is not Resumed.BY_HUMAN:
+        return None
+    found = [f for f in facts.findings_of(world, incident) if f.cleared_at is None]
+    if any(not serving_now.over(world, incident, f) and (f.sticky or f.received_at > seen.last) for f in found):
+        return None
+    after, events = close(incident, world.now, f"{PUT_BACK}; what was found before is no ground to drain it")
+    return after, [*machine_gone.outage(world, incident), *events]
+
+
+def _still_so(world: World, incident: Incident) -> str:
+    """What nothing shows to be mended; empty: nothing of it, or only silence spoke against the node."""
+    stands = [
+        f
+        for f in facts.findings_of(world, incident)
+        if f.cleared_at is None and not serving_now.over(world, incident, f)
+    ]
+    if not stands:
+        return ""
+    first = min(stands, key=lambda f: (f.headline != incident.headline, f.id))  # rule prose: which is named first
+    more = f" and {len(stands) - 1} more" if len(stands) > 1 else ""
+    return (
+        f". Nothing shows that its fault is mended ({first.headline}{more}): when a check reports it again, the node is drained "
+        f"again. To keep it in service all the same: holdfast suppress --node {incident.node} --check {first.check} --for 8h --reason WHY"
+    )

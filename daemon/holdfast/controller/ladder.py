@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from holdfast.controller import facts, hands_off, serving_now, silence
+from holdfast.controller.budgets import COUNTED
 from holdfast.controller.death import brake, touching
 from holdfast.controller.death.verdict import Consequence
 from holdfast.model.action import Launch, Replace
@@ -76,6 +77,8 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
         and facts.agent_of(world, incident.node) is not None
     ):
         return Choice(Rung.VALIDATE, "the node was in maintenance: it proves itself before anything is repaired")
+    if facts.unheard_yet(world, incident.node, incident.instance_id or None):
+        return Choice(Rung.WAIT, "the controller has just started: waits for the node's agent")
     return next_allowed(world, view, incident)
 
 
@@ -85,7 +88,7 @@ def next_allowed(world: World, view: ClusterView, incident: Incident) -> Choice:
     what = CONSEQUENCES.get(choice.rung)
     if what is None or not touching.about_silence(world, incident):
         return choice
-    groups = brake.braked(brake.groups(world, silence.silent_nodes(world)))
+    groups = brake.keeping_machines(brake.groups(world, silence.silent_nodes(world)))
     held = brake.holds(world, incident, groups)
     refusal = touching.why_not(world, view, incident, what, held)
     if refusal is None:
@@ -108,10 +111,10 @@ CONSEQUENCES = {
 def next_rung(world: World, incident: Incident) -> Choice:
     """Where the repair begins, or goes on after ``incident.rung`` has failed."""
     repair = world.policy.repair
-    earlier = _earlier_faults(world, incident, repair.third_fault_window_s)
+    earlier = earlier_faults(world, incident, repair.third_fault_window_s)
     tried = _replacements(world, incident)
     if incident.remedy is Remedy.HUMAN:
-        return Choice(Rung.HUMAN, "the evidence calls for a human")
+        return Choice(Rung.HUMAN, f"{_evidence(world, incident)}: {_NO_STEP}")
     if len(earlier) >= 2:
         days = repair.third_fault_window_s / 86400
         names = ", ".join(i.id for i in earlier)
@@ -126,6 +129,20 @@ def next_rung(world: World, incident: Incident) -> Choice:
     if provider.repairs_itself:
         return Choice(Rung.WATCH, f"provider {provider.name!r} repairs by itself: watched")
     return _climb(world, provider, incident)
+
+
+_NO_STEP = (
+    "no step of Holdfast repairs this; repair the node, then resume it in Slurm (docs/runbooks/awaiting-human.md)"
+)
+_MOST_NAMED = 3
+
+
+def _evidence(world: World, incident: Incident) -> str:
+    """The findings that call for an operator, by their names; the headline where it is not a finding that does."""
+    mine = (f for f in facts.findings_of(world, incident) if f.cleared_at is None and f.remedy is Remedy.HUMAN)
+    names = list(dict.fromkeys(f"{f.check} {f.code}".strip() + f" on {f.component}" for f in mine))
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more if names else incident.headline
 
 
 def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
@@ -155,7 +172,7 @@ def _called_for(world: World, incident: Incident) -> tuple[Rung, str]:
     rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
     if incident.rung:
         return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"
-    for before in _earlier_faults(world, incident, world.policy.repair.climb_window_s):
+    for before in earlier_faults(world, incident, world.policy.repair.climb_window_s):
         above = _above(before.rung)
         if LADDER.index(above) > LADDER.index(rung):
             return above, f": {before.rung} did not last (incident {before.id})"
@@ -192,7 +209,8 @@ def _replacements(world: World, incident: Incident) -> int:
 
 
 def _group_cap(world: World, incident: Incident) -> str | None:
-    """Too many machines of one group replaced in the window: a human looks for the cause. None: not too many."""
+    """Too many other nodes of one group got a machine in the window: a human looks for the cause. None: not too many. One node that needs
+    many is no cause of the group's, and what was withheld or failed was no machine."""
     nodes = world.view.nodes if world.view is not None else {}
     group = _group(world, incident.node)
     repair = world.policy.repair
@@ -200,17 +218,18 @@ def _group_cap(world: World, incident: Incident) -> str | None:
     members = sum(1 for name in nodes if _group(world, name) == group)
     most = max(repair.replacements_per_group, int(members * repair.group_share))
     replaced = {
-        i.incident_id
+        i.action.node
         for i in world.book.intents.values()
         if isinstance(i.action, Launch | Replace)
+        and i.state in COUNTED
         and i.planned_at > since
-        and i.incident_id != incident.id
+        and i.action.node != incident.node
         and _group(world, i.action.node) == group
     }
     if len(replaced) < most:
         return None
     days = repair.group_window_s / 86400
-    return f"{len(replaced)} machines of group {group!r} were replaced in {days:.0f} days, at most {most}: look for one cause"
+    return f"{len(replaced)} nodes of group {group!r} got another machine in {days:.0f} days, at most {most}: look for one cause"
 
 
 def _group(world: World, name: str) -> str:
@@ -224,7 +243,7 @@ def _cleared(world: World, incident: Incident) -> bool:
     return bool(mine) and all(f.cleared_at is not None for f in mine)
 
 
-def _earlier_faults(world: World, incident: Incident, window_s: float) -> list[Incident]:
+def earlier_faults(world: World, incident: Incident, window_s: float) -> list[Incident]:
     """Hardware faults of this node before this one, within the window; the newest first."""
     since = world.now - timedelta(seconds=window_s)
     found = [

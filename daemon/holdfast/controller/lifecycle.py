@@ -13,6 +13,7 @@ from holdfast.controller import (
     hands_off,
     machine_gone,
     replacement,
+    returns,
     rungs,
     serving_now,
     slurm_drains,
@@ -20,6 +21,7 @@ from holdfast.controller import (
     validation,
 )
 from holdfast.controller.decide.repair import evidence_settled
+from holdfast.controller.done import done
 from holdfast.controller.facts import DrainedBy
 from holdfast.controller.in_service import in_service
 from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
@@ -28,7 +30,7 @@ from holdfast.controller.resumed import expects_drain
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Reboot, Replace, StopStart, Terminate
-from holdfast.model.book import Change, World
+from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
@@ -41,13 +43,19 @@ def follow_incidents(world: World) -> Change:
     """Move every open incident as far as the world allows."""
     view = facts.fresh_view(world)
     incidents: list[Incident] = []
+    nodes: list[NodeRecord] = []
     events: list[Event] = []
     for incident in world.book.open_incidents():
         after, seen = _follow(world, view, incident)
-        if after != incident:
-            incidents.append(after)
-            events += seen
-    return Change(incidents=tuple(incidents), events=tuple(events))
+        if after == incident:
+            continue
+        incidents.append(after)
+        if not after.open and incident.took_node_out:
+            back = returns.at_the_end(world, view, incident)
+            nodes += [back] if isinstance(back, NodeRecord) else []
+            events += [back] if isinstance(back, Event) else []
+        events += seen
+    return Change(incidents=tuple(incidents), nodes=tuple(nodes), events=tuple(events))
 
 
 def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved:
@@ -113,6 +121,8 @@ def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:
 def _watching(world: World, incident: Incident) -> Moved:
     if incident.follows_run or (incident.pair_probed and world.policy.suspects.probe):
         return incident, []  # about a job: hangs, stragglers and suspects see it through
+    if incident.kind in (IncidentKind.HELD_JOB, IncidentKind.STALL):
+        return incident, []  # held_jobs and stalls see them through
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
     if mine and not incident.notice and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "every finding has cleared")
@@ -122,7 +132,7 @@ def _watching(world: World, incident: Incident) -> Moved:
         f.sticky and f.cleared_at is None and not serving_now.over(world, incident, f) for f in mine
     )
     newest = max((f.received_at for f in mine), default=incident.opened_at)
-    if not sticky and world.now - newest > timedelta(seconds=world.policy.watch_s):
+    if not sticky and world.frozen is None and world.now - newest > timedelta(seconds=world.policy.watch_s):
         return close(incident, world.now, "nothing more was seen")
     return incident, []
 
@@ -144,7 +154,7 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
         )
         return _after([event], move(incident, _S.CONTAINED, world.now, note=""))
     mine = facts.findings_of(world, incident)
-    untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
+    untouched = not any(i.is_attempt for i in world.book.intents_of(incident.id))
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")
     if (
@@ -162,12 +172,20 @@ def _silent(incident: Incident) -> bool:
 
 
 def _heard_again(world: World, incident: Incident) -> Moved:
-    """It was thought dead, and nothing came of that: what is left of the incident is the fault that it had before, if any."""
+    """It was thought dead, and nothing came of that: what is left of the incident is the fault that it had before, if any. A warning that
+    came with the agent's first words takes no node out of service: it is watched like any other."""
     note = "the agent was heard again before anything was done"
     found = correlate.as_found(world, incident)
     if found is None:
         return close(incident, world.now, note)
+    if not _acts(incident, found):
+        return move(found, _S.WATCHING, world.now, f"not dead: {note}")
     return replace(found, note=note), [remark(incident, world.now, f"not dead: {note}")]
+
+
+def _acts(incident: Incident, found: Incident) -> bool:
+    """Whether what is left of a node's death is a fault that takes the node out of service."""
+    return incident.kind is not IncidentKind.SILENCE or correlate.acts(found.severity, found.remedy)
 
 
 def _contained(world: World, view: ClusterView, incident: Incident) -> Moved:
@@ -193,9 +211,12 @@ def _why_not_down(world: World, view: ClusterView, incident: Incident) -> str:
     for job in view.jobs_on(incident.node):
         waits = fencing.keeps_waiting(world, view, incident, job)
         if waits is fencing.Waits.CONSENT:
-            return f"dead; job {job.key} did not opt in: waits until Slurm sets the node DOWN"
+            return f"dead; job {job.key} did not opt in: waits until Slurm sets the node DOWN, at SlurmdTimeout"
         if waits is fencing.Waits.FENCE:
-            return f"dead; waits until its power is off: the old run of job {job.key} could still write"
+            return (
+                f"dead; the old run of job {job.key} could still write: make sure that the machine is off, then scontrol update "
+                f"nodename={incident.node} state=down (docs/runbooks/cannot-fence.md); otherwise Slurm sets it DOWN at SlurmdTimeout"
+            )
     return "dead; waits until it is set DOWN"
 
 
@@ -209,8 +230,8 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
     agent = facts.agent_of(world, incident.node, incident.serving_id or None)
     if agent is None:
         return None
-    found = correlate.as_found(world, incident) if incident.dead else None
-    if found is not None:
+    found = correlate.as_found(world, incident)
+    if found is not None and _acts(incident, found):
         note = "the agent was heard again: not dead"
         again = replace(found, note=note), [remark(incident, world.now, note)]
         return again if incident.state is _S.CONTAINED else None  # it has a fault of its own: its repair goes on
@@ -221,8 +242,8 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
         return None  # it was rebooted: proved once Slurm has let its jobs go
     back = rungs.attempt_over(incident) if incident.rung else incident
     back = replace(back, dead=False, rung="", validated_at=world.now if held else None)
-    how = "its job runs on" if held else "validated"
-    return move(back, _S.VALIDATING, world.now, f"it reports again, and its machine was not touched: {how}, returned")
+    how = "its job runs on, it is returned without a test" if held else "it is tested, then returned"
+    return move(back, _S.VALIDATING, world.now, f"it reports again, and its machine was not touched: {how}")
 
 
 def machine_touched(world: World, incident: Incident) -> bool:
@@ -249,7 +270,7 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     failed = validation.failure(world, incident)
     if failed is not None:
         return _next_attempt(world, incident, failed)
-    unproven = _unproven(world, rungs.attempts(world, incident))
+    unproven = _unproven(world, incident, rungs.attempts(world, incident))
     if unproven is not None:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unproven.outcome)
     up = rungs.machine_up(world, incident)
@@ -264,13 +285,14 @@ def _repairing(world: World, view: ClusterView, incident: Incident) -> Moved:
     return _after([event], move(replace(incident, machine=machine), _S.VALIDATING, world.now, note=""))
 
 
-def _unproven(world: World, tries: tuple[Intent, ...]) -> Intent | None:
+def _unproven(world: World, incident: Incident, tries: tuple[Intent, ...]) -> Intent | None:
     """The last attempt, if it was refused since its machine was not shown to be the node's, or fails for that for so long that no machine
     would be waited for."""
     latest = facts.last(tries)
     if latest is None or not refused_unproven(latest.result):
         return None
-    waited = world.now - tries[0].planned_at > timedelta(seconds=world.policy.repair.launch_timeout_s)
+    since = hands_off.since_window(world, incident, tries[0].planned_at) or world.now
+    waited = world.now - since > timedelta(seconds=world.policy.repair.launch_timeout_s)
     return latest if latest.state is IntentState.REFUSED or (latest.state is IntentState.FAILED and waited) else None
 
 
@@ -279,29 +301,29 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
     if undrain is not None and undrain.state is IntentState.REFUSED:
         return close(incident, world.now, f"left to the operator: {undrain.outcome}")
     if undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service:
-        at = undrain.finished_at or world.now  # Slurm had answered by then; the view is read a little later
-        event = Event(at, EventKind.NODE_RETURNED, incident.id, incident.node, text="back in service")
-        return _after([event], close(incident, world.now, "repaired, validated, back in service"))
+        return close(incident, world.now, f"{done(world, incident).text}; back in service")
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)
     named = replacement.new_instance(world, incident)
-    unnamed = _unproven(world, world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
+    unnamed = (
+        _unproven(world, incident, world.book.attempts(incident.id, steps.assign(named))) if named is not None else None
+    )
     if unnamed is not None:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, unnamed.outcome)
     failed = validation.failure(world, incident)
     if failed is not None and undrain is None:
         return _next_attempt(world, incident, failed)
+    if undrain is None and (why := validation.undecided(world, incident)) is not None:
+        return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, why)
     checked, proved = validation.validation(world, incident), validation.proved_at(world, incident)
     if checked is not None and proved is not None and incident.validated_at is None and undrain is None:
         event = Event(proved, EventKind.NODE_VALIDATED, incident.id, incident.node, text=checked.outcome)
-        return replace(incident, validated_at=proved, note=_VALIDATED), [event]
+        note = f"{done(world, incident).text}; it is returned after the quiet time and the hand-over"
+        return replace(incident, validated_at=proved, note=note), [event]
     return incident, []
-
-
-_VALIDATED = "validated; waits out the quiet time and the hand-over"
 
 
 def _next_attempt(world: World, incident: Incident, failure: Failure) -> Moved:

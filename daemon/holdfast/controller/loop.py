@@ -208,6 +208,7 @@ class ControlLoop:
         return await asyncio.to_thread(self._look)
 
     async def _commit(self, change: Change, fence: int) -> None:
+        self.reader.planned(change.intents)
         await asyncio.to_thread(self.store.commit, self.observer.as_recorded(change), fence)
         self._announce(change)
 
@@ -280,12 +281,15 @@ class ControlLoop:
         """Take or renew the lease; False: another controller leads."""
         clock = self.observer.clock
         asked_s = clock.monotonic_s()
-        ended = self.ended | self.standing.ended(self.store.lease(), asked_s)
+        before = self.store.lease()
+        ended = self.ended | self.standing.ended(before, asked_s)
         lease = self.store.take_lease(self.holder, clock.now(), LEASE_TTL_S, ended)
         shown = lease or self.store.lease()
         self.led_by = shown.holder if shown is not None else None
         if lease is not None and (self.lease is None or lease.fence != self.lease.fence):
             log.info("event=leader holder=%s fence=%d", lease.holder, lease.fence)
+        if lease is not None and self.lease is None and before is not None:
+            self.observer.led_at = before.expires_at - timedelta(seconds=LEASE_TTL_S)
         if lease is None and self.lease is not None:
             log.warning("event=leader_lost holder=%s leader=%s", self.holder, self.led_by)
         if lease is None:
@@ -317,7 +321,7 @@ class ControlLoop:
 
     def _expire_orders(self, world: World, fence: int) -> None:
         for intent in world.book.intents.values():
-            ended = expired(world.now, intent, world.policy.mode)
+            ended = expired(world, intent)
             if ended is not None:
                 self.store.finish_intent(intent.key, fence, ended, world.now)
                 self.wake.set()

@@ -4,22 +4,56 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.controller import facts, replacement, rungs, serving_now
+from holdfast.controller import facts, ladder, replacement, rungs, serving_now
+from holdfast.controller.facts import DrainedBy
 from holdfast.model.action import Drain, IntentState, Replace, SetDown, Terminate
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
+from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
-from holdfast.model.transitions import Moved, close, move
+from holdfast.model.transitions import Moved, close, move, returned
 
 
 def no_longer_serves(world: World, incident: Incident) -> Moved | None:
     """Before anything was done about it, what was found is not of the machine, boot or GPU that serves now. None: it is, or this cannot be
     told."""
-    if incident.dead or incident.kind not in _FOUND_ON_A_MACHINE:
+    if incident.dead or not of_a_machine(incident):
         return None
-    if not serving_now.nothing_holds(world, incident):
+    if serving_now.nothing_holds(world, incident):
+        return close(incident, world.now, f"{_WAS_FOUND_ON}: nothing of it holds of what serves {incident.node} now")
+    if not serving_now.nothing_holds(world, incident, events_too=True):
         return None
-    return close(incident, world.now, f"{_WAS_FOUND_ON}: nothing of it holds of what serves {incident.node} now")
+    if _out_of_service(world, incident) or _repeats(world, incident):
+        return None  # it is drained, or what Slurm set DOWN taken over, proves itself and is returned
+    after, events = close(incident, world.now, f"{_WAS_FOUND_ON}: in the boot that serves now all checks pass")
+    return after, [*outage(world, incident), *events]
+
+
+def of_a_machine(incident: Incident) -> bool:
+    """About what was found on a machine, of which no date is announced."""
+    return incident.kind in _FOUND_ON_A_MACHINE
+
+
+def _out_of_service(world: World, incident: Incident) -> bool:
+    node = world.view.nodes.get(incident.node) if world.view is not None else None
+    return node is None or node.out_of_service
+
+
+def _repeats(world: World, incident: Incident) -> bool:
+    """The node had another fault within a day, or is a lemon: that it passes after a reboot is no proof."""
+    window_s = world.policy.repair.climb_window_s
+    earlier = ladder.earlier_faults(world, incident, window_s)
+    return bool(earlier) or world.background.lemon(incident.node, world.now)
+
+
+def outage(world: World, incident: Incident) -> list[Event]:
+    """For the node's history: its fault did take it out of service, as long as slurmctld had it DOWN. Empty: it was not seen DOWN."""
+    seen = world.seen_down.get(incident.node)
+    if seen is None:
+        return []
+    text = "out of service: DOWN by slurmctld, while nothing was done about the fault"
+    out = Event(seen.since, EventKind.NODE_OUT, incident.id, incident.node, text=text, detail={"by": DrainedBy.SLURM})
+    return [out, returned(incident.node, incident.id, seen.last, by_others=True)]
 
 
 _FOUND_ON_A_MACHINE = frozenset({IncidentKind.FAULT, IncidentKind.PAIR})
@@ -33,7 +67,7 @@ def of_another_machine(world: World, incident: Incident) -> bool:
     record = world.book.nodes.get(incident.node)
     serves = record.instance_id if record is not None else ""
     other = bool(serves and incident.instance_id and serves != incident.instance_id)
-    return other and facts.agent_of(world, incident.node, incident.instance_id) is None
+    return other and world.frozen is None and facts.agent_of(world, incident.node, incident.instance_id) is None
 
 
 def begun(world: World, incident: Incident) -> bool:
@@ -64,7 +98,7 @@ def exchanged(world: World, view: ClusterView, incident: Incident) -> Moved | No
         return None
     new = replace(rungs.attempt_over(incident), machine=other, rung="", dead=False, validated_at=None)
     why = f"another machine serves {incident.node} now, not by Holdfast's doing: {other} in place of {incident.serving_id}"
-    return move(new, IncidentState.VALIDATING, world.now, f"{why}; validated, returned")
+    return move(new, IncidentState.VALIDATING, world.now, f"{why}; it is tested, then returned")
 
 
 def _exchanges_in_place(world: World, incident: Incident) -> bool:

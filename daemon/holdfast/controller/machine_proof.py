@@ -177,7 +177,7 @@ def _contradiction(facts: MachineFacts) -> Unproven | None:
             OwnershipDoubt.ELSEWHERE, f"{machine} is {shown.node}'s machine, not {node}'s: left alone", other=shown.node
         )
     others = sorted(facts.claimed_by - {node})
-    if others:
+    if others and not _named_by_the_provider(facts):
         text = f"{machine} is claimed by {', '.join(others)} as well as by {node}: left alone"
         return Unproven(OwnershipDoubt.CLAIMED, text, other=others[0])
     at = shown.address if shown is not None and shown.state not in GONE else ""
@@ -187,6 +187,12 @@ def _contradiction(facts: MachineFacts) -> Unproven | None:
             text = f"{machine} has the address {at}, at which Slurm reaches {there} and not {node}: left alone"
             return Unproven(OwnershipDoubt.ADDRESS, text, other=there)
     return None
+
+
+def _named_by_the_provider(facts: MachineFacts) -> bool:
+    """The provider names the node for the machine, asked by its id, and no other machine for the node: a claim does not outweigh that."""
+    named = facts.shown is not None and facts.shown.node == facts.node
+    return named and (facts.serving is None or _serves(facts))
 
 
 def _serving(facts: MachineFacts) -> ProvenMachine | Unproven:

@@ -17,7 +17,9 @@ from holdfast.controller.machine_proof import (
 )
 from holdfast.controller.outside import NotProven, NotYetProven, Outside, done, prove_free, prove_not_taken
 from holdfast.model.action import Assign, CheckInstance, Launch, Reboot, Replace, ReportFault, StopStart, Terminate
+from holdfast.model.cluster import Node
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
+from holdfast.model.ids import has_slurms_words, without_slurms_words
 from holdfast.model.machine import Instance
 from holdfast.ports import Outcome
 
@@ -136,12 +138,17 @@ def reboot(action: Reboot, incident: str, outside: Outside) -> Outcome:
         prove_free(action.node, outside)
         node = outside.scheduler.node(action.node)
         if not node.rebooting:
-            outside.scheduler.reboot(action.node, node.reason)  # Slurm puts it in the place of the old one
+            outside.scheduler.reboot(action.node, _reboot_reason(node))
         return done(f"Slurm reboots {action.node}")
     machine = _proven(prove_serving(_look(action, outside)))
     prove_free(action.node, outside)
     outside.provider.reboot(machine.instance_id, incident=incident, token=action.token)
     return done(f"{machine.instance_id} is being rebooted")
+
+
+def _reboot_reason(node: Node) -> str | None:
+    """None: the drain's reason stays, with its time. slurmctld of 22.05 would write its words alone over one that has them already."""
+    return without_slurms_words(node.reason) if has_slurms_words(node.reason) else None
 
 
 def stop_start(action: StopStart, incident: str, outside: Outside) -> Outcome:
@@ -158,7 +165,7 @@ def report_fault(action: ReportFault, outside: Outside) -> Outcome:
         outside.provider.report_fault(machine.instance_id, since=action.since, text=action.text)
     except (OutsideError, NotProven) as error:
         return done(f"the provider took no word of it: {error}")
-    return done("told the provider")
+    return done("reported to the provider")
 
 
 def check(action: CheckInstance, outside: Outside) -> Outcome:

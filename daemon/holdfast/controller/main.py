@@ -78,7 +78,6 @@ async def _close_polls(controller: Controller, server: Server) -> None:
 
 
 def _rung(controller: Controller) -> None:
-    """The actor has done something: its outcome is in the store, and Slurm has changed."""
+    """The actor has done something: its outcome is in the store. Whether Slurm has changed, the turn sees there."""
     controller.bell.drain()
     controller.loop.wake.set()
-    controller.loop.reader.slurm_changed()

@@ -25,6 +25,8 @@ _FURTHEST = timedelta(seconds=ANNOUNCED_S)
 """A time further off is a mistake (AWS announces retirements two weeks ahead)."""
 _LONG_PAST = timedelta(hours=1)  # rule undeclared-window: a time that a notice names
 _SAME_TIME = timedelta(seconds=2)
+_ASKED_WITHIN = timedelta(seconds=45)
+"""After a start the actor has asked the provider by then, twice; what it cannot ask is not waited for."""
 
 
 def key_of(notice: Notice) -> str:
@@ -129,6 +131,18 @@ def by_notice_alone(world: World, incident: Incident) -> bool:
 def by_agent_alone(world: World, incident: Incident) -> bool:
     """The same, of a notice that only the node's own agent tells of: the provider's API has not said so."""
     return not incident.notice and by_notice_alone(world, incident)
+
+
+def unasked(world: World, incident: Incident) -> bool:
+    """Whether nothing but notices of the node's own agent calls for what is done about the incident, while the provider was not asked yet
+    since this controller listens: what it says itself, and whether it announces anything, is still to come."""
+    provider, since = world.book.provider, world.listening_since
+    if since is None or world.now - since > _ASKED_WITHIN or (provider is not None and provider.seen_at > since):
+        return False
+    if incident.notice or incident.dead or (provider is not None and not provider.can.announces):
+        return False
+    serious = [f for f in evidence(world, incident) if f.severity is not Severity.WARNING]
+    return bool(serious) and all(passes_on(f) for f in serious)
 
 
 def withdrawn(world: World, incident: Incident) -> bool:

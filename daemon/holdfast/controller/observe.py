@@ -13,12 +13,13 @@ from holdfast.controller import clock_steps
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
 from holdfast.controller.clock_steps import ClockStep
+from holdfast.controller.decide.shrinking import served_by
 from holdfast.controller.head_reach import HeadReach
 from holdfast.controller.resumed import in_question
 from holdfast.controller.whole import whole_jobs
 from holdfast.model.absence import Missing, seen_twice, unexpected_in
-from holdfast.model.book import Book, Change, World
-from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.book import Book, Change, SeenDown, World
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node
 from holdfast.model.errors import NotFound, OutsideError
 from holdfast.model.policy import Policy
 from holdfast.ports import Clock, Scheduler, Store
@@ -31,6 +32,8 @@ COLD_START_S = 30.0
 """After a start nothing is concluded from silence: every agent gets the time to be heard first (3 heartbeats)."""
 SLURM_GAP_S = 15.0
 """slurmctld that did not answer for longer was away: what it shows of nodes right after its return is from before."""
+_SHOWS_GPUS = HOLDING_STATES - {"COMPLETING"}
+"""States of a job in which Slurm shows which GPUs it holds."""
 CLOCK_JUMP_S = 5.0
 """A clock that gains or loses more between two looks was set (or the machine slept): what was heard before seems too long ago."""
 
@@ -57,7 +60,7 @@ class SlurmWatch:
         """Read Slurm once, the first time twice. A failure keeps the old view, which ages until decisions freeze."""
         try:
             before = self.view if self.view is not None else self.scheduler.view()
-            view, missing = seen_twice(before, remember_gpus(self.view, self.scheduler.view()), self.missing)
+            view, missing = seen_twice(before, remember(self.view, self.scheduler.view()), self.missing)
         except OutsideError as error:
             if self.error is None:
                 log.warning("event=slurm_unavailable error=%r", str(error))
@@ -102,7 +105,7 @@ class SlurmWatch:
             except Exception as error:  # noqa: BLE001 - the next full reading shows whether it lasts
                 unexpected.failed(SLURM, error, f"job {job_id}")
                 return
-        self.view = remember_gpus(self.view, replace(self.view, jobs={**self.view.jobs, **fresh}))
+        self.view = remember(self.view, replace(self.view, jobs={**self.view.jobs, **fresh}))
 
 
 def _started(before: ClusterView | None, after: ClusterView) -> bool:
@@ -111,19 +114,43 @@ def _started(before: ClusterView | None, after: ClusterView) -> bool:
     return any(node.unknown and name not in known for name, node in after.nodes.items())
 
 
+def remember(before: ClusterView | None, after: ClusterView) -> ClusterView:
+    """With what earlier views showed of jobs, and Slurm forgets: the GPUs of a run that is over, what a job waited for."""
+    return remember_dependencies(before, remember_gpus(before, after))
+
+
+def remember_dependencies(before: ClusterView | None, after: ClusterView) -> ClusterView:
+    """Slurm forgets a dependency once it is met: a job keeps the last one that it was seen waiting for."""
+    known = before.jobs if before is not None else {}
+    return replace(after, jobs={n: _with_dependency(known, job) for n, job in after.jobs.items()})
+
+
+def _with_dependency(known: Mapping[int, Job], job: Job) -> Job:
+    if job.dependency:
+        return job
+    seen = known.get(job.key.job_id)
+    if seen is None or not job.continues(
+        seen.key
+    ):  # an element of an array that has started has a record of its own from then on
+        seen = known.get(job.array_job_id) if job.array_job_id is not None else None
+    if seen is None or seen.dependency is None or seen.uid != job.uid or seen.dependency == job.dependency:
+        return job
+    return replace(job, dependency=seen.dependency)
+
+
 def remember_gpus(before: ClusterView | None, after: ClusterView) -> ClusterView:
-    """Slurm forgets at a job's end which GPUs it held; who was hurt by a GPU's fault is asked after that too."""
-    if before is None:
-        return after
-    jobs = {
-        number: replace(job, gpu_indices=held.gpu_indices, shared_indices=held.shared_indices)
-        if (held := before.jobs.get(number)) is not None
-        and not (job.gpu_indices or job.shared_indices)
-        and _same_run(held, job)
-        else job
-        for number, job in after.jobs.items()
-    }
-    return replace(after, jobs=jobs)
+    """Slurm forgets at a job's end which GPUs it held; who was hurt by a GPU's fault is asked after that too. Of a run that nobody saw
+    while it held its nodes, nothing is known."""
+    known = before.jobs if before is not None else {}
+    return replace(after, jobs={n: _with_gpus(known.get(n), job) for n, job in after.jobs.items()})
+
+
+def _with_gpus(before: Job | None, job: Job) -> Job:
+    if job.gpu_indices or job.shared_indices or not job.nodes:
+        return job
+    if before is not None and before.gpus_known and _same_run(before, job):
+        return replace(job, gpu_indices=before.gpu_indices, shared_indices=before.shared_indices, gpus_known=True)
+    return job if job.state in _SHOWS_GPUS else replace(job, gpus_known=False)
 
 
 def _same_run(held: Job, job: Job) -> bool:
@@ -138,6 +165,38 @@ def seen_out(before: Mapping[str, datetime], book: Book, view: ClusterView | Non
         return found
     shown = (view.nodes[name] for name in names & view.nodes.keys())
     return found | {node.name: view.read_at for node in shown if node.out_of_service and not node.down_by_slurm}
+
+
+DOWN_FOR = timedelta(minutes=2)
+"""How long a DOWN of slurmctld's own is remembered after it: the checks of the agent have run by then."""
+
+
+def seen_down(before: Mapping[str, SeenDown], book: Book, view: ClusterView | None) -> dict[str, SeenDown]:
+    """Nodes of open incidents that slurmctld itself has DOWN, or had a short while ago."""
+    if view is None:
+        return dict(before)
+    names = {incident.node for incident in book.open_incidents()}
+    kept = {name: seen for name, seen in before.items() if name in names and view.read_at - seen.last <= DOWN_FOR}
+    down = (view.nodes[name] for name in names & view.nodes.keys() if view.nodes[name].down_by_slurm)
+    return kept | {
+        node.name: SeenDown(
+            since=kept[node.name].since if node.name in kept else view.read_at,
+            last=view.read_at,
+            rebooted=node.rebooted_unexpectedly,
+        )
+        for node in down
+    }
+
+
+def still_served(
+    before: frozenset[tuple[int, int]], book: Book, view: ClusterView | None
+) -> frozenset[tuple[int, int]]:
+    """Jobs for which groups of elastic jobs were asked to leave, for as long as they wait."""
+    served = before | served_by(book)
+    waiting = (
+        {(j.key.job_id, j.key.submitted_s) for j in view.jobs.values() if j.state == "PENDING"} if view else served
+    )
+    return served & waiting if served else served
 
 
 @dataclass
@@ -155,9 +214,13 @@ class Observer:
     head: HeadReach = field(init=False)
     _clock_ahead_s: float | None = field(default=None, init=False)
     """Wall clock minus monotonic clock, as of the last look."""
+    led_at: datetime | None = None
+    """A time that the clock showed while the leader before this process led, shortly before it ended; None: none is known."""
     new_step_s: float | None = None
     """A step of the clock that is not on record yet."""
     _last_out: Mapping[str, datetime] = field(default_factory=dict, init=False)
+    _seen_down: Mapping[str, SeenDown] = field(default_factory=dict, init=False)
+    _served: frozenset[tuple[int, int]] = field(default=frozenset(), init=False)
     _steps: tuple[ClockStep, ...] = field(default=(), init=False)
     _recorded: Mapping[datetime, datetime] = field(default_factory=dict, init=False)
     """Times of the newest world that the store has otherwise: from before a step of the clock."""
@@ -170,17 +233,21 @@ class Observer:
     def world(self) -> World:
         """The world as of now. Raises Unavailable when the store does not answer."""
         now = self.clock.now()
-        step_s = self._stepped(now)
-        if self.listening_since is None:
+        first, step_s = self.listening_since is None, self._stepped(now)
+        if first:
             self._steps = clock_steps.read(self.store.note(clock_steps.NOTE))
-        if step_s:
+        elif step_s:
             self._remember_step(now, step_s)
-        if self.listening_since is None or step_s:
+        book = self.store.load_book(now, clock_steps.ahead(self._steps))
+        if first:
+            self._missed_step(now, book)
+        if self.listening_since is None:
             self.listening_since = now
         cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)
-        book = self.store.load_book(now)
         view = whole_jobs(self.slurm.view) if self.slurm.view is not None else None
         self._last_out = seen_out(self._last_out, book, view)
+        self._seen_down = seen_down(self._seen_down, book, view)
+        self._served = still_served(self._served, book, view)
         world = World(
             now=now,
             policy=self.policy,
@@ -192,6 +259,8 @@ class Observer:
             if cold
             else None,
             last_out=self._last_out,
+            seen_down=self._seen_down,
+            served=self._served,
             background=self.background.newest,
             head=self.head.newest,
             slurm_back_at=self.slurm.back_at,
@@ -199,6 +268,7 @@ class Observer:
         return self._carried(self._with_start(world) if in_question(world) else world)
 
     def _carried(self, world: World) -> World:
+        self.background.steps = self._steps
         carried, self._recorded = clock_steps.carry(world, self._steps)
         self._before = world.book
         return carried
@@ -210,12 +280,30 @@ class Observer:
     def _remember_step(self, now: datetime, step_s: float) -> None:
         known = clock_steps.own_times(self._before) if self._before is not None else frozenset()
         step = ClockStep(now, step_s, known)
-        self._steps = (*self._steps, step)[-clock_steps.MOST :]
         self.agents.replace_all(partial(clock_steps.carry_agent, step=step))
+        self.head.newest = {n: clock_steps.carry_probe(p, step) for n, p in self.head.newest.items()}
         self._last_out = {node: at + step.by for node, at in self._last_out.items()}
+        self._seen_down = {
+            node: replace(seen, since=seen.since + step.by, last=seen.last + step.by)
+            for node, seen in self._seen_down.items()
+        }
         if self.slurm.back_at is not None:
             self.slurm.back_at += step.by
-        self.new_step_s = step_s
+        self.listening_since = now
+        self._put_down(step)
+
+    def _missed_step(self, now: datetime, book: Book) -> None:
+        """The clock was set back while no controller led: it shows less than it has shown the leader before. What this process has heard
+        so far it heard since. By how much is known but for the time without a leader, which seems not to have passed."""
+        back_s = (self.led_at - now).total_seconds() if self.led_at is not None else 0.0
+        if back_s > CLOCK_JUMP_S:
+            log.warning("event=clock_step seconds=%.1f missed=true", -back_s)
+            to_come = frozenset(at for at in clock_steps.own_times(book) if at > now)
+            self._put_down(ClockStep(now, -back_s, to_come))
+
+    def _put_down(self, step: ClockStep) -> None:
+        self._steps = (*self._steps, step)[-clock_steps.MOST :]
+        self.new_step_s = step.by_s
         self.store.set_note(clock_steps.NOTE, clock_steps.write(self._steps))
 
     def _with_start(self, world: World) -> World:

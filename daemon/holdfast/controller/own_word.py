@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from holdfast.controller import suspects
 from holdfast.controller.budgets import COUNTED
 from holdfast.model import steps
-from holdfast.model.action import HoldJob, Intent, IntentState, Notify, Proposal, Requeue, SendOrder, Verb
+from holdfast.model.action import HoldJob, Intent, Notify, Proposal, Requeue, SendOrder, Verb
 from holdfast.model.book import World
 from holdfast.model.incident import ABOUT_JOBS, Incident
 from holdfast.model.lookback import BRAKE_LONG_S
@@ -122,7 +122,7 @@ def tell(world: World, reached: Iterable[TooMany]) -> list[Proposal]:
 def _notice(world: World, limit: TooMany) -> Proposal | None:
     step = steps.notify_own_stops(limit.uid)
     sent = (i for i in world.book.intents.values() if isinstance(i.action, Notify) and i.step == step)
-    attempts = tuple(sorted((i for i in sent if i.state is not IntentState.WITHHELD), key=lambda i: i.planned_at))
+    attempts = tuple(sorted((i for i in sent if i.is_attempt), key=lambda i: i.planned_at))
     if not world.may_follow(attempts):
         return None
     about_id = attempts[-1].incident_id if attempts else limit.incident_id

@@ -12,7 +12,7 @@ from holdfast.ports import Clock
 
 SHORTEST_S = 4.0
 """A power loss that nothing but two peers shows is 3.5 heartbeats before the DOWN: with this the job runs elsewhere within 20 s."""
-LONGEST_S = 10.0
+LONGEST_S = silence.LONGEST_HEARTBEAT_S
 """Three of them are the controller's cold start (``[run] cold_start_s``)."""
 BEATS_PER_S = 250.0
 """So many are taken in at most, up to 2,500 nodes: a quarter of a core (docs/benchmarks.md), and as much again where each node's job

@@ -1,12 +1,13 @@
 """Which nodes are probed with which, and what the answers say of each. Pure.
 
 Round one pairs the suspects among themselves, round two pairs the members of pairs that failed with others. A failed probe says that one
-of two nodes, or the path between them, is bad: a node is called bad only when it failed with a partner that is proven good, or with two
-trusted ones that have nothing to do with the matter; and never once one of its own probes was good. What was not answered says nothing."""
+of two nodes, or the path between them, is bad, and one side alone can make it fail: by what its agent says, or by sending nothing. So a
+node is called bad only when it failed with two partners that each passed with another node; and never once one of its own probes was good,
+for which both sides must say so. What was not answered says nothing. One lying agent convicts nobody but its own node; two could."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,6 +15,8 @@ MOST_TRIES = 4
 """Probes of one suspect, unanswered ones among them; after that nothing more is to be learned from it now."""
 _MOST_UNANSWERED = 2
 """Of the same pair."""
+_WITNESSES = 2
+"""Partners that passed with another node, with which a node must fail to be called bad: one of them may lie."""
 
 
 class Outcome(StrEnum):
@@ -52,17 +55,21 @@ class Probe:
 
 def judge(suspects: Collection[str], trusted: Collection[str], probes: Sequence[Probe]) -> dict[str, Standing]:
     """What the probes say of each suspect. ``trusted``: nodes in service with nothing against them."""
-    proven = {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
-    return {node: _judge(node, frozenset(trusted) - frozenset(suspects), proven, probes) for node in suspects}
+    proven = _passed(probes)
+    vouched = proven & {*suspects, *trusted}
+    return {node: _judge(node, proven, vouched, probes) for node in suspects}
 
 
-def _judge(node: str, trusted: frozenset[str], proven: set[str], probes: Sequence[Probe]) -> Standing:
+def _passed(probes: Iterable[Probe]) -> set[str]:
+    return {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
+
+
+def _judge(node: str, proven: set[str], vouched: set[str], probes: Sequence[Probe]) -> Standing:
     if node in proven:
         return Standing.CLEARED
     if any(node in probe.nodes and probe.outcome is Outcome.RUNNING for probe in probes):
         return Standing.UNDECIDED  # the answer on its way may clear it
-    failed_with = _partners(node, probes, Outcome.BAD)
-    if failed_with & proven or len(failed_with & trusted) >= 2:
+    if len(_partners(node, probes, Outcome.BAD) & vouched) >= _WITNESSES:
         return Standing.BAD
     return Standing.UNDECIDED
 
@@ -87,7 +94,8 @@ def next_pairs(
     plan = _Plan(suspects, trusted, probes)
     room = most - sum(probe.outcome is Outcome.RUNNING for probe in probes)
     left = {node for node in free if node not in plan.running}
-    pairs: list[tuple[str, str]] = []
+    pairs = plan.vouching(left)[: max(room, 0)]
+    left -= {node for pair in pairs for node in pair}
     for node in plan.order():
         if len(pairs) >= room:
             break
@@ -120,7 +128,7 @@ class _Plan:
     def __init__(self, suspects: Collection[str], trusted: Sequence[str], probes: Sequence[Probe]) -> None:
         self._standing = judge(suspects, trusted, probes)
         self._trusted: Mapping[str, int] = {n: rank for rank, n in enumerate(trusted) if n not in self._standing}
-        self._proven = {node for probe in probes if probe.outcome is Outcome.GOOD for node in probe.nodes}
+        self._proven = _passed(probes)
         self._failed = {node for probe in probes if probe.outcome is Outcome.BAD for node in probe.nodes}
         self._probes = probes
         self.running = {node for probe in probes if probe.outcome is Outcome.RUNNING for node in probe.nodes}
@@ -133,17 +141,42 @@ class _Plan:
     def _tries(self, node: str) -> int:
         return sum(node in probe.nodes for probe in self._probes)
 
+    def vouching(self, left: Collection[str]) -> list[tuple[str, str]]:
+        """Pairs of partners from outside: what a suspect failed with counts once it has passed with another node."""
+        left, pairs = set(left), list[tuple[str, str]]()
+        for node in (n for n, standing in self._standing.items() if standing is Standing.UNDECIDED):
+            failed_with = _partners(node, self._probes, Outcome.BAD) & (self._proven | set(self._trusted))
+            if len(failed_with) < _WITNESSES or node in self.running:
+                continue
+            for witness in sorted(failed_with - self._proven, key=lambda n: self._trusted[n]):
+                other = self._voucher(witness, left) if witness in left and self._tries(witness) < MOST_TRIES else None
+                if other is not None:
+                    left -= {witness, other}
+                    pairs.append((witness, other))
+        return pairs
+
+    def _voucher(self, witness: str, left: set[str]) -> str | None:
+        """The best node for an unproven one to pass with."""
+        candidates = [
+            (other not in self._proven, unanswered, self._trusted.get(other, -1), other)
+            for other, unanswered in self._unknown(witness, left)
+            if other in self._proven or other in self._trusted
+        ]
+        return min(candidates)[3] if candidates else None
+
+    def _unknown(self, node: str, left: Iterable[str]) -> list[tuple[str, int]]:
+        """Those of ``left`` of whom something may be learned with this node, and how often they gave no answer."""
+        known = {node, *_partners(node, self._probes, Outcome.GOOD, Outcome.BAD)}
+        unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is Outcome.UNKNOWN]
+        asked = ((other, unanswered.count(other)) for other in left if other not in known)
+        return [(other, count) for other, count in asked if count < _MOST_UNANSWERED]
+
     def partner(self, node: str, left: set[str], connect_only: frozenset[str]) -> str | None:
         """The partner of whom most is to be learned; None: there is none now."""
-        known = _partners(node, self._probes, Outcome.GOOD, Outcome.BAD)
-        unanswered = [p.partner(node) for p in self._probes if node in p.nodes and p.outcome is Outcome.UNKNOWN]
         candidates = [
-            (rank, unanswered.count(other), self._trusted.get(other, -1), other)
-            for other in left
-            if other not in known
-            and unanswered.count(other) < _MOST_UNANSWERED
-            and not {node, other} <= connect_only
-            and (rank := self._rank(node, other)) is not None
+            (rank, unanswered, self._trusted.get(other, -1), other)
+            for other, unanswered in self._unknown(node, left)
+            if not {node, other} <= connect_only and (rank := self._rank(node, other)) is not None
         ]
         return min(candidates)[3] if candidates else None
 

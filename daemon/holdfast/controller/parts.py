@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -49,6 +50,8 @@ class Vitals:
     write_late_s: float = 15.0
     disk: DiskRoom | None = None
     leads: bool = True
+    led_by: str | None = None
+    """Controller that leads, as last seen; None: not known."""
     actor: ProcessSeen | None = None
     """None: it is not looked for."""
     notifier: NotifierState | None = None
@@ -104,6 +107,8 @@ def _late(v: Vitals) -> str | None:
 
 def _store(v: Vitals) -> PartState:
     name, look = PartName.STORE, "docs/runbooks/store-takes-no-write.md"
+    if v.disk is not None:
+        look = f"df -h {v.disk.mount}; findmnt -T {v.disk.store}   # {look}"
     if v.ping_problem is not None:
         return PartState(name, Condition.FAILED, v.ping_problem, look, ready=False)
     if v.committed_s is None:
@@ -117,15 +122,23 @@ def _store(v: Vitals) -> PartState:
 
 def disk_part(room: DiskRoom | None) -> PartState:
     """Of an SQLite store. None: another database, or it cannot be read."""
-    name, look = PartName.DISK, "make room on it   # docs/runbooks/store-takes-no-write.md"
+    name = PartName.DISK
     if room is None:
         return PartState(name, Condition.UNKNOWN, "the store's disk is not on this machine, or cannot be read")
-    text = f"{_size(room.free_bytes)} free of {_size(room.total_bytes)}, the store has {_size(room.store_bytes)}"
+    text = disk_text(room)
+    look = f"make room on {room.mount} (df -h {room.mount})   # docs/runbooks/store-takes-no-write.md"
     if room.free_bytes < DISK_FULL_BYTES:
         return PartState(name, Condition.FAILED, text, look)
     if room.free_bytes < max(DISK_LOW_BYTES, room.store_bytes):  # a backup before a migration would not fit
         return PartState(name, Condition.WARNING, text, look)
     return _good(name, text)
+
+
+def disk_text(room: DiskRoom) -> str:
+    """Which disk, how full it is, and whose file is on it."""
+    used = math.floor(100 * (1 - room.free_bytes / room.total_bytes)) if room.total_bytes else 100
+    free = f"{_size(room.free_bytes)} free of {_size(room.total_bytes)} on {room.mount} ({used} % used)"
+    return f"{free}; the store {room.store} has {_size(room.store_bytes)}"
 
 
 def _size(count: int) -> str:
@@ -144,12 +157,33 @@ def _loop(v: Vitals) -> PartState:
 
 
 def _lease(v: Vitals) -> PartState:
-    if v.leads:
-        return _good(PartName.LEASE, "this controller leads")
+    name, why = PartName.LEASE, not_leading(leads=v.leads, led_by=v.led_by, trouble=v.trouble, disk=v.disk)
+    if why is None:
+        return _good(name, "this controller leads")
     if v.trouble is not None:
-        text = "this controller could not renew its lease; another one may lead"
-        return PartState(PartName.LEASE, Condition.WARNING, text, "see store and loop", ready=False)
-    return PartState(PartName.LEASE, Condition.GOOD, "standby: another controller leads", ready=False)
+        return PartState(name, Condition.WARNING, why, "docs/runbooks/store-takes-no-write.md", ready=False)
+    return PartState(name, Condition.GOOD, why, ready=False)
+
+
+def not_leading(*, leads: bool, led_by: str | None, trouble: str | None, disk: DiskRoom | None) -> str | None:
+    """Why this controller does not lead, which one does, and what to do; None: it leads.
+
+    One that could not renew its lease is no standby: no other one need lead."""
+    if leads:
+        return None
+    if trouble is None:
+        standby = f"this controller is a standby: {led_by} leads"
+        return (
+            standby
+            if led_by is not None
+            else "this controller does not lead; which one does, if any, is not known here"
+        )
+    full = disk is not None and disk.free_bytes < DISK_FULL_BYTES
+    cause = f"its store's disk is full: {disk_text(disk)}" if disk is not None and full else trouble
+    who = (
+        f"{led_by} led when that was last read" if led_by is not None else "whether another one leads is not known here"
+    )
+    return f"this controller does not lead, as it could not renew its lease ({cause}); {who}"
 
 
 def _actor(v: Vitals) -> PartState:

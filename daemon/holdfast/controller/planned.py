@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, notices
-from holdfast.model.action import IntentState
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
@@ -164,9 +163,8 @@ def _follow(world: World, view: ClusterView | None, incident: Incident, at_work:
         return _watched(world, incident, said, at_work)
     if notices.withdrawn(world, incident):
         return _taken_back(world, view, incident)
-    incident = _confirmed(world, incident)
     times = [n.at for n in said if n.kind in notices.TAKES_AWAY and n.at is not None]
-    return (replace(incident, goes_at=min(times)) if times else incident), []
+    return _confirmed(world, replace(incident, goes_at=min(times)) if times else incident), []
 
 
 def _confirmed(world: World, incident: Incident) -> Incident:
@@ -192,7 +190,7 @@ def _watched(world: World, incident: Incident, said: list[Notice], at_work: set[
 
 def _taken_back(world: World, view: ClusterView | None, incident: Incident) -> Moved:
     """Nothing is wrong any more. A node that was drained meanwhile is proved and released once it is free."""
-    untouched = not any(i.state is not IntentState.WITHHELD for i in world.book.intents_of(incident.id))
+    untouched = not any(i.is_attempt for i in world.book.intents_of(incident.id))
     if incident.state is _S.OPEN and untouched:
         return close(_not_going(incident), world.now, "the provider took it back before anything was done")
     if incident.state is not _S.CONTAINED or view is None or incident.node not in view.nodes:

@@ -90,7 +90,7 @@ def refill_time_s(world: World) -> tuple[float, str]:
     total_s, repairs = prior_s * REFILL_PRIOR_REPAIRS, 0
     for outage in world.background.outages:
         end = outage.back_at or (None if outage.over else world.now)
-        if outage.out_at >= begin and end is not None:
+        if outage.out_at >= begin and end is not None and not outage.by_others:
             total_s += max((end - outage.out_at).total_seconds(), 0.0)
             repairs += outage.back_at is not None
     mean_s = total_s / (REFILL_PRIOR_REPAIRS + repairs)

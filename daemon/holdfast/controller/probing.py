@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from holdfast.controller import facts
 from holdfast.controller.pairs import Outcome, Probe
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Proposal, SendOrder, Verb
+from holdfast.model.action import Intent, Proposal, SendOrder, Verb
 from holdfast.model.answers import PairWord, pair_gigabytes_s, pair_word
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
@@ -24,9 +24,7 @@ def all_orders(world: World) -> list[Intent]:
     return [
         intent
         for intent in world.book.intents.values()
-        if isinstance(intent.action, SendOrder)
-        and intent.action.verb is Verb.PROBE_PAIR
-        and intent.state is not IntentState.WITHHELD
+        if isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PAIR and intent.is_attempt
     ]
 
 

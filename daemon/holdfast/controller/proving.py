@@ -30,6 +30,8 @@ class Progress(StrEnum):
     PENDING = "pending"
     PASSED = "passed"
     FAILED = "failed"
+    UNDECIDED = "undecided"
+    """It did not pass, and nothing shows that it is this machine which is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Part:
     at: datetime | None = None
     """When it was passed; None: nothing was asked."""
     text: str = ""
-    """Why it failed."""
+    """Why it failed, or why nobody can tell."""
 
 
 PENDING, PASSED = Part(Progress.PENDING), Part(Progress.PASSED)
@@ -124,11 +126,14 @@ def group(world: World, orders: Collection[Intent]) -> Group:
     ]
     mine = tuple(i for i in validating if i.validated_at is None)
     since = {i.node: i.state_since or i.opened_at for i in mine}
+    asked_for = {i.id: since[i.node] for i in mine}
     now: set[tuple[str, str]] = set()
     before: set[tuple[str, str]] = set()
     for order in orders:
-        if isinstance(order.action, SendOrder) and order.action.node in since:
-            (now if order.planned_at >= since[order.action.node] else before).add(_tag(order))
+        assert isinstance(order.action, SendOrder)  # noqa: S101 - see probing.all_orders
+        began = since.get(order.action.node) or asked_for.get(order.incident_id)
+        if began is not None:
+            (now if order.planned_at >= began else before).add(_tag(order))
     counted = [order for order in orders if _tag(order) in now - before]
     ended = [order.finished_at for order in counted if order.finished_at is not None]
     probes = tuple(probing.probes_of(world, counted))
@@ -173,8 +178,8 @@ def _bad(probe: Probe, node: str) -> bool:
 
 
 def _undecided(world: World, incident: Incident, them: Group, failed: list[str]) -> Part:
-    """Wait for partners as long as a validation may take. Unasked is no failure, unless the network seems to be the fault, or was that
-    of this very hardware."""
+    """Wait for partners as long as a validation may take. Unasked is no failure, unless the network was the fault of this very hardware.
+    What failed without two proven partners is no failure either: the partner may be the one at fault, or lie."""
     view = facts.fresh_view(world)
     since = deep(world, incident).at or incident.state_since or world.now
     late = world.now - since > timedelta(seconds=world.policy.repair.validate_timeout_s)
@@ -187,10 +192,19 @@ def _undecided(world: World, incident: Incident, them: Group, failed: list[str])
     nothing_left = exhausted(them.nodes, list(dict.fromkeys(others)), them.probes, connect_only=only)
     if not late and (doubtful or not nothing_left):
         return PENDING
+    if failed:
+        return Part(Progress.UNDECIDED, text=_cannot_tell(failed))
     if doubtful:
-        said = f"failed with {', '.join(failed)}" if failed else "not answered"
-        return Part(Progress.FAILED, text=f"pair probe {said}, and no other node could be asked")
+        return Part(Progress.FAILED, text="pair probe not answered, and no other node could be asked")
     return Part(Progress.PASSED, them.ended_at)
+
+
+def _cannot_tell(failed: list[str]) -> str:
+    alone = " alone" if len(failed) == 1 else ""
+    return (
+        f"its pair probe failed with {', '.join(failed)}{alone}, and too few other nodes could be asked to tell which side is at fault: "
+        "look at the network of both, then resume it if it is well"
+    )
 
 
 def connect_only(world: World, them: Group) -> frozenset[str]:

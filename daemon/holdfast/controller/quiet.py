@@ -16,6 +16,8 @@ BOUNDED = frozenset({"init", "heal"})
 """Phases that have a bound of their own. Every other one (waiting, checkpoint, leaving, a word of the user's) may last."""
 
 
+PAST_S = 2.0
+"""Progress is told once a second: a group that was heard this much later than another one is past the step that the other is in."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -63,6 +65,16 @@ def quiet(world: World, job: Job) -> Quiet | None:
     return told_of if since is None else min(told_of, _with_fabric(world, told_of, since, told), key=lambda q: q.due)
 
 
+def last_sign(world: World, job: Job) -> tuple[datetime, float] | None:
+    """When the run last told of something new, and how long it may be quiet in s, whoever is heard just now. None: as :func:`quiet`."""
+    told = words_of(world, job)
+    if not told:
+        silent = only_silent(world, job)
+        return None if silent is None else (silent.since, silent.patience_s)
+    last, patience_s = sign_of(told), _patience_s(world, newest_of(told), told)
+    return None if last is None or patience_s is None else (last, patience_s)
+
+
 def _with_fabric(world: World, found: Quiet, since: datetime, told: Iterable[CheckpointRecord]) -> Quiet:
     """No step and no traffic: two signals agree, and ``silent_s`` takes the place of the long floor."""
     patience_s = max(world.policy.hangs.silent_s, world.policy.hangs.steps * (_longest_s(told) or 0.0))
@@ -93,6 +105,12 @@ def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
         for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes)
         if record.progress_restarts == job.restarts and record.progress_at is not None
     )
+
+
+def step_past(world: World, jobs: Iterable[Job], since: datetime) -> bool:
+    """Whether one of these jobs has made a step so long after this time that it is past the step of the one that was heard then."""
+    steps = (record.step_at for job in jobs for record in words_of(world, job))
+    return any(at is not None and at > since + timedelta(seconds=PAST_S) for at in steps)
 
 
 def newest_of(told: Iterable[CheckpointRecord]) -> CheckpointRecord:

@@ -77,7 +77,7 @@ def _again(world: World) -> list[Proposal]:
 
 def _key(world: World, proposal: Proposal) -> str:
     """The attempt's number follows the last one's: the first ones may be forgotten while the last are not."""
-    latest = facts.last(world.book.attempts(proposal.incident_id, proposal.step))
+    latest = facts.last(world.book.planned(proposal.incident_id, proposal.step))
     return Key(proposal.incident_id, proposal.step, latest.attempt + 1 if latest is not None else 1).text
 
 

@@ -30,7 +30,7 @@ def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ..
     serving = record.instance_id if record is not None else ""
     going_on = None if ended else steps.launch(incident.node, incident.repair_attempt)
     made = [_made_by(i) for i in _launches(world, incident) if i.step != going_on]
-    return tuple(m for m in made if m and m != serving and not _terminated(world, m))
+    return tuple(m for m in made if m and m != serving and not terminated(world, m))
 
 
 def made(world: World, incident: Incident) -> frozenset[str]:
@@ -65,8 +65,8 @@ def _made_by(intent: Intent) -> str:
     return str(intent.result.get("instance_id", ""))
 
 
-def _terminated(world: World, instance: str) -> bool:
-    """By this incident or, once it had served, by a later one."""
+def terminated(world: World, instance: str) -> bool:
+    """Whether Holdfast has ended the machine: by this incident or, once it had served, by a later one."""
     return any(
         isinstance(i.action, Terminate) and i.action.instance_id == instance and i.state is IntentState.DONE
         for i in world.book.intents.values()

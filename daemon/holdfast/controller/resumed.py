@@ -15,16 +15,12 @@ from holdfast.controller import facts
 from holdfast.model import steps
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incident import Incident, IncidentState
 
 SKEW = timedelta(seconds=1)
 """Slurm's times have no fraction, and its host has a clock of its own."""
-_OUT = frozenset(
-    {IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING, IncidentState.AWAITING_HUMAN}
-)
 AGENT_STARTS_S = 60.0
 """A node whose slurmd started so recently is given the time for its agent's first word: a machine that boots starts both."""
-_ASIDE = frozenset({IncidentKind.UNREADABLE, IncidentKind.DISPUTED})
 
 
 class Resumed(StrEnum):
@@ -40,10 +36,20 @@ class Resumed(StrEnum):
 
 def expects_drain(world: World, incident: Incident) -> bool:
     """Its node was seen out of service, and is to stay so: Holdfast does not return it yet."""
-    if incident.state not in _OUT or incident.acknowledged or incident.kind in _ASIDE:
+    if not incident.took_node_out or incident.acknowledged:
         return False
     returns = world.book.attempts(incident.id, steps.undrain(incident.node))
     return not (incident.state is IncidentState.VALIDATING and returns)
+
+
+def up_again(world: World, view: ClusterView, incident: Incident) -> bool:
+    """slurmctld had set its node DOWN before anything was done about the incident, which no slurmd ends by itself, and the node serves
+    again: an operator resumed it, unless slurmctld has forgotten all (:func:`resumed`)."""
+    node, seen = view.nodes[incident.node], world.seen_down.get(incident.node)
+    if incident.state is not IncidentState.OPEN or incident.acknowledged or seen is None or node.out_of_service:
+        return False
+    needs_a_resume = {0, 1} if seen.rebooted else {0}
+    return node.registered and seen.last >= incident.opened_at and world.background.return_to_service in needs_a_resume
 
 
 def in_question(world: World) -> bool:
@@ -53,7 +59,7 @@ def in_question(world: World) -> bool:
         i.drain_lost_at is None
         and (node := view.nodes.get(i.node)) is not None
         and not node.out_of_service
-        and expects_drain(world, i)
+        and (expects_drain(world, i) or up_again(world, view, i))
         for i in world.book.open_incidents()
     )
 
@@ -66,14 +72,18 @@ def resumed(world: World, view: ClusterView, incident: Incident) -> Resumed:
     before = Before(started_at, world.now) if started_at is not None else None
     if before is None or not before.holds(_drained_at(world, incident)) or kept_states(view, before):
         return Resumed.BY_HUMAN
-    seen_at = world.last_out.get(incident.node)
+    down = None if incident.took_node_out else world.seen_down.get(incident.node)
+    seen_at = world.last_out.get(incident.node) if down is None else down.last
     if seen_at is None:
         return Resumed.UNKNOWN
     return Resumed.BY_HUMAN if seen_at > before.started_at + SKEW else Resumed.FORGOTTEN
 
 
 def _drained_at(world: World, incident: Incident) -> datetime:
-    """By Slurm's own clock, where the drain is one of Holdfast's."""
+    """By Slurm's own clock, where the drain is one of Holdfast's; of a node that was only DOWN, when that was first seen."""
+    seen = world.seen_down.get(incident.node)
+    if seen is not None and not incident.took_node_out:
+        return seen.since
     mark = world.book.marks.get(incident.node)
     if mark is not None and mark.incident_id == incident.id and mark.time is not None:
         return mark.time

@@ -131,6 +131,9 @@ _WORDS = {
     Rung.STOP_START: "stop and start",
     Rung.REPLACE: "launch",
     Rung.WATCH: "the provider's own repair",
+    Rung.WAIT: "wait",
+    Rung.VALIDATE: "validation",
+    Rung.HUMAN: "an operator's repair",
 }
 
 

@@ -32,6 +32,7 @@ from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.process_state import StateReader, StateWriter
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.survey_turns import Surveys
 from holdfast.controller.wiring import (
     actor_socket,
     actor_state,
@@ -123,6 +124,7 @@ def build_controller(settings: Settings) -> Controller:
         rooms=rooms,
         quorum=settings.quorum,
         neighbours=Neighbours(lambda: loop.world, clock).of,
+        surveys=Surveys(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
         look=loop.reader.slurm_changed,
         untaken=loop.untaken,

@@ -37,7 +37,10 @@ def successor(world: World, incident: Incident) -> str | None:
 
 
 def _only_agent(world: World, incident: Incident) -> AgentView | None:
-    """The node's agent, where one machine alone reports, but for those that a ladder launched and that do not serve yet."""
+    """The node's agent, where one machine alone reports, but for those that a ladder launched and that do not serve yet. None as well
+    while this controller has just started: another machine may report in a moment."""
+    if world.frozen is not None:
+        return None
     made = replacement.made(world, incident)
     record = world.book.nodes.get(incident.node)
     serves = record.instance_id if record is not None else ""

@@ -5,26 +5,29 @@ from the head node like our silence: no second witness. Many nodes silent at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, hands_off
-from holdfast.controller.death import brake, domains, evidence
+from holdfast.controller.death import brake, domains, evidence, unreached
 from holdfast.controller.death.verdict import Evidence, LivingPeer, PowerOff, StepsAdvance, TcpAnswered, Verdict, judge
 from holdfast.model.action import SendOrder
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.report import AgentView
 from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
 
 _FAULTY = frozenset({IncidentState.OPEN, IncidentState.CONTAINED})
 SILENT_CHECK = "node.silent"
 DEAD_CHECK = "node.dead"
-_SLOWEST_HEARTBEAT_S = 60.0
-"""A longer interval delays no verdict about other nodes."""
+LONGEST_HEARTBEAT_S = 10.0
+"""The longest interval that the controller gives. Of an agent with a longer one of its own the head node asks the kernel instead."""
+_UNHEARD_S = 30.0
+"""A node that this controller has not heard is silent after this, or after what makes the slowest agent silent that it has heard."""
 
 
 def silent_nodes(world: World) -> tuple[str, ...]:
@@ -38,10 +41,51 @@ def silent_nodes(world: World) -> tuple[str, ...]:
         for node, agents in world.agents.items()
         if agents and all(a.last_heard < before[a.heartbeat_interval_s] for a in agents)
     ]
-    since = world.listening_since
-    if since is not None and world.now - since > timedelta(seconds=30):
-        silent += [n for n, r in world.book.nodes.items() if r.boot_id and not world.agents.get(n)]
+    quiet = set(silent)
+    silent += [n for n in world.head if n not in quiet and _slow_and_gone(world, n)]
+    since, patience_s = world.listening_since, max([_UNHEARD_S, *(_patience_s(world, i) for i in intervals)])
+    if since is not None and world.now - since > timedelta(seconds=patience_s):
+        silent += _unheard(world)
     return tuple(sorted(silent))
+
+
+def _patience_s(world: World, interval_s: float) -> float:
+    return interval_s * world.policy.death.silent_after_heartbeats
+
+
+def _unheard(world: World) -> list[str]:
+    """Nodes known to have had an agent that this controller has not heard."""
+    return [n for n, r in world.book.nodes.items() if r.boot_id and not world.agents.get(n)]
+
+
+def _slow(agents: Iterable[AgentView]) -> bool:
+    """Its agent has a longer interval of its own than the controller gives: others are not judged by when it reports."""
+    return all(a.heartbeat_interval_s > LONGEST_HEARTBEAT_S for a in agents)
+
+
+def _slow_and_gone(world: World, node: str) -> bool:
+    """A node with a slow agent that the head node has tried for the sake of another one, and does not reach."""
+    probe, agents = world.head[node], world.agents.get(node, ())
+    if probe.answered or not agents or not _slow(agents):
+        return False
+    heard = max(a.last_heard for a in agents)
+    return heard < probe.at and world.now - heard >= timedelta(seconds=LONGEST_HEARTBEAT_S)
+
+
+def to_reach(world: World, silent: Iterable[str]) -> tuple[str, ...]:
+    """Nodes that the head node tries to reach: silent ones; and those with a slow agent that neither reported nor answered since the
+    newest silence began, lest a verdict waits for their next report or does without it."""
+    quiet = set(silent)
+    ends = [
+        a.last_heard + timedelta(seconds=2 * a.heartbeat_interval_s) for n in quiet for a in world.agents.get(n, ())
+    ]
+    newest = max((at for at in ends if at <= world.now), default=None)
+    late = (
+        n
+        for n, agents in world.agents.items()
+        if newest is not None and n not in quiet and agents and _slow(agents) and _yet_to_report(world, n, newest)
+    )
+    return tuple(sorted({*quiet, *late}))
 
 
 def freeze_reason(world: World, silent: Iterable[str] | None = None) -> str | None:
@@ -138,14 +182,15 @@ def _at_stake(view: ClusterView, node: str) -> bool:
 def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
     """Open a suspicion for a node that fell silent, close it when it is heard, and move it by the verdict about the node.
 
-    A node with a fault of its own is not suspected by a second incident: the one that it has becomes dead."""
+    A node with a fault of its own is not suspected by a second incident: the one that it has becomes dead. One that slurmctld itself has
+    set DOWN, while no one listened or during a maintenance, is no operator's: it is suspected though nothing is left on it."""
     view = facts.fresh_view(world)
     silent = set(silent_nodes(world))
     incidents: list[Incident] = []
     events: list[Event] = []
     for incident in world.book.open_incidents():
         node = incident.node
-        heard = node not in silent and (world.frozen is None or facts.agent_of(world, node) is not None)
+        heard = node not in silent and facts.agent_of(world, node) is not None
         explained = None if heard else hands_off.explains_silence(world, node)
         if incident.state is IncidentState.SUSPECTED and (heard or explained is not None):
             closed, seen = close(incident, world.now, explained.text if explained else "the agent is heard again")
@@ -157,13 +202,13 @@ def watch_silence(world: World, new_id: Callable[[datetime], str]) -> Change:
     asked = [i for i in in_question(world, view, silent) if i.node in silent]
     held = brake.braked(brake.groups(world, silent)) if asked else {}
     for incident in asked:
-        judged, seen = _judge(world, view, incident, held)
+        judged, seen = _judge(world, view, incident, silent, held)
         if judged != incident:
             incidents.append(judged)
             events += seen
     for node in sorted((silent & set(view.nodes)) - {i.node for i in asked}):
         if (
-            _at_stake(view, node)
+            (_at_stake(view, node) or view.nodes[node].down_by_slurm)
             and hands_off.explains_silence(world, node) is None
             and not any(facts.acting(i) for i in world.book.open_on(node))
         ):
@@ -193,7 +238,9 @@ def _suspicion(world: World, node: str, new_id: Callable[[datetime], str]) -> Mo
     return open_incident(new, IncidentState.SUSPECTED, world.now)
 
 
-def _judge(world: World, view: ClusterView, incident: Incident, held: Mapping[str, brake.Group]) -> Moved:
+def _judge(
+    world: World, view: ClusterView, incident: Incident, silent: Collection[str], held: Mapping[str, brake.Group]
+) -> Moved:
     found = evidence.gather(world, view, incident)
     verdict = judge(found)
     suspicion = incident.state is IncidentState.SUSPECTED
@@ -202,7 +249,11 @@ def _judge(world: World, view: ClusterView, incident: Incident, held: Mapping[st
     note = _note(world, view, incident, found, group)
     if group is not None or verdict in (Verdict.SILENT, Verdict.SUSPECT):
         return (replace(incident, note=note) if suspicion and note else incident), []
-    if not off and (_still_asked(world, incident) or not _settled(world, incident) or not _head_asked(world, incident)):
+    if not off and (
+        _still_asked(world, incident)
+        or not _settled(world, incident, silent)
+        or not unreached.asked(world, incident.node)
+    ):
         return incident, []
     named = ", ".join(_name(e) for e in found if isinstance(e, LivingPeer | PowerOff))
     if verdict is Verdict.DEAD:
@@ -217,7 +268,7 @@ def _note(
 ) -> str:
     """Why nothing is concluded, for people; empty: what the incident says already."""
     if group is not None:
-        return f"{group.text}: one cause, nothing is done to them until their power is off"
+        return group.reason
     for each in found:
         if isinstance(each, TcpAnswered):
             who = each.by if each.by == evidence.HEAD else "a peer"
@@ -228,18 +279,28 @@ def _note(
     return f"silent; no peer can bear witness, since {why}: held" if why is not None else ""
 
 
-def _settled(world: World, incident: Incident) -> bool:
-    """Whatever fell silent at the same moment would be seen by now: one more heartbeat than it takes to be silent has passed."""
-    own_s = max((a.heartbeat_interval_s for a in world.agents.get(incident.node, ())), default=0.0)
-    slowest_s = max((a.heartbeat_interval_s for agents in world.agents.values() for a in agents), default=0.0)
-    wait_s = own_s * world.policy.death.silent_after_heartbeats + min(slowest_s, _SLOWEST_HEARTBEAT_S)
-    return evidence.silent_s(world, incident) >= wait_s
+def _settled(world: World, incident: Incident, silent: Collection[str]) -> bool:
+    """Whatever fell silent at the same moment would be seen by now: one more heartbeat of the node than it takes to be silent has passed,
+    and every other node is silent or answered two heartbeats after this one, which may have lost its last before it fell silent."""
+    own_s = max((a.heartbeat_interval_s for a in world.agents.get(incident.node, ())), default=LONGEST_HEARTBEAT_S)
+    if evidence.silent_s(world, incident) < own_s * (world.policy.death.silent_after_heartbeats + 1):
+        return False
+    since = evidence.last_answered(world, incident) + timedelta(seconds=2 * own_s)
+    return all(n in silent or n == incident.node or not _yet_to_report(world, n, since) for n in _with_agents(world))
 
 
-def _head_asked(world: World, incident: Incident) -> bool:
-    """The head node itself has tried to reach it since it fell silent."""
-    probe = world.head.get(incident.node)
-    return probe is not None and probe.at > evidence.last_heard(world, incident)
+def _with_agents(world: World) -> set[str]:
+    return {*world.agents, *_unheard(world)}
+
+
+def _yet_to_report(world: World, node: str, since: datetime) -> bool:
+    """Whether a node that counts as reporting has not answered since then, and may have fallen silent before."""
+    agents = world.agents.get(node, ())
+    reporting = [a for a in agents if not facts.is_silent(world, a)]
+    if agents and (not reporting or any(a.last_heard > since for a in reporting)):
+        return False
+    probe = world.head.get(node)
+    return not (agents and _slow(agents) and probe is not None and probe.answered and probe.at > since)
 
 
 def _dead(world: World, incident: Incident, headline: str) -> Moved:

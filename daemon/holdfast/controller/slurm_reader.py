@@ -1,27 +1,42 @@
 """Reads Slurm beside the control loop: often while something happens, seldom otherwise, and never faster than slurmctld bears.
 
-All of Slurm is read :data:`BUSY_S` after an event (a finding, a decision, a step's outcome, a job that moves), then ever more seldom,
-down to :data:`IDLE_S`. What waits, for a consent or for the end of a job, is no event. In between only the jobs on their way are read.
+All of Slurm is read :data:`BUSY_S` after an event (a decision about a node or a job, the outcome of a step that changes Slurm, a job that
+moves), then ever more seldom, down to :data:`IDLE_S`. What waits, for a consent or for the end of a job, is no event, nor is a message, a
+question to the provider, or an order that leaves nodes and jobs as they are. In between only the jobs on their way are read, each at a
+pace of its own (``job_pace.py``): often right after it moved, then as seldom as all of Slurm.
 A decision that begins something is made on a view that is younger than :meth:`SlurmReader.too_old` allows (``loop.py``)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.controller.groups import elastic_jobs
+from holdfast.controller.job_pace import JobPace
 from holdfast.controller.observe import SlurmWatch
+from holdfast.model.action import (
+    Action,
+    CheckInstance,
+    Intent,
+    Notify,
+    ReportFault,
+    SendOrder,
+    SetDown,
+    TellOwner,
+    UnknownAction,
+    Verb,
+)
 from holdfast.model.book import Change, World
-from holdfast.model.cluster import ClusterView, Node
-from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.cluster import ClusterView, Job, Node
+from holdfast.model.incident import IncidentState, Recovery, RecoveryPhase
 
 BUSY_S = 0.25
 """Pause between two readings right after an event."""
 IDLE_S = 10.0
 """The longest pause."""
 ELASTIC_S = 1.0
-"""The longest pause while an elastic job is there: it grows and shrinks by what Slurm shows."""
+"""The longest pause while an elastic job has a group that runs or may start: it grows and shrinks by what Slurm shows."""
 SLOWING = 0.1
 """The pause as a share of the time since the last event."""
 GENTLE = 10.0
@@ -32,9 +47,6 @@ SPACING_S = 0.05
 """Least pause between two readings, however often something says that Slurm has changed; at least as long as a reading takes."""
 NEW_S = 2.0
 """A view of this age, or of two readings' time where that is longer, is as good as new."""
-JOB_S, JOB_SLOWING, JOB_SLOWEST_S = 0.03, 0.01, 1.0
-"""Pause between two readings of a job on its way: shortest, as a share of the time since the last event, longest."""
-MOST_MOVING_JOBS = 4
 NODES_PATIENCE_S = 2.0
 """A decision waits this long for the faulty nodes alone; then for all of Slurm."""
 PATIENCE_S = 5.0
@@ -47,24 +59,52 @@ def pause_s(since_event_s: float, took_s: float, max_age_s: float, slowest_s: fl
     return max(min(max(wanted_s, GENTLE * took_s), OLDEST * max_age_s - took_s), BUSY_S)
 
 
-def job_pause_s(since_event_s: float) -> float:
-    """Seconds between two readings of the jobs on their way."""
-    return min(max(JOB_S, JOB_SLOWING * since_event_s), JOB_SLOWEST_S)
-
-
-def moving_jobs(world: World) -> list[int]:
-    """Records of jobs between their stop and their restart; of a heterogeneous job all components."""
+def moving_jobs(world: World) -> dict[int, tuple[int, ...]]:
+    """Jobs between their stop and their restart, with the records that each has: of a heterogeneous job those of all components."""
     phases = (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING)
     moving = sorted(r.job.job_id for r in world.book.recoveries.values() if r.phase in phases)
     jobs = world.view.jobs if world.view is not None else {}
-    parts = {n: [p.key.job_id for p in jobs[n].components] if n in jobs else [n] for n in moving}
-    return [number for n in moving[:MOST_MOVING_JOBS] for number in parts[n]]
+    return {n: tuple(p.key.job_id for p in jobs[n].components) if n in jobs else (n,) for n in moving}
 
 
 def begins_something(change: Change) -> bool:
     """Whether the change plans a step, or moves or opens anything but an incident that is only watched."""
     moved = any(i.state is not IncidentState.WATCHING for i in change.incidents)
     return moved or bool(change.recoveries or change.intents)
+
+
+_MOVES_NOTHING = (Notify, TellOwner, CheckInstance, ReportFault, UnknownAction)
+"""Steps after which Slurm shows every node and job as before."""
+_MOVING_ORDERS = frozenset({Verb.END_STEP, Verb.END_JOB, Verb.SAVE, Verb.LEAVE})
+"""Orders to agents that let a job end or move."""
+
+
+def moves_slurm(action: Action) -> bool:
+    """Whether nodes or jobs in Slurm are other than before once the step is done."""
+    if isinstance(action, SendOrder):
+        return action.verb in _MOVING_ORDERS
+    return not isinstance(action, _MOVES_NOTHING)
+
+
+def is_event(world: World, change: Change) -> bool:
+    """Whether the change moves nodes or jobs: a step, a recovery, an incident that goes on to another state."""
+    before = world.book.incidents
+    moved = any(
+        i.state is not IncidentState.WATCHING and (i.id not in before or before[i.id].state is not i.state)
+        for i in change.incidents
+    )
+    return moved or bool(_moved_recoveries(world, change) or _steps(change.intents))
+
+
+def _moved_recoveries(world: World, change: Change) -> list[Recovery]:
+    """Recoveries that are new or in another phase. What Slurm says that a job waits for is a note, and no move."""
+    before = world.book.recoveries
+    return [r for r in change.recoveries if r.id not in before or before[r.id].phase is not r.phase]
+
+
+def _steps(intents: Iterable[Intent]) -> frozenset[str]:
+    """Keys of the steps under way that move something in Slurm."""
+    return frozenset(i.key for i in intents if not i.settled and moves_slurm(i.action))
 
 
 @dataclass
@@ -88,6 +128,7 @@ class SlurmReader:
     _began_s: float = 0.0
     _read: asyncio.Event = field(default_factory=asyncio.Event)
     _open_steps: frozenset[str] = frozenset()
+    _pace: JobPace = field(default_factory=JobPace)
 
     def event(self) -> None:
         """Something happens: Slurm is read often from now on."""
@@ -99,11 +140,25 @@ class SlurmReader:
         self.look.set()
 
     def turned(self, world: World, change: Change) -> None:
-        """What a turn saw and changed."""
-        steps = frozenset(i.key for i in world.book.intents.values() if not i.settled)
-        if begins_something(change) or steps != self._open_steps:
+        """What a turn saw and changed. A step that is over has changed Slurm."""
+        steps = _steps(world.book.intents.values())
+        over, new, self._open_steps = self._open_steps - steps, steps - self._open_steps, steps
+        self._jobs_moved(world, change, over)
+        if over:
+            self.slurm_changed()
+        elif new or is_event(world, change):
             self.event()
-        self._open_steps = steps
+
+    def _jobs_moved(self, world: World, change: Change, over: Collection[str]) -> None:
+        """Jobs whose recovery went on, or had a step done for it, are read often from now on."""
+        done = [i for key in over if (i := world.book.intents.get(key)) is not None]
+        stepped = [r for r in world.book.recoveries.values() if any(_is_for(i, r) for i in done)]
+        for recovery in (*_moved_recoveries(world, change), *stepped):
+            self._pace.moved(recovery.job.job_id, _now_s())
+
+    def planned(self, intents: Iterable[Intent]) -> None:
+        """Steps that are in the store from now on: one may be over before the next turn."""
+        self._open_steps |= _steps(intents)
 
     def too_old(self, world: World) -> bool:
         """Whether the world's view is older than what is read now would be, and may be too old to begin something on."""
@@ -155,6 +210,7 @@ class SlurmReader:
         await asyncio.to_thread(self.slurm.refresh)
         self.took_s = _now_s() - self._began_s
         after = self.slurm.view
+        self._pace.all_read(_now_s())
         if before is None or (after is not None and _differs(before, after)):
             self.wake()
         if self.slurm.lacks_something:
@@ -169,19 +225,29 @@ class SlurmReader:
             left_s = began_s + self._pause_s() - SPACING_S - _now_s()
             if left_s <= 0:
                 return
-            world = self.world()
-            moving = moving_jobs(world) if world is not None else []
-            if moving:
-                await self._read_jobs(moving)
-                left_s = min(left_s, job_pause_s(self._since_event_s()))
-            await wait_for(self.look, left_s)
+            due = self._jobs_due()
+            if due:
+                await self._read_jobs(due)
+            await wait_for(self.look, min(left_s, self._pace.next_s(_now_s())))
 
-    async def _read_jobs(self, moving: Collection[int]) -> None:
-        before = self.slurm.view
-        await asyncio.to_thread(self.slurm.refresh_jobs, moving)
+    def _jobs_due(self) -> list[int]:
+        world = self.world()
+        self._pace.follow(moving_jobs(world) if world is not None else {}, _now_s())
+        return self._pace.due(_now_s())
+
+    async def _read_jobs(self, due: Collection[int]) -> None:
+        before, began_s = self.slurm.view, _now_s()
+        await asyncio.to_thread(self.slurm.refresh_jobs, self._pace.records(due))
+        self._pace.read(due, _now_s(), _now_s() - began_s)
         after = self.slurm.view
-        if before is not None and after is not None and any(before.jobs.get(j) != after.jobs.get(j) for j in moving):
+        if before is None or after is None:
+            return
+        changed = [j for j in self._pace.records(due) if before.jobs.get(j) != after.jobs.get(j)]
+        if any(_moved(before.jobs.get(j), after.jobs.get(j)) for j in changed):
             self.event()
+            for job_id in due:
+                self._pace.moved(job_id, _now_s())
+        if changed:
             self.wake()
 
     def _since_event_s(self) -> float:
@@ -189,7 +255,7 @@ class SlurmReader:
 
     def _pause_s(self) -> float:
         world = self.world()
-        elastic = world is not None and world.view is not None and elastic_jobs(world.view)
+        elastic = world is not None and world.view is not None and any(j.moves for j in elastic_jobs(world.view))
         slowest_s = ELASTIC_S if elastic else IDLE_S
         return pause_s(self._since_event_s(), self.took_s, self.max_age_s(), slowest_s)
 
@@ -210,3 +276,17 @@ async def wait_for(event: asyncio.Event, timeout_s: float) -> None:
 def _differs(before: ClusterView, after: ClusterView) -> bool:
     """Whether Slurm shows something new; the time of reading is not news."""
     return (before.nodes, before.jobs, before.reservations) != (after.nodes, after.jobs, after.reservations)
+
+
+def _is_for(intent: Intent, recovery: Recovery) -> bool:
+    """Whether the step lets the recovery's job stop or start; a dead node's DOWN is its requeue."""
+    if isinstance(intent.action, SetDown):
+        return intent.incident_id == recovery.incident_id
+    return intent.action.target.job == recovery.job
+
+
+def _moved(before: Job | None, after: Job | None) -> bool:
+    """Whether it stopped, started or came to other nodes. A new estimate of its start or another reason to wait is no move."""
+    if before is None or after is None:
+        return before is not after
+    return (before.state, before.restarts, before.nodes) != (after.state, after.restarts, after.nodes)

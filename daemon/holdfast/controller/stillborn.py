@@ -46,6 +46,8 @@ def _ordered(world: World, incident: Incident) -> Intent | None:
 def _word(world: World, incident: Incident) -> Notice | None:
     """The provider's bad word about the machine that came of the order; none while any agent of the node is heard."""
     ordered, looked = _ordered(world, incident), notices.looked(world)
+    if facts.unheard_yet(world, incident.node):
+        return None
     if ordered is None or looked is None or looked.error or facts.agent_of(world, incident.node) is not None:
         return None
     since = ordered.finished_at or ordered.planned_at

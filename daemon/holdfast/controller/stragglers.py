@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median
 
-from holdfast.controller import facts, suspects
+from holdfast.controller import facts, mounts, suspects
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.quiet import words_of
 from holdfast.model.action import IntentState, SendOrder
@@ -84,7 +84,11 @@ def follow_stragglers(world: World, new_id: NewId) -> Change:
         incidents += changed
         events += seen
     for (run, node), (part, most) in compared.items():
-        if (run, node) not in open_ and is_slow(part.own_ms, most):
+        if (
+            (run, node) not in open_
+            and is_slow(part.own_ms, most)
+            and not mounts.in_a_stall(world, part.job, world.now)
+        ):
             new = _slow(world, part, most, new_id)
             incident, seen = suspects.open_about_job(world, new, part.job.key.text)
             incidents.append(incident)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, probing
+from holdfast.controller import facts, job_ends, mounts, probing
 from holdfast.controller.consent import consent
 from holdfast.controller.groups import elastic_of
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
@@ -19,13 +19,20 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.event import Event
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.model.lookback import INQUIRIES_S
+from holdfast.model.steps import notify_cannot_tell
 from holdfast.model.transitions import Detection, Moved, NewIncident, close, open_incident
 from holdfast_checks.result import Remedy, Severity
 
 UNEXPLAINED = "job.unexplained"
 HUNG = facts.HUNG
 STRAGGLER = facts.STRAGGLER
-CHECKS = {IncidentKind.UNEXPLAINED: UNEXPLAINED, IncidentKind.HANG: HUNG, IncidentKind.STRAGGLER: STRAGGLER}
+CHECKS = {
+    IncidentKind.UNEXPLAINED: UNEXPLAINED,
+    IncidentKind.HANG: HUNG,
+    IncidentKind.STRAGGLER: STRAGGLER,
+    IncidentKind.HELD_JOB: "job.held",
+    IncidentKind.STALL: "job.stall",
+}
 """What an incident about a job is shown as when it is opened; one whose nodes are probed is shown as unexplained."""
 
 NewId = Callable[[datetime], str]
@@ -110,21 +117,28 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
         if job.state not in facts.FAILED or len(job.nodes) < 2 or job.end_time is None:
             continue
         age_s = (world.now - job.end_time).total_seconds()
-        if not policy.wait_s <= age_s <= policy.window_s or consent(world, job) is None:
+        listened_s = (world.now - max(job.end_time, world.listening_since or job.end_time)).total_seconds()
+        if listened_s < policy.wait_s or age_s > policy.window_s or consent(world, job) is None:
             continue
+        if job_ends.undecided(world, job) or job_ends.speaks_for_its_nodes(world, job):
+            continue  # what a bug, a full disk or a user did costs no node anything
+        if mounts.in_a_stall(world, job, job.end_time):
+            continue  # no node of it is asked for what a file system did
         if world.book.recovery_of(job.key, job.restarts) is None and explained(world, job.nodes, job.end_time) is None:
             found.append((job, job.end_time))
     return found
 
 
-def explained(world: World, nodes: Iterable[str], at: datetime) -> Incident | None:
+def explained(
+    world: World, nodes: Iterable[str], at: datetime, *, apart: frozenset[str] = frozenset()
+) -> Incident | None:
     """An incident of one of the nodes that explains trouble at that time: one that calls for action or a silence that is open, or a
-    finding near it."""
+    finding near it. ``apart``: ids of incidents that do not count."""
     before = timedelta(seconds=world.policy.job.attribution_before_s)
     after = timedelta(seconds=world.policy.job.attribution_after_s)
     there = set(nodes)
     for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
-        if incident.node not in there or incident.kind in ABOUT_JOBS:
+        if incident.node not in there or incident.kind in ABOUT_JOBS or incident.id in apart:
             continue
         stands = incident.open and incident.state is not IncidentState.WATCHING
         if stands or at - before <= incident.fault_at <= at + after:
@@ -264,21 +278,43 @@ def _all(world: World) -> Iterable[Incident]:
 
 
 def _end(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> Changed:
-    undecided = inquiry.of(Standing.UNDECIDED)
-    since = incident.state_since or incident.opened_at
-    over = world.now - since > timedelta(seconds=world.policy.suspects.window_s)
-    if undecided and not over:
-        possible = [
-            *probing.partners(world, inquiry.probes, incident.suspects),
-            *probing.possible(view, incident.suspects),
-        ]
-        if not exhausted(incident.suspects, list(dict.fromkeys(possible)), inquiry.probes):
-            return [], []
-    if inquiry.one_cause and not over:
+    if not _answered(world, view, incident, inquiry):
+        return [], []
+    if inquiry.one_cause and not _over(world, incident):
         return [], []  # stands for as long as a human may want to see it
+    if cannot_tell(world, view, incident, inquiry) and not world.book.attempts(incident.id, notify_cannot_tell()):
+        return [], []  # an operator is told first
+    undecided = inquiry.of(Standing.UNDECIDED)
     parts = {"failed": inquiry.of(Standing.BAD), "cleared": inquiry.of(Standing.CLEARED), "not known": undecided}
     said = "; ".join(f"{word}: {','.join(nodes)}" for word, nodes in parts.items() if nodes)
     return one(close(incident, world.now, f"pair probe: {said}"))
+
+
+def _answered(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> bool:
+    """Nothing more is to be learned, or the time for it is over."""
+    if not inquiry.of(Standing.UNDECIDED) or _over(world, incident):
+        return True
+    possible = [*probing.partners(world, inquiry.probes, incident.suspects), *probing.possible(view, incident.suspects)]
+    return exhausted(incident.suspects, list(dict.fromkeys(possible)), inquiry.probes)
+
+
+def _over(world: World, incident: Incident) -> bool:
+    since = incident.state_since or incident.opened_at
+    return world.now - since > timedelta(seconds=world.policy.suspects.window_s)
+
+
+def cannot_tell(world: World, view: ClusterView, incident: Incident, inquiry: Inquiry) -> str | None:
+    """What an operator is told of nodes that failed, while too few others could be asked to tell whose fault it is. None: there are
+    none, or it may still be found out."""
+    failed = [p for p in inquiry.probes if p.outcome is Outcome.BAD]
+    open_ = {n for n in inquiry.of(Standing.UNDECIDED) if any(n in p.nodes for p in failed)}
+    if not open_ or not _answered(world, view, incident, inquiry):
+        return None
+    pairs = ", ".join(f"{p.nodes[0]} with {p.nodes[1]}" for p in failed if open_ & set(p.nodes))
+    return (
+        f"pair probes failed: {pairs}. Too few other nodes could be asked, so that Holdfast cannot tell which side is at fault, or reports "
+        "wrongly. No node is taken out for it. Look at the network of these nodes; drain one that you distrust"
+    )
 
 
 def job_of(view: ClusterView, incident: Incident) -> Job | None:

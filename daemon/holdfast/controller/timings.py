@@ -279,7 +279,8 @@ def _job(name: str, events: Sequence[Event], fault_at: datetime | None) -> JobLo
     stopped = next(e for e in events if e.kind is EventKind.JOB_STOPPED)
     running_at = _first(events, EventKind.JOB_RUNNING, since=stopped.at)
     resumed = next((e for e in events if e.kind is EventKind.JOB_RESUMED and e.at >= stopped.at), None)
-    checkpoint_at = _time(stopped.detail.get("checkpoint_at"))
+    known_later = _time(resumed.detail.get("checkpoint_at")) if resumed else None
+    checkpoint_at = _time(stopped.detail.get("checkpoint_at")) or known_later
     gpus = _whole(stopped.detail.get("gpus")) or 0
     since = checkpoint_at or fault_at or stopped.at
     back_at = resumed.at if resumed else running_at

@@ -24,6 +24,14 @@ def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
     )
 
 
+def too_early(world: World) -> frozenset[str]:
+    """Incidents of notices that wait until the provider was asked after a start: where it was never asked, or where they are so many that
+    a brake would hold them otherwise."""
+    waiting = [i for i in world.book.open_incidents() if facts.acting(i) and notices.unasked(world, i)]
+    many = len({i.node for i in waiting}) > min(most for _, most in drain_limits(world))
+    return frozenset(i.id for i in waiting) if world.book.provider is None or many else frozenset()
+
+
 def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
     """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
     holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
@@ -49,17 +57,27 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
     """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
     enough. What a user's job can have caused counts for its own brake alone."""
 
+    early = too_early(world)
+
     def counts(incident_id: str) -> bool:
         incident = world.book.incidents.get(incident_id)
         users = incident is not None and incident.users_doing
-        return users is (kind is BrakeKind.TASK_DRAINS) and not _planned(world, incident_id)
+        return users is (kind is BrakeKind.TASK_DRAINS) and not (_planned(world, incident_id) or incident_id in early)
 
     if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):
         return None
     released = _released(world, kind)
+    proposed = {
+        p.action.node
+        for p in proposals
+        if isinstance(p.action, Drain | SetDown)
+        and counts(p.incident_id)
+        and _is_news(world, kind, p.incident_id)
+        and not _was_drained(world, p.incident_id, world.now)
+    }
     for window_s, most in drain_limits(world):
         since = max(world.now - timedelta(seconds=window_s), released)
-        drained = {
+        drained = proposed | {
             i.action.node
             for i in world.book.intents.values()
             if isinstance(i.action, Drain | SetDown)
@@ -82,22 +100,34 @@ def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: Brak
 
 def _drained_again(world: World, intent: Intent) -> bool:
     """Slurm had lost the drain: the node was out of service for this incident before, so it is no new suspect."""
-    action = intent.action
-    if not isinstance(action, Drain):
-        return False
-    before = (i for i in world.book.intents_of(intent.incident_id) if i.planned_at < intent.planned_at)
-    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in before)
+    return isinstance(intent.action, Drain) and _was_drained(world, intent.incident_id, intent.planned_at)
+
+
+def _was_drained(world: World, incident_id: str, before: datetime) -> bool:
+    earlier = (i for i in world.book.intents_of(incident_id) if i.planned_at < before)
+    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in earlier)
+
+
+def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
+    """Whether the incident counts for the brake however old it is: Slurm may have been away, or Holdfast paused, for longer than the
+    windows. Not one that an operator saw when they released the brake."""
+    incident, brake = world.book.incidents.get(incident_id), world.book.brakes.get(kind)
+    released_at = brake.released_at if brake is not None else None
+    return incident is not None and (released_at is None or incident.opened_at > released_at)
 
 
 def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
     """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
-    alone = {i.id: i for i in world.book.open_incidents() if facts.acting(i) and notices.by_agent_alone(world, i)}
+    acting, early = (i for i in world.book.open_incidents() if facts.acting(i)), too_early(world)
+    alone = {i.id: i for i in acting if notices.by_agent_alone(world, i) and i.id not in early}
     if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
         return None
     released = _released(world, BrakeKind.PLANNED_STOPS)
+    going = {p.incident_id for p in proposals if isinstance(p.action, Drain) or p.stops_running_job} & alone.keys()
+    proposed = {alone[i].node for i in going if _is_news(world, BrakeKind.PLANNED_STOPS, i)}
     for window_s, most in drain_limits(world):
         since = max(world.now - timedelta(seconds=window_s), released)
-        nodes = {i.node for i in alone.values() if i.opened_at > since}
+        nodes = {i.node for i in alone.values() if i.opened_at > since} | proposed
         if len(nodes) > most:
             return (
                 f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
@@ -109,13 +139,15 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | No
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
     """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop. None: few enough."""
     since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
+    early = too_early(world)
     new = [
         p
         for p in proposals
         if p.stops_running_job
-        and own_word.about(world, p.incident_id) is None
-        and _opened_after(world, p.incident_id, since)
+        and not _has_limits_of_its_own(world, p.incident_id)
+        and _is_news(world, BrakeKind.JOB_STOPS, p.incident_id)
         and not _goes(world, p.incident_id)
+        and p.incident_id not in early
     ]
     if not new:
         return None
@@ -133,9 +165,10 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     return None
 
 
-def _opened_after(world: World, incident_id: str, since: datetime) -> bool:
+def _has_limits_of_its_own(world: World, incident_id: str) -> bool:
+    """What users can cause: what a job says of itself is limited by user, what a job can do to a node by ``task_drains``."""
     incident = world.book.incidents.get(incident_id)
-    return incident is not None and incident.opened_at > since
+    return own_word.about(world, incident_id) is not None or (incident is not None and incident.users_doing)
 
 
 def _job_id(action: Action) -> int:
@@ -145,7 +178,7 @@ def _job_id(action: Action) -> int:
 def _stopped(world: World, intent: Intent) -> bool:
     """Whether this intent stopped a running job on a check's word."""
     action = intent.action
-    no_checks_word = _planned(world, intent.incident_id) or own_word.about(world, intent.incident_id) is not None
+    no_checks_word = _planned(world, intent.incident_id) or _has_limits_of_its_own(world, intent.incident_id)
     if not isinstance(action, Requeue) or no_checks_word:
         return False
     recovery = world.book.recovery_of(action.job, action.restarts)

@@ -20,6 +20,7 @@ from holdfast.model.transitions import Detection, Moved, NewIncident, open_incid
 from holdfast_checks.result import NODE_COMPONENT, Grade, Remedy, Result, Severity
 
 LIGHT, DEEP = "light", "deep"
+_CHECKS = frozenset({Verb.CHECK, Verb.VALIDATE})
 _NOTE_CHARS = 200
 _SEVERITIES = (Severity.FATAL, Severity.DEGRADED)
 
@@ -28,7 +29,7 @@ def orders(world: World) -> Iterator[tuple[str, Intent, SendOrder]]:
     """(light or deep, intent, order) of the checks that the book remembers: an hour's, and those on their way."""
     for intent in world.book.intents.values():
         action = intent.action
-        if intent.incident_id == UPKEEP and isinstance(action, SendOrder):
+        if intent.incident_id == UPKEEP and isinstance(action, SendOrder) and action.verb in _CHECKS:
             yield (DEEP if action.verb is Verb.CHECK else LIGHT), intent, action
 
 
@@ -96,6 +97,7 @@ def _open(
         # An active test that fails names hardware; where the agent says nothing the next rung after a reset finds out.
         remedy=Remedy.REBOOT if grade.remedy is Remedy.NONE else grade.remedy,
         check=result.check,
+        code=result.code,
         headline=headline[:_NOTE_CHARS],
         fault_at=world.now,
         note=f"found by the {kind} check of a spare",

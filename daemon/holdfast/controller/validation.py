@@ -66,6 +66,15 @@ def _unproved(world: World, incident: Incident) -> Failure | None:
     return None
 
 
+def undecided(world: World, incident: Incident) -> str | None:
+    """Why nobody can tell whether the machine is fit: what it did not pass may be another one's fault. None: it is not so."""
+    checked = validation(world, incident)
+    if checked is None or checked.state is not IntentState.DONE:
+        return None
+    part = proving.network(world, incident)
+    return part.text if part.progress is Progress.UNDECIDED else None
+
+
 def proved_at(world: World, incident: Incident) -> datetime | None:
     """When it had passed everything: its checks, the deep check, and the pair probe where one is needed; None: not yet, or it failed."""
     if incident.validated_at is not None:

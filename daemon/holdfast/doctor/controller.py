@@ -88,7 +88,7 @@ def disk(facts: DoctorFacts) -> Iterator[Advice]:
         yield Advice(
             "site.disk",
             level,
-            f"the disk of the store {facts.store_path} is nearly full: {part.text}",
+            f"the disk of the store is nearly full: {part.text}",
             "On a full disk nothing is decided; a backup, as before an upgrade, needs the size of the store.",
             part.next_step,
         )

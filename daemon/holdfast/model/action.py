@@ -124,10 +124,13 @@ class HoldJob(OnJob):
 
 @dataclass(frozen=True, slots=True)
 class TellOwner(OnJob):
-    """Leave the job's owner a word where Slurm shows it (AdminComment)."""
+    """Leave the job's owner a note where Slurm shows it (AdminComment), or take it back."""
 
     job: JobKey
     text: str
+    """Empty: no note is left there."""
+    instead_of: str | None = None
+    """The note that it takes the place of; any other stays. None: of whatever is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +244,16 @@ class Verb(StrEnum):
     RESET_GPU = "reset_gpu"
     PROBE_PAIR = "probe_pair"
     """One side of a bandwidth and correctness test between two nodes."""
+    OUTPUT = "read_job_output"
+    """The last lines of what a job wrote, read as its user: which causes of its end they name."""
     CHECK = "run_checks"
     """Run named checks now (also active ones) on a node that no job holds; the outcome names what is bad."""
     LEAVE = "ask_group_to_leave"
     """Ask a replica group, through its launcher on the node, to finish its step, leave its room and exit with 85."""
     STACKS = "collect_stacks"
     """What the Python processes of a job are doing on this node: one stack each, read from outside."""
+    SURVEY = "survey_checkpoints"
+    """Read a job's registered directory with its user's rights; the newest complete checkpoints are reported by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +350,10 @@ class IntentState(StrEnum):
 SETTLED = frozenset({IntentState.DONE, IntentState.FAILED, IntentState.REFUSED, IntentState.WITHHELD})
 
 
+NEVER_BEGUN = "never_begun"
+"""Field of the result of a step that expired before anything took it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Intent:
     """An action on its way. The key is unique for ever: the same step cannot be planned twice."""
@@ -370,6 +381,17 @@ class Intent:
     def kind(self) -> str:
         """Name of the action's class."""
         return self.action.kind if isinstance(self.action, UnknownAction) else type(self.action).__name__
+
+    @property
+    def never_begun(self) -> bool:
+        """It expired before anything took it: nothing was tried, and nothing has failed."""
+        unasked = self.state is IntentState.FAILED and self.retryable and self.started_at is None
+        return unasked and self.result.get(NEVER_BEGUN) is True
+
+    @property
+    def is_attempt(self) -> bool:
+        """Whether it counts as an attempt of its step: it was neither withheld nor left to expire unbegun."""
+        return self.state is not IntentState.WITHHELD and not self.never_begun
 
     @property
     def step(self) -> Step:

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from holdfast.model.job_ends import Clue, Sign
 from holdfast_checks.words import known
 
 W = TypeVar("W", bound=StrEnum)
 
+_MOST_CLUES, _CLUE_CHARS = 40, 300
 REFUSED, SAID, OUTCOME = "refused", "said", "outcome"
 """Fields of an outcome's detail."""
 
@@ -118,3 +120,20 @@ def with_refusal(detail: Mapping[str, Any], summary: str) -> Mapping[str, Any]:
         if summary.startswith(words):  # rule prose: agents of earlier releases
             return {**detail, REFUSED: word.value}
     return detail
+
+
+def output_read(detail: Mapping[str, Any]) -> tuple[Clue, ...] | None:
+    """What the last lines of a job's output say of its end; None: they were not read."""
+    said = detail.get("clues")
+    if not isinstance(said, list):
+        return None
+    return tuple(clue for each in said[:_MOST_CLUES] if (clue := _clue(each)) is not None)
+
+
+def _clue(said: object) -> Clue | None:
+    if not isinstance(said, Mapping):
+        return None
+    line, node = said.get("line"), said.get("node", "")
+    if not isinstance(line, str) or not isinstance(node, str):
+        return None
+    return Clue(_word(Sign, said, "sign") or Sign.OTHER, line[:_CLUE_CHARS], node[:_CLUE_CHARS])

@@ -21,9 +21,13 @@ class Outage:
     """The incident's headline."""
     out_at: datetime
     back_at: datetime | None = None
-    """When the node served again; None: it does not yet, or somebody else saw to it."""
+    """When the node served again; None: it does not yet, or that is not on record."""
+    by_others: bool = False
+    """An operator or another tool put it back: it says nothing of how long Holdfast takes."""
     over: bool = False
     """The incident is closed."""
+    ended: str = ""
+    """How it ended, for people; empty: it is open, or not known."""
     excused: bool = False
     """Not the node's doing: the job was the suspect, or a restart of the job was all that it needed."""
 
@@ -88,6 +92,8 @@ class Background:
     """Node → IP address, of nodes whose NodeAddr is a name that resolves."""
     slurmd_timeout_s: float | None = None
     """Slurm's SlurmdTimeout; None: not read yet. 0: Slurm never sets a silent node DOWN."""
+    return_to_service: int | None = None
+    """Slurm's ReturnToService: which DOWN nodes serve again without an operator's resume; None: not read yet."""
     short_since: datetime | None = None
     """Since when fewer spares than wanted are in the pool; None: there are enough, or no number is wanted."""
 

@@ -16,6 +16,7 @@ from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.cluster import ClusterView, JobKey, JobRun, Node
 from holdfast.model.event import Event
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.job_ends import JobEnd
 from holdfast.model.machine import CAN_NOTHING, ProviderCan, ProviderView
 from holdfast.model.maintenance import Window
 from holdfast.model.policy import Policy
@@ -24,6 +25,7 @@ from holdfast.model.report import AgentView, Finding
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.steps import Step
 from holdfast.model.suppression import Suppression
+from holdfast.model.surveys import CheckpointSurvey
 from holdfast_checks.words import unknown_reads_as
 
 
@@ -66,6 +68,18 @@ class NodeRecord:
     """When it last came into other hands."""
     hands_ended_at: datetime | None = None
     """When it was last given back; None: never, or it is in other hands now."""
+    out_for: str = ""
+    """Incident that was closed while it was out of service, and whose return is not on record yet; empty: there is none."""
+    unreached_since: datetime | None = None
+    """When it last answered, its agent or its kernel, before it did neither (``controller/death/unreached.py``); None: it always has."""
+    unreached_until: datetime | None = None
+    """When it answered again; None: it does not yet."""
+    unreached_with: str = ""
+    """A node that was cut off together with it and answers again; empty: none is known."""
+    unreached_near: str = ""
+    """The same of a node that stopped answering within ten minutes of it."""
+    alive_at: datetime | None = None
+    """Its last sign of life while the head node did not reach it, to the minute; None: there was none."""
 
     def with_gpus(self, boot_id: str, gpu_uuids: frozenset[str]) -> NodeRecord:
         """With a newer inventory of the same machine. GPUs that it lacks were exchanged if it shares none with the one before, or has as
@@ -76,12 +90,21 @@ class NodeRecord:
         return replace(rebooted(self, boot_id), gpu_uuids=gpu_uuids, exchanged_gpus=known)
 
     def of_machine(self, instance_id: str, boot_id: str, gpu_uuids: frozenset[str] = frozenset()) -> NodeRecord:
-        """Another machine serves the node: nothing of the one before counts, but in whose hands the node is."""
-        return replace(
-            NodeRecord(self.name, instance_id, boot_id, gpu_uuids),
+        """Another machine serves the node: nothing of the one before counts, but in whose hands the node is, that it is out, and when it
+        answered."""
+        return NodeRecord(
+            self.name,
+            instance_id,
+            boot_id,
+            gpu_uuids,
             hands=self.hands,
             hands_since=self.hands_since,
             hands_ended_at=self.hands_ended_at,
+            out_for=self.out_for,
+            unreached_since=self.unreached_since,
+            unreached_until=self.unreached_until,
+            unreached_with=self.unreached_with,
+            unreached_near=self.unreached_near,
         )
 
 
@@ -136,6 +159,10 @@ class CheckpointRecord:
     """Which run said ``resumed``."""
     reached_step: int | None = None
     """Last step that the run before that one had told of."""
+    survey: CheckpointSurvey | None = None
+    """What this node's agent last found in the directory."""
+    surveyed_at: datetime | None = None
+    """When that read began: what was written later may be missing."""
     node: str = ""
     """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
 
@@ -154,6 +181,13 @@ def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
     for older in reversed(ordered[:-1]):
         newest = _completed(newest, older)
     return newest
+
+
+def _with_survey(told: CheckpointRecord, claims: Iterable[CheckpointRecord]) -> CheckpointRecord:
+    """With the newest survey of its directory, whichever node's agent made it."""
+    mine = (r for r in claims if r.survey is not None and r.survey.directory == told.directory)
+    newest = max(mine, key=lambda r: r.surveyed_at or _NEVER, default=told)
+    return replace(told, survey=newest.survey, surveyed_at=newest.surveyed_at)
 
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -220,10 +254,14 @@ class Book:
     """By job id of the base array: which rendezvous an elastic job has (``controller/elastic/naming.py``)."""
     windows: tuple[Window, ...] = ()
     """Maintenance windows that operators ordered, those that ended within a day too."""
+    ends: Mapping[str, JobEnd] = field(default_factory=dict)
+    """By run (:attr:`JobRun.text`): ends of the last hour (``lookback.JOB_ENDS_S``)."""
     extensions: Mapping[BudgetKind, BudgetExtension] = field(default_factory=dict)
     """Of the budgets on machines: those that hold."""
     paused: str | None = None
     """Who paused and why; None: not paused."""
+    paused_at: datetime | None = None
+    """When; None: not paused, or paused by a release that did not record it."""
     provider: ProviderView | None = None
     """What the actor last saw of the provider; None: it has not looked yet, so nothing is known of what can be repaired."""
 
@@ -250,20 +288,27 @@ class Book:
         mine = [i for i in self.intents.values() if i.incident_id == incident_id]
         return tuple(sorted(mine, key=lambda i: (i.planned_at, i.order, i.key)))
 
-    def attempts(self, incident_id: str, step: Step) -> tuple[Intent, ...]:
-        """All attempts of one step, oldest first. What was withheld (attempt 0) is no attempt."""
-        ours = (i for i in self.intents.values() if i.incident_id == incident_id)
-        mine = [i for i in ours if i.step == step and i.state is not IntentState.WITHHELD]
-        return tuple(sorted(mine, key=lambda i: i.attempt))
+    def attempts(self, incident_id: str, step: Step, job: JobKey | None = None) -> tuple[Intent, ...]:
+        """All attempts of one step, oldest first. What was withheld (attempt 0), or expired before it was begun, is no attempt. ``job``:
+        only those for this job; a step names its id alone, which Slurm uses again."""
+        mine = (i for i in self.planned(incident_id, step) if i.is_attempt)
+        return tuple(i for i in mine if job is None or i.action.target.job in (job, None))
+
+    def planned(self, incident_id: str, step: Step) -> tuple[Intent, ...]:
+        """Every time that one step was planned, in the order of their numbers; what was withheld was not."""
+        ours = (i for i in self.intents.values() if i.incident_id == incident_id and i.step == step)
+        return tuple(sorted((i for i in ours if i.state is not IntentState.WITHHELD), key=lambda i: i.attempt))
 
     def failed_steps(self, incident_id: str) -> dict[Step, Intent]:
         """Steps whose newest attempt failed, with that attempt."""
-        newest = {i.step: i for i in self.intents_of(incident_id) if i.state is not IntentState.WITHHELD}
+        newest = {i.step: i for i in self.intents_of(incident_id) if i.is_attempt}
         return {step: i for step, i in newest.items() if i.state is IntentState.FAILED}
 
     def checkpoint_of(self, job_id: int, uid: int, nodes: Collection[str]) -> CheckpointRecord | None:
         """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing."""
-        return told_of(r for r in self.progress_of(job_id, uid, nodes) if r.directory)
+        claims = self.progress_of(job_id, uid, nodes)
+        told = told_of(r for r in claims if r.directory)
+        return None if told is None else _with_survey(told, claims)
 
     def progress_of(self, job_id: int, uid: int, nodes: Collection[str]) -> tuple[CheckpointRecord, ...]:
         """What each of these nodes said of the job in that uid's name, also without a registered directory."""
@@ -289,6 +334,8 @@ class Change:
     marks: tuple[NodeMark, ...] = ()
     nodes: tuple[NodeRecord, ...] = ()
     brakes: tuple[Brake, ...] = ()
+    ends: tuple[JobEnd, ...] = ()
+    """New and changed ones."""
     events: tuple[Event, ...] = ()
 
     @property
@@ -302,9 +349,20 @@ class Change:
                 self.marks,
                 self.nodes,
                 self.brakes,
+                self.ends,
                 self.events,
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SeenDown:
+    """A node that slurmctld itself had set DOWN, as this process saw it."""
+
+    since: datetime
+    last: datetime
+    rebooted: bool
+    """For an unexpected reboot, not for silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +384,14 @@ class World:
     """By Slurm's own clock. Read only while that is asked for (``controller/resumed.py``), and otherwise None."""
     last_out: Mapping[str, datetime] = field(default_factory=dict)
     """Nodes of open incidents: when this process last saw each out of service."""
+    seen_down: Mapping[str, SeenDown] = field(default_factory=dict)
+    """Nodes of open incidents that slurmctld itself had DOWN a short while ago."""
+    served: frozenset[tuple[int, int]] = frozenset()
+    """Id and submit time of pending jobs for which this process has had groups of elastic jobs leave."""
     background: Background = field(default_factory=Background)
     """What changes slowly: histories, topology."""
     head: Mapping[str, HeadProbe] = field(default_factory=dict)
-    """Silent node → the newest connect from the head node."""
+    """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None
     """When slurmctld last answered again after it had been silent; None: it has not been, since this controller started."""
 
@@ -338,9 +400,9 @@ class World:
         """What the provider is able to do, as far as the actor has seen it: nothing before it has."""
         return self.book.provider.can if self.book.provider is not None else CAN_NOTHING
 
-    def may_try(self, incident_id: str, step: Step, *, first_s: float | None = None) -> bool:
-        """Whether (another) attempt of this step may be planned now: :meth:`may_follow`, after all attempts so far."""
-        return self.may_follow(self.book.attempts(incident_id, step), first_s=first_s)
+    def may_try(self, incident_id: str, step: Step, job: JobKey | None = None, *, first_s: float | None = None) -> bool:
+        """Whether (another) attempt of this step (for this job) may be planned now: :meth:`may_follow`, after all attempts so far."""
+        return self.may_follow(self.book.attempts(incident_id, step, job), first_s=first_s)
 
     def may_follow(self, attempts: tuple[Intent, ...], *, first_s: float | None = None) -> bool:
         """Whether another attempt may be planned after these, oldest first. ``first_s``: the first pause; None: that of the policy.

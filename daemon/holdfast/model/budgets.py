@@ -50,6 +50,8 @@ class BudgetExtension:
     until: datetime
     by: str
     reason: str = ""
+    plus_nodes: int = 0
+    """Different nodes more, within a day. Of its own: the share of the cluster is what keeps a small one from being taken whole."""
 
 
 @dataclass(frozen=True, slots=True)

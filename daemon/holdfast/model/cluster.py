@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
+
+from holdfast.model.asks import Asks, Has
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class JobRun:
         return _parsed_run(text)
 
     @property
+    def key(self) -> JobKey:
+        """Its job, as Slurm named it at this run."""
+        return JobKey(self.cluster, self.job_id, datetime.fromtimestamp(self.submitted_s, UTC))
+
+    @property
     def job(self) -> str:
         """``JobKey.text`` of its job."""
         return f"{self.cluster}/{self.job_id}@{self.submitted_s}"
@@ -101,12 +108,18 @@ class Job:
     """Nodes that it holds now (also while COMPLETING); empty while pending."""
     required_nodes: tuple[str, ...]
     excluded_nodes: tuple[str, ...]
+    unreadable: str = ""
+    """Of these two what its user wrote so that only Slurm can read it (``ExcNodeList=[n1``): such a list is unknown, and empty above."""
     gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Node → GRES indices of GPUs or MIG instances that the job holds there (``scontrol show job -d``). No device minors: only the node's
     slurmd knows which GPU an index is (``controller/gpu_link.py``). A node that is absent: no GPU known."""
     shared_indices: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
+    gpus_known: bool = True
+    """False: its run is over and Slurm no longer shows which GPUs it held; no GPU above means nothing then."""
     exclusive: bool = False
+    asks: Asks | None = None
+    """What it wants of each node; None: not read, or not all of it is understood."""
     priority: int = 0
     reservation: str = ""
     comment: str = ""
@@ -132,6 +145,20 @@ class Job:
     """ArrayTaskThrottle: how many elements of the array may run at a time; None: as many as there are."""
     work_dir: str = ""
     stdout: str = ""
+    stderr: str = ""
+    """Path of its standard error as Slurm shows it, with ``%`` patterns where its release leaves them."""
+    batch_host: str = ""
+    """Node that its script runs, or ran, on; empty: none, or not read."""
+    dependency: str | None = None
+    """What it waits for, or waited for when it was last seen waiting (``afternotok:7(unfulfilled)``); empty: for no job; None: it was
+    never seen waiting, or what for was not read."""
+
+    @property
+    def shown_id(self) -> str:
+        """The id as people know it: ``7``, of an array's element ``4_2``."""
+        if self.array_job_id is None or self.array_task_id is None:
+            return str(self.key.job_id)
+        return f"{self.array_job_id}_{self.array_task_id}"
 
     @property
     def suspended(self) -> bool:
@@ -163,6 +190,13 @@ class Job:
     def held(self) -> bool:
         """A pending job that starts only once it is released."""
         return self.reason in _HELD  # rule prose: Slurm's own words
+
+    @property
+    def fits_nowhere(self) -> bool:
+        """A pending job that no node can ever run, by what it asks for and excludes: Slurm does not look at it again until one of these is
+        changed. Its priority is then 0, so that Slurm takes a hold by its user for an administrator's (tried on 22.05)."""
+        parts = (p for p in self.components if p.priority == 0)
+        return any(p.reason in _FITS_NOWHERE for p in parts)  # rule prose: Slurm's own words
 
     @property
     def depends(self) -> bool:
@@ -233,6 +267,10 @@ class Node:
     features: frozenset[str] = frozenset()
     """ActiveFeatures; empty also where the scheduler's twin does not read them."""
     gpu_count: int = 0
+    cpus: int = 0
+    """Those that jobs may have; 0 also where the scheduler's twin does not read them."""
+    memory_mb: int = 0
+    """The same of its memory."""
     boot_time: datetime | None = None
     slurmd_start_time: datetime | None = None
     last_busy_time: datetime | None = None
@@ -241,6 +279,11 @@ class Node:
     @property
     def given_reason(self) -> NodeReason:
         return NodeReason(self.reason, self.reason_user, self.reason_time)
+
+    @property
+    def has(self) -> Has:
+        """What jobs may ask of it."""
+        return Has(self.features, self.gres, self.gpu_count, self.cpus, self.memory_mb)
 
     @property
     def draining(self) -> bool:
@@ -277,11 +320,21 @@ class Node:
     @property
     def rebooting(self) -> bool:
         """Slurm was asked for a reboot of it, or has begun one."""
-        return bool(self.flags & {"REBOOT_REQUESTED", "REBOOT_ISSUED"})
+        return "REBOOT_REQUESTED" in self.flags or self.reboot_issued
+
+    @property
+    def reboot_issued(self) -> bool:
+        """Slurm has begun a reboot of it; one that was only asked for waits for the node's jobs."""
+        return "REBOOT_ISSUED" in self.flags
 
     @property
     def out_of_service(self) -> bool:
         return self.draining or self.down
+
+    @property
+    def rebooted_unexpectedly(self) -> bool:
+        """slurmctld set it DOWN since it booted, and no one had told slurmctld."""
+        return self.down_by_slurm and self.reason == _UNEXPECTED_REBOOT  # rule prose: Slurm's own words
 
     @property
     def down_by_slurm(self) -> bool:
@@ -319,10 +372,12 @@ class ClusterView:
 
 # Slurm's own fixed words for why a job waits and why a node is out. Here and nowhere else.
 _HELD = frozenset({"JobHeldUser", "JobHeldAdmin", "job_requeued_in_held_state"})
+_FITS_NOWHERE = frozenset({"BadConstraints"})
 _DEPENDS = frozenset({"Dependency", "DependencyNeverSatisfied"})
 _WAITS_FOR_NODES = frozenset({"Resources", "Priority"})
 _NOT_LOOKED_AT = frozenset({"", "None"})
-NODE_REASONS_OF_SLURM = frozenset({"Not responding", "Node unexpectedly rebooted"})
+_UNEXPECTED_REBOOT = "Node unexpectedly rebooted"
+NODE_REASONS_OF_SLURM = frozenset({"Not responding", _UNEXPECTED_REBOOT})
 """Reasons that slurmctld itself gives a node."""
 
 _ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})

@@ -27,7 +27,8 @@ class Proof(StrEnum):
     LAUNCHED = "launched"
     """The provider's record shows the machine as launched for this node, and no other live machine has the node's name."""
     UNCLAIMED = "unclaimed"
-    """No other node claims the machine: by its agent, by the store's record, by an open incident."""
+    """No other node claims the machine: by its agent, by the store's record, by an open incident. An agent's word alone is no claim on what
+    another node has by the record and reports itself, and the provider names as that node's."""
     ADDRESS = "address"
     """Slurm reaches no other node at its address."""
     DEAD = "dead"
@@ -83,7 +84,7 @@ HARMLESS = frozenset({
     "Undrain", "HoldNodes", "PromoteSpare", "Release", "DelayStart", "SetThrottle", "AllowNodes", "DropHold", "TellOwner", "Launch",
     "ReportFault", "CheckInstance", "AdoptSpare", "KeepWindow", "Notify",
     "SendOrder.validate", "SendOrder.collect_evidence", "SendOrder.probe_peer", "SendOrder.ask_job_to_save", "SendOrder.probe_pair",
-    "SendOrder.run_checks", "SendOrder.collect_stacks",
+    "SendOrder.run_checks", "SendOrder.collect_stacks", "SendOrder.survey_checkpoints", "SendOrder.read_job_output",
 })  # fmt: skip
 """Actions and orders that end, stop and reboot nothing."""
 ENDING_PORTS = {

@@ -45,7 +45,7 @@ class EventKind(StrEnum):
     NODE_DEAD = "node.dead"
     """Two independent witnesses agree that the node is dead."""
     NODE_RETURNED = "node.returned"
-    """The node serves again."""
+    """The node serves again; ``by_others`` in the detail: an operator or another tool put it back."""
     JOB_HURT = "job.hurt"
     """A job holds what is at fault; the text says what becomes of it."""
     JOB_STOPPED = "job.stopped"
@@ -107,6 +107,8 @@ class FailedPart(StrEnum):
     """The deep check or the pair probe."""
 
 
+BY_OTHERS = "by_others"
+"""Detail of ``node.returned``: whether an operator or another tool put the node back; absent in records of before 0.1.0a3: Holdfast did."""
 ATTEMPT_FAILED, FAILURE = "attempt_failed", "failure"
 """Of ``incident.state`` where an attempt of the ladder failed: its number, from 1 on, and what failed."""
 

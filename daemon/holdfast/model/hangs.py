@@ -24,9 +24,13 @@ class StragglerAct(StrEnum):
 class HangPolicy:
     """Table ``[hangs]``: a job tells of no step any more."""
 
-    act: str = HangAct.RESTART.value
-    """``restart`` queues a job again that opted in, once the stacks of its ranks have been read; ``tell`` leaves it to a human."""
-    floor_s: float = 60.0
+    act: str = HangAct.TELL.value
+    """``tell`` reports a job that hangs and leaves it as it is; ``restart`` queues it again if it opted in, once the stacks of its ranks
+    have been read."""
+    group_act: str = HangAct.RESTART.value
+    """The same of one group of an elastic job that hangs while its other groups go on without it. Where the file sets ``act`` and not this
+    one, it is as ``act``."""
+    floor_s: float = 300.0
     """A job that tells of steps and phases hangs after so long without a step …"""
     steps: float = 5.0
     """… or after so many times its longest step, whichever is longer."""
@@ -44,10 +48,21 @@ class HangPolicy:
     settle_s: float = 60.0
     """After one group of an elastic job was lost or stopped the others get so long to go on before they hang."""
 
+    together_jobs: int = 2
+    """So many jobs that stop within ``together_s`` are one event, told once and never restarted. 0: only where a file system does not
+    answer."""
+    together_s: float = 600.0
+    """Jobs stop as they come to need what has stalled: not at one moment, but one after another."""
+
     @property
     def restarts(self) -> bool:
         """Whether a job that hangs, and opted in, is queued again."""
         return self.act == HangAct.RESTART
+
+    @property
+    def restarts_groups(self) -> bool:
+        """Whether a group of an elastic job that hangs alone is queued again."""
+        return self.group_act == HangAct.RESTART
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from holdfast.model.action import SendOrder, Verb
 from holdfast.model.endings import ENDINGS
 from holdfast.model.incident import Incident
 
-HARMLESS_VERBS = frozenset({Verb.PROBE_PEER})
+HARMLESS_VERBS = frozenset({Verb.PROBE_PEER, Verb.OUTPUT})
 """Orders that are given whatever holds: they ask, and change nothing."""
 ENDING_VERBS = frozenset(verb for verb in Verb if f"SendOrder.{verb.value}" in {each.step for each in ENDINGS})
 """Orders by which processes end."""

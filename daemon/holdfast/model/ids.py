@@ -81,9 +81,25 @@ def is_reason(shown: str, *ours: str) -> bool:
     return shown in ours
 
 
+_ADDED_BY_SLURM = re.compile(r"( : (reboot issued|reboot complete|reboot timed out|Not responding))+$")
+
+
+def without_slurms_words(reason: str) -> str:
+    """A node's reason without what slurmctld adds to it in SlurmUser's name: when it reboots the node, and from 23.02 on when it sets the
+    drained node DOWN."""
+    return _ADDED_BY_SLURM.sub("", reason)
+
+
+def has_slurms_words(reason: str) -> bool:
+    """Whether slurmctld has added to a node's reason."""
+    return _ADDED_BY_SLURM.search(reason) is not None  # rule prose: Slurm's own words
+
+
 def is_reboot_of(shown: str, ours: str) -> bool:
-    """Whether a node's reason is this one of ours with what Slurm adds when it reboots the node (seen on 22.05)."""
-    return shown.startswith(f"{ours} : reboot")
+    """Whether a node's reason is this one of ours with what Slurm adds when it reboots the node."""
+    plain = without_slurms_words(ours)
+    added = shown[len(plain) :]
+    return is_reason(without_slurms_words(shown), plain) and " : reboot " in added  # rule prose: Slurm's own words
 
 
 def is_silence_of(shown: str, ours: str) -> bool:

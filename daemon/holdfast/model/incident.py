@@ -33,6 +33,12 @@ class IncidentState(StrEnum):
     """Done; the node serves, or somebody else took it over."""
 
 
+OUT_OF_SERVICE = frozenset(
+    {IncidentState.CONTAINED, IncidentState.REPAIRING, IncidentState.VALIDATING, IncidentState.AWAITING_HUMAN}
+)
+"""States of an incident whose node was seen out of service for it."""
+
+
 class MovedBy(StrEnum):
     """Who makes a transition."""
 
@@ -69,7 +75,11 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(_S.SUSPECTED, _S.OPEN, "witnesses agree: dead, or to be drained"),
     Transition(_S.SUSPECTED, _S.CLOSED, "the agent is heard again"),
     Transition(_S.OPEN, _S.CONTAINED, "Slurm shows the node drained or down"),
-    Transition(_S.OPEN, _S.WATCHING, "an operator has acknowledged it"),
+    Transition(
+        _S.OPEN,
+        _S.WATCHING,
+        "an operator has acknowledged it, or a node thought dead is heard again with nothing but a warning",
+    ),
     Transition(_S.OPEN, _S.CLOSED, "the condition cleared before anything was done"),
     Transition(_S.CONTAINED, _S.REPAIRING, "the node is free of jobs and a rung was chosen"),
     Transition(
@@ -121,7 +131,8 @@ def legal(before: IncidentState | None, after: IncidentState, by: MovedBy = Move
 
 @unknown_reads_as("unreadable", "nothing is done about its node until an operator closes it")
 class IncidentKind(StrEnum):
-    """What an incident is about. Set when it is opened, and never changed (its ``check`` may change)."""
+    """What an incident is about. Set when it is opened (its ``check`` may change); it changes only from ``silence`` to ``fault``, where
+    the node reports again, and reports a fault."""
 
     FAULT = "fault"
     """A fault of a node: reported by its agent, or found by an ordered check of a spare."""
@@ -135,6 +146,10 @@ class IncidentKind(StrEnum):
     """A job that makes no progress."""
     STRAGGLER = "straggler"
     """A part of a job that is slower than the others."""
+    HELD_JOB = "held_job"
+    """A job that Holdfast has held, so that it starts no more: for as long as it is held."""
+    STALL = "stall"
+    """Jobs that stopped making progress together, or on a file system that does not answer: no one of them is at fault."""
     PAIR = "pair"
     """A node of a failed or hung job that failed its pair probes."""
     SLURM_DRAIN = "slurm_drain"
@@ -148,7 +163,17 @@ class IncidentKind(StrEnum):
     done about it until an operator has closed the incident."""
 
 
-ABOUT_JOBS = frozenset({IncidentKind.UNEXPLAINED, IncidentKind.HANG, IncidentKind.STRAGGLER})
+NOT_OF_A_NODE = frozenset({IncidentKind.UNREADABLE, IncidentKind.DISPUTED})
+"""Kinds that say nothing of whether the node is out of service."""
+ABOUT_JOBS = frozenset(
+    {
+        IncidentKind.UNEXPLAINED,
+        IncidentKind.HANG,
+        IncidentKind.STRAGGLER,
+        IncidentKind.HELD_JOB,
+        IncidentKind.STALL,
+    }
+)
 """Kinds that are about a job and accuse no node: only watched, nothing is drained for them."""
 
 
@@ -187,6 +212,8 @@ class Incident:
     opened_at: datetime
     """When it was put on record; of a silent node or a suspected job that is before ``incident.opened``, the detection."""
     kind: IncidentKind = IncidentKind.FAULT
+    code: str = ""
+    """Code of the leading finding within its check (of ``gpu.xid`` the Xid's number); empty: it has none, or an older release wrote it."""
     gpu_minors: frozenset[int] | None = None
     """GPUs at fault; None: the node as a whole (or a GPU that cannot be placed, which means the same)."""
     state_since: datetime | None = None
@@ -213,6 +240,8 @@ class Incident:
     """That job's nodes, of which one may be at fault."""
     pair_probed: bool = False
     """The suspects are probed in pairs: of a job that failed from the start, of one that hung or was slow once its run is over."""
+    stalled: tuple[str, ...] = ()
+    """Runs of the jobs that stopped together, as text; those that go on or are over are not taken out."""
     odd: tuple[str, ...] | None = None
     """Of a job that hangs: nodes with ranks that stand elsewhere than the others; None: its stacks have not been read."""
     repair_attempt: int = 0
@@ -223,6 +252,8 @@ class Incident:
     """When it was seen that Slurm has lost the node's drain without an operator's resume; None: the drain is there, or is set again."""
     resumed_in_doubt: bool = False
     """Whether an operator resumed the node or slurmctld lost its drain could not be told: no running job is stopped for it."""
+    by_program: bool = False
+    """The leading finding is one that an error of a program, or what jobs use up, causes too: two of them may be the job's doing."""
     by_job: bool = False
     """The node is out of service, or to be, for what a user's job can cause (:attr:`users_doing`)."""
     note: str = ""
@@ -233,6 +264,11 @@ class Incident:
     @property
     def open(self) -> bool:
         return self.state is not IncidentState.CLOSED
+
+    @property
+    def took_node_out(self) -> bool:
+        """The node was seen out of service for it."""
+        return self.state in OUT_OF_SERVICE and self.kind not in NOT_OF_A_NODE
 
     @property
     def run(self) -> JobRun | None:
@@ -350,14 +386,29 @@ class Recovery:
     """Name of the reservation that keeps its nodes; None: none was made."""
     checkpoint_step: int | None = None
     """Newest complete checkpoint known when it was stopped."""
+    checkpoint_at: datetime | None = None
+    """When that was written; None: not known."""
+    checkpoint_known: bool = False
+    """The run had saved nothing newer than that (where both are None: nothing). False: nothing is known of it."""
+    started_at: datetime | None = None
+    """When the run that was hurt had started; None: not known."""
     stopped_step: int | None = None
     """Last step that the job had reported."""
+    stopped_estimated: bool = False
+    """It had reported none: the step is reckoned from the times of its checkpoints."""
     resumed_step: int | None = None
     excluded_added: tuple[str, ...] = ()
     """What the job's exclusions hold besides the user's own, as of its begin and again when the run started; taken back when the job is
     queued again and the node serves (``decide/allow.py``)."""
+    in_service_only: bool = False
+    """Slurm found that no node can run the job with every suspect node excluded: from then on those that Slurm itself keeps free, as they
+    are drained or DOWN, are not excluded."""
     suspect: bool = False
     """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
+    series: tuple[str, ...] = ()
+    """What its job shares with others that run the same program (:func:`holdfast.controller.series.series_of`)."""
+    released_at: datetime | None = None
+    """When the job, held for it, was seen to be released; None: it was not held, or is still, or has ended since."""
     note: str = ""
 
     @property

@@ -21,6 +21,8 @@ DEATHS_S = 600.0
 """Nodes that fall silent within this of each other may have one cause: ``death.deaths_10min``."""
 CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
 """The budgets on machines: ``repair.*_per_hour`` and ``*_per_day``."""
+OPENED_S = _HOUR_S
+"""Incidents that one node's findings have opened (:mod:`controller.correlate`)."""
 INQUIRIES_S = _HOUR_S
 """``suspects.jobs_per_hour``."""
 STEP_HOUR_S = 3600
@@ -46,6 +48,8 @@ UNSEEN_FINDING_S = 7 * _DAY_S
 """A finding that leads to nothing is forgotten when no agent has repeated it for this; agents repeat what stands every ten minutes."""
 FORGOTTEN_JOB_S = 7 * _DAY_S
 """A job that has reported nothing for this is forgotten."""
+JOB_ENDS_S = _HOUR_S
+"""How a run ended is put on record, and looked at, for as long; the record is kept for longer."""
 ANNOUNCED_S = 60 * _DAY_S
 """An announcement that was acted upon, or that an operator closed, is not acted upon again; a time further ahead is a mistake."""
 
@@ -133,6 +137,7 @@ WINDOWS: tuple[Window, ...] = (
         plus_s=lambda p: 2 * p.suspects.window_s,
     ),
     _fixed("jobs.restarts_without_progress", NO_PROGRESS_S, _K.RECOVERIES),
+    _fixed("jobs.quick_deaths", NO_PROGRESS_S, _K.RECOVERIES),
     _fixed("nodes excluded for a job", EXCLUSIONS_S, _K.RECOVERIES),
     Window("repair.climb_window_s", lambda p: p.repair.climb_window_s, (_K.INCIDENTS,)),
     Window("repair.third_fault_window_s", lambda p: p.repair.third_fault_window_s, (_K.INCIDENTS,)),
@@ -157,6 +162,7 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("suspects.jobs_per_hour", INQUIRIES_S, _K.INCIDENTS),
     _fixed("suspects.jobs_per_hour_per_user", INQUIRIES_S, _K.INCIDENTS),
     Window("hangs.floor_s", lambda p: p.hangs.floor_s, (_K.CHECKPOINTS,)),
+    Window("hangs.together_s", lambda p: p.hangs.together_s, (_K.CHECKPOINTS, _K.INCIDENTS)),
     Window("hangs.plain_floor_s", lambda p: p.hangs.plain_floor_s, (_K.CHECKPOINTS,)),
     Window("hangs.silent_s", lambda p: p.hangs.silent_s, (_K.CHECKPOINTS,)),
     Window("hangs.init_s", lambda p: p.hangs.init_s, (_K.CHECKPOINTS,)),

@@ -63,6 +63,10 @@ class DiskRoom:
     total_bytes: int
     store_bytes: int
     """The database with its log."""
+    store: str = ""
+    """The database's file."""
+    mount: str = ""
+    """Where the file system that holds it is mounted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class DeathPolicy:
     deaths_domain_share: float = 0.5
     """The same for a failure domain: more than this share of its nodes."""
     reboot_grace_s: float = 900.0
-    """A silent node whose power is not seen off is rebooted or replaced after this long without a report, never earlier."""
+    """A silent node whose power is not seen off is rebooted or replaced this long after its last sign of life, never earlier."""
     silent_share_suspects_controller: float = 0.3
     """More agents silent at once than this share (and than 2): the controller is the suspect and freezes."""
     reprobe_s: float = 20.0
@@ -74,19 +74,37 @@ class JobPolicy:
     hold_duration_s: int = 600
     """How long a stopped job's nodes are kept for it."""
     restarts_without_progress: int = 3
-    """Failures without a newer checkpoint before the job is held (NVRx restart agent)."""
+    """Failures without a newer checkpoint before the job is held (NVRx restart agent). A failure after which nothing is known of the
+    job's checkpoints does not count."""
+    survey_s: float = 600.0
+    """How often the agent of a job's first node reads the directory that the job registered; 0: never."""
+    survey_wait_s: float = 5.0
+    """How long a job that seems to make no progress waits for such a read before it is restarted or held; no other job waits."""
+    quick_deaths: int = 5
+    """A job of whose checkpoints nothing is known is held after this many runs in a row that ended early."""
+    quick_death_s: int = 600
+    """A run that ended within this of its start ended early."""
     restart_in_place: bool = True
     """A job that opted in and fails of something that the node outlives (Xid 94 and the like) is started again, on the same nodes."""
     suspect_nodes: int = 2
     suspect_window_s: int = 24 * 3600
-    """Faults of one class on this many different nodes under one job within the window make the job the suspect."""
+    """Faults of one class, which a program can cause, on this many different nodes under one job within the window make the job the
+    suspect; and so many more as :attr:`faults_per_node_day` explains."""
+    suspect_nodes_hardware: int = 4
+    """The same for faults that a program hardly ever causes, such as a GPU that falls off the bus."""
+    faults_per_node_day: float = 0.0065
+    """Faults that a node of eight GPUs meets in a day, whatever runs on it: 6.5 in 1,000 node-days (Meta RSC-1, arXiv 2410.21680, the
+    higher of its two clusters)."""
     stuck_completing_s: float = 15.0
     """A requeued job still held by its faulty node is ended there by the agent after this long; freed by a DOWN after twice as long."""
     resume_wait_s: int = 600
     """How long the job's own word is awaited after RUNNING."""
     attribution_before_s: int = 600
     attribution_after_s: int = 300
-    """A job's end is attributed to a fault from 10 min before to 5 min after it (Meta RSC)."""
+    """A job's end may have to do with a fault from 10 min before to 5 min after it (Meta RSC): its nodes are not suspected without ground
+    then. It is recovered only for a fault from before its end."""
+    read_output: bool = True
+    """Whether agents read the last 64 KiB of what a failed job wrote, as its user, so that it is known why it died."""
 
 
 @dataclass(frozen=True, slots=True)

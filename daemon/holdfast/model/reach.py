@@ -13,3 +13,5 @@ class HeadProbe:
     at: datetime
     answered: bool
     """The connection was accepted or refused: the node's kernel lives."""
+    answered_at: datetime | None = None
+    """When the newest connect of this silence was answered; None: none was."""

@@ -10,12 +10,14 @@ another hour is a step of its own."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
 from holdfast.model.cluster import JobKey
 
+_SERVING = re.compile(r"\.for-(\d+)-(\d+)\.\d+$")
 _PARSED = 1 << 16
 """Keys whose parts are kept: more than one load of the store holds, so that a cycle reads each once."""
 
@@ -150,6 +152,11 @@ def tell_owner(job: JobKey, restarts: int) -> Step:
     return Step("TellOwner", _run(job, restarts))
 
 
+def take_note_back(job: JobKey, restarts: int) -> Step:
+    """The note to its owner that was proved wrong."""
+    return Step("TellOwner", f"{_run(job, restarts)}.back")
+
+
 # Machines
 
 
@@ -217,6 +224,11 @@ def collect_stacks(node: str, job: JobKey, restarts: int) -> Step:
     return Step("SendOrder", f"stacks/{node}.{_run(job, restarts)}")
 
 
+def read_output(job: JobKey, restarts: int) -> Step:
+    """The last lines of what a run that failed wrote. Its submit time belongs to the name: the step is of no incident, ids come again."""
+    return Step("SendOrder", f"output/{_run(job, restarts)}@{job.submitted_s}")
+
+
 def probe_peer(peer: str) -> Step:
     """``peer``: the node that tries to reach the incident's."""
     return Step("SendOrder", f"probe/{peer}")
@@ -230,6 +242,11 @@ def probe_pair(node: str, probe: str) -> Step:
 def save(node: str, job: JobKey, restarts: int) -> Step:
     """The run's processes on the node are asked to save."""
     return Step("SendOrder", f"save/{_run(job, restarts)}.{node}")
+
+
+def survey(node: str, job: JobKey, restarts: int) -> Step:
+    """The run's checkpoint directory is read by the node's agent."""
+    return Step("SendOrder", f"survey/{_run(job, restarts)}.{node}")
 
 
 def end_job(node: str, job: JobKey, restarts: int) -> Step:
@@ -250,14 +267,24 @@ def leave(node: str, job: JobKey, restarts: int) -> Step:
 # The size of elastic jobs: each names its job (``label``) and the hour
 
 
-def leave_room(label: str, node: str, job: JobKey, restarts: int, hour: int) -> Step:
-    """A group is asked to leave, so that its job shrinks."""
-    return Step("SendOrder", f"{label}.leave.{_run(job, restarts)}.{node}.{hour}")
+def leave_room(label: str, node: str, job: JobKey, restarts: int, hour: int, *, serving: JobKey | None = None) -> Step:
+    """A group is asked to leave, so that its job shrinks. ``serving``: for a pending job."""
+    return Step("SendOrder", f"{label}.leave.{_run(job, restarts)}.{node}{_serving(serving)}.{hour}")
 
 
-def requeue_group(label: str, job: JobKey, restarts: int, hour: int) -> Step:
+def requeue_group(label: str, job: JobKey, restarts: int, hour: int, *, serving: JobKey | None = None) -> Step:
     """A group that could not be asked to leave, or did not."""
-    return Step("Requeue", f"{label}.{_run(job, restarts)}.{hour}")
+    return Step("Requeue", f"{label}.{_run(job, restarts)}{_serving(serving)}.{hour}")
+
+
+def served_by(step: Step) -> tuple[int, int] | None:
+    """Id and submit time of the pending job that a group makes room for by one of these two; None: it is another step."""
+    found = _SERVING.search(step.target) if step.kind in ("SendOrder", "Requeue") else None
+    return (int(found[1]), int(found[2])) if found is not None else None
+
+
+def _serving(job: JobKey | None) -> str:
+    return "" if job is None else f".for-{job.job_id}-{job.submitted_s}"
 
 
 def release_group(label: str, job: JobKey, restarts: int, hour: int) -> Step:
@@ -329,9 +356,19 @@ def notify_hang() -> Step:
     return Step("Notify", "hangs")
 
 
+def notify_held_job() -> Step:
+    """A job that was held, and starts only once somebody releases it."""
+    return Step("Notify", "held_job")
+
+
 def notify_one_cause() -> Step:
     """Jobs that failed seem to have one cause, which is no node."""
     return Step("Notify", "one_cause")
+
+
+def notify_cannot_tell() -> Step:
+    """Nodes of a job that failed did not pass their pair probes, and too few others could be asked."""
+    return Step("Notify", "cannot_tell")
 
 
 def notify_capacity_end() -> Step:
@@ -347,18 +384,19 @@ def notify_orphan(instance_id: str, week: int) -> Step:
     return Step("Notify", f"orphan.{instance_id}.{week}")
 
 
-def notify_silent(where: str, since: datetime, hours: int = 0) -> Step:
+def notify_silent(where: str, since: datetime, hours: int = 0, size: int = 0) -> Step:
     """Nodes that do not report, and of which nothing may be concluded. ``where``: a failure domain, the cluster, or one node.
-    ``hours``: whole hours since then; one notification in each."""
-    return Step("Notify", f"{_silent(where)}{int(since.timestamp())}{_in_hour(hours)}")
+    ``hours``: whole hours since then; one notification in each. ``size``: how many they are, as a class; one for each that is larger."""
+    return Step("Notify", f"{_silent(where)}{int(since.timestamp())}{f'.{hours}.{size}' if size else _in_hour(hours)}")
 
 
-def tells_of_silence(step: Step, where: str) -> bool:
-    """Whether it is a :func:`notify_silent` of these nodes, whatever the time."""
+def size_told(step: Step, where: str) -> int | None:
+    """The size class of a :func:`notify_silent` of these nodes, whatever the time; None: it is another step."""
     head = _silent(where)
-    return (
-        step.kind == "Notify" and step.target.startswith(head) and step.target[len(head) :].replace(".", "").isdigit()
-    )
+    words = step.target.removeprefix(head).split(".")
+    if step.kind != "Notify" or not step.target.startswith(head) or not all(word.isdecimal() for word in words):
+        return None
+    return int(words[2]) if len(words) > 2 else 0
 
 
 def _silent(where: str) -> str:

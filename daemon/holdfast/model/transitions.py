@@ -1,4 +1,4 @@
-"""Open, raise, move and close an incident: the only code that sets an incident's state. Pure.
+"""Open, raise, move and close an incident: the only code that sets an incident's state or kind. Pure.
 
 Each function checks the step against the table (:data:`holdfast.model.incident.TRANSITIONS`), sets the times that belong to the state and
 returns the incident with the events of the step. The events that have ``to`` in their ``detail`` are the whole way of an incident: the
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from holdfast.model.event import Event, EventKind
-from holdfast.model.incident import Incident, IncidentKind, IncidentState, MovedBy, legal
+from holdfast.model.event import BY_OTHERS, Event, EventKind
+from holdfast.model.incident import Fault, Incident, IncidentKind, IncidentState, MovedBy, legal
 from holdfast_checks.result import Remedy, Severity
 
 Moved = tuple[Incident, list[Event]]
@@ -49,7 +49,10 @@ class NewIncident:
     job_uid: int | None = None
     suspects: tuple[str, ...] = ()
     pair_probed: bool = False
+    stalled: tuple[str, ...] = ()
     by_job: bool = False
+    by_program: bool = False
+    code: str = ""
     note: str = ""
 
 
@@ -101,7 +104,10 @@ def open_incident(new: NewIncident, state: IncidentState, at: datetime, detectio
         job_uid=new.job_uid,
         suspects=new.suspects,
         pair_probed=new.pair_probed,
+        stalled=new.stalled,
         by_job=new.by_job,
+        by_program=new.by_program,
+        code=new.code,
         note=new.note,
     )
     detail = _detail(incident, detection, to=state.value)
@@ -153,6 +159,23 @@ def move(
     return after, [_event(after, kind, at, text, {**(detail or {}), **_step(incident, after)})]
 
 
+def not_dead(incident: Incident, fault: Fault) -> Incident:
+    """The incident of a node that was thought dead and reports again, with the fault that is left. One that its silence had opened is about
+    that fault from then on: the only change of an incident's kind."""
+    return replace(
+        incident,
+        kind=IncidentKind.FAULT if incident.kind is IncidentKind.SILENCE else incident.kind,
+        severity=fault.severity,
+        remedy=fault.remedy,
+        check=fault.check,
+        headline=fault.headline,
+        gpu_minors=fault.gpu_minors,
+        fault_at=fault.fault_at,
+        dead=False,
+        before_death=None,
+    )
+
+
 def close(incident: Incident, at: datetime, note: str) -> Moved:
     """Close an incident; ``note``: how it ended. Raises IllegalTransition for one that is closed already."""
     return move(incident, IncidentState.CLOSED, at, note)
@@ -161,6 +184,12 @@ def close(incident: Incident, at: datetime, note: str) -> Moved:
 def remark(incident: Incident, at: datetime, text: str, detail: Mapping[str, object] | None = None) -> Event:
     """Event about an incident that remains in its state."""
     return _event(incident, EventKind.INCIDENT_STATE, at, text, dict(detail or {}))
+
+
+def returned(node: str, incident_id: str, at: datetime, *, by_others: bool) -> Event:
+    """Event that the node serves again after this incident. ``by_others``: an operator or another tool put it back."""
+    text = "back in service, put there by an operator or another tool" if by_others else "back in service"
+    return Event(at, EventKind.NODE_RETURNED, incident_id, node, text=text, detail={BY_OTHERS: by_others})
 
 
 def _in_state(incident: Incident, state: IncidentState, at: datetime, by: MovedBy) -> Incident:

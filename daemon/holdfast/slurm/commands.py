@@ -14,7 +14,7 @@ from holdfast.model.background import Topology
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Partition, Reservation
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.slurm import parse, records, squeue
-from holdfast.slurm.job_listing import JobListing
+from holdfast.slurm.job_listing import MOST_ALONE, JobListing, Stillness
 from holdfast.slurm.run import Commands
 
 _LOG = logging.getLogger(__name__)
@@ -25,8 +25,6 @@ _SPARE_FLAGS = "IGNORE_JOBS"
 _MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
-_READINGS = 3
-"""Of a job whose record is in doubt, before it is ignored."""
 
 
 class SlurmCommands:
@@ -50,7 +48,9 @@ class SlurmCommands:
         self._sleep = sleep
         self._constant: tuple[str, int] | None = None
         self._parsed: dict[str, Node] = {}
-        self._listing = JobListing()
+        self._nodes: dict[str, Node] = {}
+        self._listing: JobListing | None = None
+        self._stillness = Stillness()
 
     def view(self) -> ClusterView:
         cluster, _ = self._constants()
@@ -66,13 +66,17 @@ class SlurmCommands:
         )
 
     def all_nodes(self) -> dict[str, Node]:
-        """All nodes by name. A line that reads as it did the last time is not parsed again: few of thousands do not."""
-        lines = records.lines(self._scontrol("show", "node", "-o"))
-        known = self._parsed
-        keys = [records.node_key(line) for line in lines]
-        parsed = {key: known.get(key) or parse.node(line) for key, line in zip(keys, lines, strict=True)}
-        self._parsed = parsed
-        return {node.name: node for node in parsed.values()}
+        """All nodes by name. A record that reads as it did the last time is not parsed again: few of thousands do not."""
+        printed = records.nodes(self._scontrol("show", "node", "-o"))
+        before, known = self._nodes, self._parsed
+        self._parsed = {key: known.get(key) or parse.node(key) for key in _keys(printed)}
+        nodes = {node.name: node for node in self._parsed.values()}
+        imitated = [name for name, theirs in printed.items() if len(theirs) > 1]
+        for number, name in enumerate(imitated):
+            _LOG.warning("event=node_imitated node=%s: the text of a node reads like its record", name)
+            nodes[name] = self.node(name) if number < MOST_ALONE else before.get(name, nodes[name])
+        self._nodes = nodes
+        return nodes
 
     def all_reservations(self) -> dict[str, Reservation]:
         """All reservations by name."""
@@ -84,7 +88,10 @@ class SlurmCommands:
         return self._all_jobs()
 
     def node(self, name: str) -> Node:
-        return parse.node(self._one(self._scontrol("show", "node", name, "-o"), f"no node {name}"))
+        found = self._scontrol("show", "node", name, "-o").strip()
+        if not found.startswith("NodeName="):
+            raise NotFound(f"no node {name}")
+        return parse.node(found)
 
     def job(self, job_id: int) -> Job:
         found = self._jobs(job_id)
@@ -99,7 +106,7 @@ class SlurmCommands:
         return tuple(job for number, job in found.items() if job_id in (number, job.het_leader))
 
     def jobs_on(self, node: str) -> tuple[Job, ...]:
-        """See the port. One command for a node that no job holds, one more for each job there."""
+        """See the port. One command for a node that no job holds, one more for each job there, up to eight."""
         try:
             found = self._jobs_of_node(node)
         except NotFound:
@@ -259,65 +266,44 @@ class SlurmCommands:
     def reservation(self, name: str) -> Reservation:
         return parse.reservation(self._one(self._scontrol("show", "reservation", name, "-o"), f"no reservation {name}"))
 
-    def reboot(self, node: str, reason: str) -> None:
+    def reboot(self, node: str, reason: str | None) -> None:
         # Not ASAP: that would set and afterwards clear DRAIN. A drained node takes no job and is rebooted once idle.
-        self._scontrol("reboot", f"reason={records.printable(reason)}", node)
+        words = () if reason is None else (f"reason={records.printable(reason)}",)
+        self._scontrol("reboot", *words, node)
 
     def _all_jobs(self) -> dict[int, Job]:
-        cluster, _ = self._constants()
+        listing = self._job_listing()
+        plain = self._scontrol("show", "job", "-o") if self._stillness.may_last else ""
+        if (still := self._stillness.jobs(plain)) is not None:
+            return still
         text = self._scontrol("show", "job", "-d", "-o")
-        unchanged = self._listing.unchanged(text)
-        if unchanged is not None:
-            return unchanged
-        texts = squeue.texts_of(self._commands.run, text)
-        listed = self._listing.read(text, texts, cluster)
-        return self._with_doubtful(listed.jobs, listed.doubtful, texts)
+        jobs = listing.read(text, squeue.rows_of(self._commands.run, text))
+        self._stillness.read(jobs, text, plain)
+        return jobs
 
     def _jobs(self, job_id: int) -> dict[int, Job]:
         """The job's records: of an array's id all its elements', of a heterogeneous job's leader all components'."""
-        cluster, _ = self._constants()
         text = self._scontrol("show", "job", str(job_id), "-d", "-o")
-        texts = squeue.texts_of(self._commands.run, text, "-j", str(job_id))
-        listed = JobListing().read(text, texts, cluster)
-        return self._with_doubtful(listed.jobs, listed.doubtful, texts)
-
-    def _with_doubtful(
-        self, sure: Mapping[int, Job], doubtful: frozenset[int], texts: Mapping[int, records.OwnTexts]
-    ) -> dict[int, Job]:
-        """Those that are sure, and the doubtful ones as far as a record that is read alone leaves no doubt."""
-        found = self._one_by_one(doubtful & set(texts), texts)
-        for job_id in sorted(number for number, job in found.items() if job is None):
-            _LOG.warning("job=%s ignored: its record cannot be told from its user's text", job_id)
-        alone = {number: job for number, job in found.items() if job is not None}
-        return dict(sorted({**sure, **alone}.items()))
+        return self._new_listing().read(text, squeue.rows_of(self._commands.run, text, "-j", str(job_id)))
 
     def _jobs_of_node(self, node: str) -> dict[int, Job]:
-        """Raises NotFound where squeue does not know the node, Unavailable for a record that leaves doubt: it counts for nothing less."""
-        texts = squeue.holders_of(self._commands.run, node)
-        found = self._one_by_one(frozenset(texts), texts)
-        for job_id in sorted(number for number, job in found.items() if job is None):
-            raise Unavailable(f"the record of job {job_id}, which holds {node}, cannot be told from its user's text")
-        return {number: job for number, job in found.items() if job is not None}
+        """Raises NotFound where squeue does not know the node."""
+        return self._new_listing().read("", squeue.holders_of(self._commands.run, node))
 
-    def _one_by_one(self, job_ids: frozenset[int], texts: Mapping[int, records.OwnTexts]) -> dict[int, Job | None]:
-        """Jobs, each read alone. None: its record leaves doubt all the same. A job that is gone meanwhile is left out."""
-        found: dict[int, Job | None] = {}
-        for job_id in sorted(job_ids):
-            try:
-                found[job_id] = self._alone(job_id, texts)
-            except NotFound:
-                continue
-        return found
+    def _job_listing(self) -> JobListing:
+        self._listing = self._listing or self._new_listing()
+        return self._listing
 
-    def _alone(self, job_id: int, texts: Mapping[int, records.OwnTexts]) -> Job | None:
-        """One job; its user's texts are read again where the record is in doubt, since a rename between two readings brings it there."""
+    def _new_listing(self) -> JobListing:
         cluster, _ = self._constants()
-        for reading in range(_READINGS):
-            texts = squeue.texts(self._commands.run, "-j", str(job_id)) if reading else texts
-            record = records.first_record(self._scontrol("show", "job", str(job_id), "-d", "-o"), job_id, texts)
-            if record is not None:
-                return parse.job(record, cluster, texts[job_id])
-        return None
+        return JobListing(cluster, self._now, self._alone)
+
+    def _alone(self, job_id: int) -> str | None:
+        """What scontrol prints of one job; None: the job is gone, or Slurm does not answer."""
+        try:
+            return self._scontrol("show", "job", str(job_id), "-d", "-o")
+        except (NotFound, Unavailable):
+            return None
 
     def _await_next_second(self, job: Job) -> None:
         """Until the second after the job's last end has come on every node's clock.
@@ -382,6 +368,11 @@ class SlurmCommands:
         if not found:
             raise NotFound(missing)
         return found[0]
+
+
+def _keys(printed: Mapping[str, list[str]]) -> list[str]:
+    """Of each node's first record."""
+    return [records.node_key(theirs[0]) for theirs in printed.values()]
 
 
 def _duration(seconds: int | None) -> str:

@@ -182,9 +182,10 @@ class HeldByReservation:
     def reservation(self, name: str) -> Reservation:
         return self._inner.reservation(name)
 
-    def reboot(self, node: str, reason: str) -> None:
-        """Slurm reboots a node that is in no way drained once it is idle; its reservation keeps it so."""
-        self._inner.reboot(node, reason)
+    def reboot(self, node: str, reason: str | None) -> None:
+        """Slurm reboots a node that is in no way drained once it is idle; its reservation keeps it so. It shows it DOWN meanwhile: with a
+        reason of ours, so that it is nobody else's."""
+        self._inner.reboot(node, self.node(node).reason if reason is None else reason)
 
 
 def _with_holds(nodes: Mapping[str, Node], reservations: Mapping[str, Reservation]) -> dict[str, Node]:

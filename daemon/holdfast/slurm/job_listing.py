@@ -1,72 +1,163 @@
-"""All jobs of ``scontrol show job -d -o``. A record that reads as it did the last time is neither judged nor parsed again.
+"""All jobs: what ``squeue`` shows of each, with the details of its record of ``scontrol show job -d -o``.
 
-Of ten thousand jobs few change between two readings: what a reading costs grows with those."""
+Of ten thousand jobs few change between two readings: what reads as it did the last time is not parsed again. A record that a user's
+text imitates is read alone, some at a time; until then the job is there with what is certain, and its details are those of its run's
+last reading, or unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from holdfast.model.cluster import Job
 from holdfast.slurm import parse, records
-from holdfast.slurm.records import OwnTexts, Record
+from holdfast.slurm.details import Details, details, unknown
+from holdfast.slurm.squeue import Row
 
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Jobs whose records are beyond doubt, and the ids of the others."""
-
-    jobs: Mapping[int, Job]
-    doubtful: frozenset[int]
+_LOG = logging.getLogger(__name__)
+MOST_ALONE = 8
+"""Records that are read alone within one reading."""
+_FEW = 8
+"""Ids in a line of the log."""
+_ALONE_S = 1.0
+"""No other one is begun after this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    own: OwnTexts
+    row: Row
+    printed: str
+    """The records that bore its id then, without what changes by itself; empty: it has to be read again."""
+    details: Details
     job: Job
+
+    def same_run(self, row: Row) -> bool:
+        now = (row.submitted, row.restarts, row.nodes)
+        return (self.row.submitted, self.row.restarts, self.row.nodes) == now
 
 
 class JobListing:
-    """Remembers the records of the last reading that were beyond doubt. Safe to call from several threads."""
+    """Remembers the last reading. Safe to call from several threads."""
+
+    def __init__(
+        self,
+        cluster: str,
+        now: Callable[[], float],
+        alone: Callable[[int], str | None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``alone``: what ``scontrol`` prints of one job; None: nothing."""
+        self._monotonic = monotonic
+        self._cluster = cluster
+        self._now = now
+        self._alone = alone
+        self._known: dict[int, _Read] = {}
+        self._asked: dict[int, int] = {}
+        """How often each job whose record is in doubt was read alone: none waits for ever behind others."""
+
+    def read(self, text: str, rows: Mapping[int, Row]) -> dict[int, Job]:
+        """``text``: all records. Raises Rejected as :func:`parse.job`."""
+        known, texts = self._known, records.jobs(text)
+        printed: dict[int, str] = {}
+        found: dict[int, _Read] = {}
+        doubtful: list[int] = []
+        for job_id, row in sorted(rows.items()):
+            theirs, before = texts.get(row.job_id, []), known.get(job_id)
+            printed[job_id] = records.still("\n".join(theirs))
+            if before is not None and before.row == row and before.printed == printed[job_id]:
+                found[job_id] = before
+            elif len(theirs) == 1 and (details_now := details(theirs[0], row)) is not None:
+                found[job_id] = self._read(row, printed[job_id], details_now)
+            else:
+                doubtful.append(job_id)
+        self._doubtful(doubtful, rows, printed, found)
+        self._known = found
+        unreadable = [str(job_id) for job_id in sorted(found) if found[job_id].job.unreadable]
+        if unreadable:
+            few = ",".join(unreadable[:_FEW])
+            _LOG.info(
+                "event=node_lists_unreadable jobs=%d first=%s effect=they_are_not_restarted", len(unreadable), few
+            )
+        return {job_id: found[job_id].job for job_id in sorted(found)}
+
+    def _doubtful(
+        self,
+        job_ids: list[int],
+        rows: Mapping[int, Row],
+        printed: Mapping[int, str],
+        found: dict[int, _Read],
+    ) -> None:
+        """Put in the jobs whose records cannot be told from a text, or are of another moment than the rows."""
+        known, until = self._known, self._monotonic() + _ALONE_S
+        asked_before, self._asked = self._asked, {}
+        before = {
+            job_id: read
+            for job_id in job_ids
+            if (read := known.get(job_id)) and read.same_run(rows[job_id]) and read.details.gpus_known
+        }
+        job_ids.sort(key=lambda one: (not rows[one].holds_nodes, one in before, asked_before.get(one, 0)))
+        for number, job_id in enumerate(job_ids):
+            row = rows[job_id]
+            asked = number < MOST_ALONE and self._monotonic() < until
+            text = self._alone(job_id) if asked else None
+            self._asked[job_id] = asked_before.get(job_id, 0) + asked
+            now = details(_own_record(text, job_id), row) if text is not None else None
+            if now is None:
+                now = before[job_id].details if job_id in before else unknown(self._utc())
+            found[job_id] = self._read(row, printed[job_id] if text is not None else "", now)
+        lacking = sum(not found[job_id].details.gpus_known for job_id in job_ids)
+        if lacking:
+            _LOG.info("event=job_details_unknown jobs=%d effect=no_fault_of_a_gpu_is_linked_to_them", lacking)
+
+    def _utc(self) -> datetime:
+        return datetime.fromtimestamp(self._now(), UTC)
+
+    def _read(self, row: Row, printed: str, found: Details) -> _Read:
+        return _Read(row, printed, found, parse.job(row, self._cluster, found))
+
+
+def _own_record(text: str, job_id: int) -> str:
+    """The job's record where it was asked for alone: what comes first, or what alone bears its id. Nobody else's text is there."""
+    if text.startswith(f"JobId={job_id} "):
+        return text
+    found = records.jobs(text).get(str(job_id), [])
+    return found[0] if len(found) == 1 else ""
+
+
+class Stillness:
+    """Whether the listing without details is enough: where it reads as it did between two readings with details that showed the same jobs.
+
+    With details, which name the GPUs that a job holds, ``scontrol`` has slurmctld list all nodes besides as soon as one job runs."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Read] = {}
+        self._jobs: Mapping[int, Job] = {}
+        self._details = b""
+        """What the listing with details was; empty: not read yet."""
+        self._listing = b""
+        """What the listing without details was then; empty: it was not asked for."""
+        self._same = False
 
-    def unchanged(self, text: str) -> dict[int, Job] | None:
-        """The jobs by id if each record is known from the last reading; None where one is new.
+    @property
+    def may_last(self) -> bool:
+        """Whether the last reading with details showed nothing new: then the listing without them is worth asking for first."""
+        return self._same
 
-        Then no user's text is new either: one that forges a record makes the record around it a new one."""
-        known = self._known
-        jobs: dict[int, Job] = {}
-        for record in records.split(text):
-            read = known.get(record.key)
-            if read is None or record.job_id in jobs:
-                return None
-            jobs[record.job_id] = read.job
-        return dict(sorted(jobs.items()))
+    def jobs(self, listing: str) -> dict[int, Job] | None:
+        """All jobs by id where nothing has changed; None: they have to be read with their details."""
+        return dict(self._jobs) if self._listing and self._listing == _digest(listing) else None
 
-    def read(self, text: str, texts: Mapping[int, OwnTexts], cluster: str) -> Listed:
-        """``texts``: users' own texts of this moment, see :func:`records.own_texts`. Raises Rejected as :func:`parse.job`."""
-        text = records.without_texts(text, texts.values())
-        known, cleaned = self._known, dict[str, str]()
+    def read(self, jobs: Mapping[int, Job], details: str, listing: str) -> None:
+        """A reading with details, and the listing without them right before it; empty: that was not asked for."""
+        digest = _digest(details)
+        self._same = digest == self._details and jobs == self._jobs
+        self._listing = _digest(listing) if self._same and listing else b""
+        self._jobs, self._details = jobs, digest
 
-        def old(record: Record) -> _Read | None:
-            read = known.get(record.key)
-            return read if read is not None and read.own == texts.get(record.job_id) else None
 
-        def beyond_doubt(record: Record) -> bool:
-            if old(record) is not None:
-                return True
-            clean = records.clean(record.text, texts[record.job_id])
-            if clean is not None:
-                cleaned[record.key] = clean
-            return clean is not None
-
-        split = records.judge(records.split(text), texts, beyond_doubt)
-        kept: dict[int, tuple[str, _Read]] = {}
-        for job_id, record in sorted(split.sure.items()):
-            own = texts[job_id]
-            read = old(record) or _Read(own, parse.job(cleaned[record.key], cluster, own))
-            kept[job_id] = record.key, read
-        self._known = dict(kept.values())
-        return Listed({job_id: read.job for job_id, (_, read) in kept.items()}, split.doubtful)
+def _digest(listing: str) -> bytes:
+    """Of the records without what changes by itself."""
+    return hashlib.blake2b(records.still(listing).encode("utf-8", "surrogateescape"), digest_size=16).digest()

@@ -1,47 +1,31 @@
-"""From ``scontrol show … -o`` to the nouns of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
+"""From what Slurm prints to the nouns of ``model.cluster``. Pure; formats of Slurm 22.05 to 26.05.
 
 Times are asked for as seconds since 1970 (``SLURM_TIME_FORMAT=%s``), so that no time zone comes into it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import chain
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
-from ClusterShell.RangeSet import RangeSet, RangeSetException
+from ClusterShell.NodeSet import NodeSet
 
 from holdfast.model.background import Topology
 from holdfast.model.cluster import Job, JobKey, Node, Partition, Reservation
 from holdfast.model.errors import Rejected
-from holdfast.slurm.records import OwnTexts, fields, free_text, printable
+from holdfast.slurm.details import Details
+from holdfast.slurm.hosts import hosts, users_hosts
+from holdfast.slurm.records import EMPTY, fields, printable
+from holdfast.slurm.squeue import Row
+from holdfast.slurm.tasks import waiting_tasks
 
 _REASON = re.compile(r"(?:^|\s)Reason=(.*) \[([^\s@\]]*)@([^\s\]]*)\]", re.DOTALL)
-_USER = re.compile(r"(.*)\((\d+)\)$")
-_DETAIL = re.compile(r"\sNodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)")
-_GRES_INDICES = re.compile(r"(?:^|,)(?:gres[:/])?(gpu|shard|mps)(?::[^:,()]+)*:\d+\(IDX:([0-9,\-]*)\)")
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
-SHARED = ("shard", "mps")
-"""GRES of which several jobs hold shares of one GPU."""
-_TASKS = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?")
-_MOST_TASKS = 4_000_001
-"""slurm.conf(5): the most that MaxArraySize may be."""
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
+LAST_S = 253_402_300_799
+"""The end of the year 9999; a user may ask for any time."""
 _UNITS_S = (86400, 3600, 60, 1)
-
-
-@lru_cache(maxsize=4096)
-def hosts(text: str) -> tuple[str, ...]:
-    """Node names of a host list such as ``n[1-3,7]``, in its order; empty for none. Raises Rejected for nonsense."""
-    if text in {"", "(null)", "None assigned"}:
-        return ()
-    try:
-        return tuple(NodeSet(text))
-    except NodeSetException as error:
-        raise Rejected(f"not a host list: {text!r}") from error
 
 
 def fold(names: Iterable[str]) -> str:
@@ -51,7 +35,7 @@ def fold(names: Iterable[str]) -> str:
 
 def time_or_none(text: str) -> datetime | None:
     """A time in seconds since 1970; None for Unknown, None, N/A."""
-    return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
+    return datetime.fromtimestamp(min(int(text), LAST_S), UTC) if text.isdigit() and int(text) else None
 
 
 def duration_s(text: str) -> int | None:
@@ -64,103 +48,74 @@ def duration_s(text: str) -> int | None:
     return sum(number * unit for number, unit in zip(numbers, _UNITS_S, strict=True))
 
 
-def gpu_indices(record: str, *names: str) -> dict[str, frozenset[int]]:
-    """Node → GRES indices of GPUs, or of ``names``, from the detail lines of ``show job -d``. Nodes without one are absent."""
-    held: dict[str, frozenset[int]] = {}
-    for nodes, gres in _DETAIL.findall(record.partition(" Command=")[0]):
-        indices = _indices(gres, names or ("gpu",))
-        for node in hosts(nodes) if indices else ():
-            held[node] = held.get(node, frozenset()) | indices
-    return held
-
-
-def shared_indices(record: str) -> dict[str, dict[str, frozenset[int]]]:
-    """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
-    held: dict[str, dict[str, frozenset[int]]] = {}
-    for name in SHARED:
-        for node, indices in gpu_indices(record, name).items():
-            held.setdefault(node, {})[name] = indices
-    return held
-
-
-def _indices(gres: str, names: Collection[str]) -> frozenset[int]:
-    found: set[int] = set()
-    for name, text in _GRES_INDICES.findall(gres):
-        try:
-            found.update(int(index) for index in RangeSet(text) if name in names)
-        except RangeSetException:
-            continue
-    return frozenset(found)
-
-
-def job(record: str, cluster: str, own: OwnTexts) -> Job:
-    """One job. ``own``: name and account, read apart because they may have been cut out of the record.
-
-    What not every record has, the ids of an array or of a heterogeneous job, Slurm prints before the name: elsewhere users wrote it.
-
-    Raises Rejected when the record lacks what identifies a job."""
-    found, ids = fields(record.partition(" Command=")[0]), fields(record.partition(" JobName=")[0])
-    submitted = time_or_none(found.get("SubmitTime", ""))
-    user = _USER.match(found.get("UserId", ""))
-    if not found.get("JobId", "").isdigit() or submitted is None or user is None:
-        raise Rejected(f"not a job record: {record[:80]!r}")
-    job_id = int(found["JobId"])
+def job(row: Row, cluster: str, details: Details) -> Job:
+    """One job. Raises Rejected when the row lacks what identifies a job."""
+    submitted = time_or_none(row.submitted)
+    if submitted is None:
+        raise Rejected(f"squeue shows no submit time of job {row.job_id}")
+    required, unreadable = users_hosts("ReqNodeList", row.required)
+    element, batch = row.task != "N/A", row.batch != "0"
     return Job(
-        key=JobKey(cluster, job_id, submitted),
-        name=printable(own.name),
-        user=user[1],
-        uid=int(user[2]),
-        account="" if own.account == "(null)" else printable(own.account),
-        partition=found.get("Partition", ""),
-        qos=found.get("QOS", ""),
-        state=found.get("JobState", ""),
-        reason=found.get("Reason", ""),
-        restarts=_number(found.get("Restarts")),
-        requeue=found.get("Requeue") == "1",
-        batch=found.get("BatchFlag", "0") != "0",
-        num_nodes=_number(found.get("NumNodes")),
-        nodes=hosts(found.get("NodeList", "")),
-        required_nodes=hosts(found.get("ReqNodeList", "")),
-        excluded_nodes=hosts(found.get("ExcNodeList", "")),
-        gpu_indices=gpu_indices(record),
-        shared_indices=shared_indices(record) if any(name in record for name in SHARED) else {},
-        exclusive=_has_nodes_alone(found),
-        priority=_number(found.get("Priority")),
-        reservation=found.get("Reservation", ""),
-        comment=printable(free_text(record, "Comment")),
-        admin_comment=printable(free_text(record, "AdminComment")),
-        start_time=time_or_none(found.get("StartTime", "")),
-        end_time=time_or_none(found.get("EndTime", "")),
-        suspend_time=time_or_none(found.get("SuspendTime", "")),
-        eligible_time=time_or_none(found.get("EligibleTime", "")),
-        time_limit_s=duration_s(found.get("TimeLimit", "")),
-        exit_code=found.get("ExitCode", ""),
-        het_leader=_optional(ids.get("HetJobId")),
-        array_job_id=_optional(ids.get("ArrayJobId")),
-        array_task_id=_optional(ids.get("ArrayTaskId")),
-        array_tasks_waiting=_waiting(ids.get("ArrayTaskId", "")),
-        array_throttle=_optional(ids.get("ArrayTaskThrottle")) or None,
-        work_dir=printable(free_text(record, "WorkDir")),
-        stdout=printable(free_text(record, "StdOut")),
+        key=JobKey(cluster, row.number, submitted),
+        name=printable(row.name),
+        user=row.user,
+        uid=row.user_id,
+        account=_text(row.account),
+        partition=_word(row.partition),
+        qos=_word(row.qos),
+        state=row.state,
+        reason="_".join(_word(row.reason).split()),
+        restarts=_number(row.restarts),
+        requeue=row.requeue == "1",
+        batch=batch,
+        num_nodes=_number(row.num_nodes),
+        nodes=hosts(row.nodes),
+        required_nodes=required,
+        excluded_nodes=details.excluded_nodes,
+        unreadable=printable(" ".join(filter(None, (unreadable, details.unreadable)))),
+        gpu_indices=details.gpu_indices,
+        shared_indices=details.shared_indices,
+        gpus_known=details.gpus_known,
+        exclusive=details.exclusive,
+        asks=details.asks,
+        priority=_number(row.priority),
+        reservation=_word(row.reservation),
+        comment=_text(row.comment),
+        admin_comment=_text(row.admin_comment),
+        start_time=time_or_none(row.started),
+        end_time=time_or_none(row.ends),
+        suspend_time=details.suspend_time,
+        eligible_time=time_or_none(row.eligible),
+        time_limit_s=duration_s(row.time_limit),
+        exit_code=exit_code(row.exit_code),
+        het_leader=_optional(row.het_id),
+        array_job_id=_optional(row.array_id) if element else None,
+        array_task_id=_optional(row.task),
+        array_tasks_waiting=waiting_tasks(row.task) if element and not row.task.isdigit() else (),
+        array_throttle=details.array_throttle,
+        work_dir=_text(row.work_dir),
+        stdout=_text(row.stdout) if batch else "",
+        stderr=_text(row.stderr) if batch else "",
+        batch_host=_text(row.batch_host) if batch and "," not in row.batch_host else "",
+        dependency=_word(row.dependency) if row.state == "PENDING" else None,
     )
 
 
-def waiting_tasks(text: str) -> tuple[int, ...]:
-    """Task ids of ``2-5,9%1`` or ``0-8:2``; empty for what cannot be read, and for more than an array may have."""
-    found = [_TASKS.fullmatch(part) for part in text.partition("%")[0].split(",")]
-    ranges = [range(int(m[1]), int(m[2] or m[1]) + 1, int(m[3] or 1)) for m in found if m is not None]
-    if len(ranges) != len(found) or sum(map(len, ranges)) > _MOST_TASKS:
-        return ()
-    return tuple(chain.from_iterable(ranges))
+def exit_code(text: str) -> str:
+    """``status:signal``. Releases before 25.05 print what wait(2) gave."""
+    if not text.isdigit():
+        return text
+    code = int(text)
+    return f"0:{code & 0x7F}" if code & 0x7F else f"{code >> 8 & 0xFF}:0"
 
 
-def _waiting(task: str) -> tuple[int, ...]:
-    return () if task.isdigit() else waiting_tasks(task)
+def _text(text: str) -> str:
+    """A text that a user chose, on one line."""
+    return "" if text == "(null)" else printable(text)
 
 
-def _has_nodes_alone(found: Mapping[str, str]) -> bool:
-    """From 26.05 on Slurm says it in a key of its own, and ``OverSubscribe=NO`` also of jobs that share their nodes."""
-    return found["Exclusive"] == "NODE" if "Exclusive" in found else found.get("OverSubscribe") == "NO"
+def _word(text: str) -> str:
+    return "" if text in EMPTY else text
 
 
 def node(record: str) -> Node:
@@ -183,6 +138,8 @@ def node(record: str) -> Node:
         gres=found.get("Gres", ""),
         features=frozenset(f for f in _words(found.get("ActiveFeatures", "")) if f != "(null)"),
         gpu_count=sum(int(count) for count in _GRES_COUNT.findall(re.sub(r"\([^)]*\)", "", found.get("Gres", "")))),
+        cpus=_number(found.get("CPUEfctv") or found.get("CPUTot")),
+        memory_mb=max(0, _number(found.get("RealMemory")) - _number(found.get("MemSpecLimit"))),
         boot_time=time_or_none(found.get("BootTime", "")),
         slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
         last_busy_time=time_or_none(found.get("LastBusyTime", "")),

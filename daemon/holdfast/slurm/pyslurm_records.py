@@ -10,8 +10,11 @@ from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from holdfast.model.cluster import Job, JobKey, Node
 from holdfast.model.errors import Rejected
-from holdfast.slurm.parse import SHARED, hosts, node_state, waiting_tasks
+from holdfast.slurm.details import SHARED
+from holdfast.slurm.hosts import hosts, users_hosts
+from holdfast.slurm.parse import LAST_S, node_state
 from holdfast.slurm.records import printable
+from holdfast.slurm.tasks import waiting_tasks
 
 Attributes = Mapping[str, Any]
 
@@ -119,6 +122,8 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
     if not found["id"] or submitted is None:
         raise Rejected(f"pyslurm gave a job without id or submit time: {found['id']!r}")
     limit_min = found["time_limit"]
+    required, unreadable = users_hosts("ReqNodeList", found["required_nodes"] or "")
+    excluded, unreadable_too = users_hosts("ExcNodeList", found["excluded_nodes"] or "")
     return Job(
         key=JobKey(cluster, found["id"], submitted),
         name=printable(found["name"] or ""),
@@ -134,8 +139,9 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
         batch=bool(found["is_batch_job"]),
         num_nodes=_number(found["num_nodes"]),
         nodes=hosts(found["allocated_nodes"] or ""),
-        required_nodes=hosts(found["required_nodes"] or ""),
-        excluded_nodes=hosts(found["excluded_nodes"] or ""),
+        required_nodes=required,
+        excluded_nodes=excluded,
+        unreadable=printable(" ".join(filter(None, (unreadable, unreadable_too)))),
         gpu_indices=gpu_indices(found["layout"]),
         shared_indices=shared_indices(found["layout"]),
         exclusive=found["resource_sharing"] == "NO",
@@ -155,6 +161,15 @@ def job(found: Attributes, cluster: str, now: datetime) -> Job:
         array_throttle=found["array_tasks_parallel"] or None,
         work_dir=printable(found["working_directory"] or ""),
         stdout=printable(found["standard_output"] or ""),
+        dependency="" if _waits_for_no_job(found) else None,
+    )
+
+
+def _waits_for_no_job(found: Attributes) -> bool:
+    """Pending for another reason than other jobs. For which of them a job waits, pyslurm 24.11 does not say in scontrol's words."""
+    return found["state"] == "PENDING" and _reason(found["state_reason"]) not in (
+        "Dependency",
+        "DependencyNeverSatisfied",
     )
 
 
@@ -215,7 +230,7 @@ def _reason(text: str | None) -> str:
 
 
 def _time(seconds: int | None) -> datetime | None:
-    return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) and seconds else None
+    return datetime.fromtimestamp(min(seconds, LAST_S), UTC) if isinstance(seconds, int) and seconds else None
 
 
 def _number(value: object, absent: int = 0) -> int:

@@ -182,7 +182,10 @@ class SlurmPyslurm:
             self._commands.set_job_reservation(job_id, None)
 
     def tell_owner(self, job_id: int, text: str) -> None:
-        self._ask("update_job", job_id=job_id, admin_comment=printable(text))
+        if text:
+            self._ask("update_job", job_id=job_id, admin_comment=printable(text))
+        else:  # the binding leaves out what is empty
+            self._commands.tell_owner(job_id, text)
 
     def create_reservation(
         self,
@@ -207,7 +210,7 @@ class SlurmPyslurm:
     def reservation(self, name: str) -> Reservation:
         return self._commands.reservation(name)
 
-    def reboot(self, node: str, reason: str) -> None:
+    def reboot(self, node: str, reason: str | None) -> None:
         self._commands.reboot(node, reason)
 
     def all_reservations(self) -> dict[str, Reservation]:

@@ -10,6 +10,8 @@ from holdfast.model.errors import HoldfastError, NotFound, NotPermitted, Rejecte
 
 _FIXED = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 """Times as seconds since 1970, bit strings not shortened, messages in English."""
+_ASKING = ("SQUEUE_", "SCONTROL_")
+"""Variables by which a login shell changes what these commands print."""
 
 _WORDS: tuple[tuple[str, type[HoldfastError]], ...] = (
     ("unable to contact slurm controller", Unavailable),
@@ -41,17 +43,18 @@ class Commands:
     def __init__(self, env: Mapping[str, str] | None = None, deadline_s: float = 10.0) -> None:
         """``env`` is added to this process's environment. ``deadline_s``: Slurm's own MessageTimeout is 10 s by
         default."""
-        self._env = {**os.environ, **(env or {}), **_FIXED}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_ASKING)}
+        self._env = {**kept, **(env or {}), **_FIXED}
         self._deadline_s = deadline_s
 
-    def run(self, *argv: str) -> str:
-        """Standard output of a command.
+    def run(self, *argv: str, env: Mapping[str, str] | None = None) -> str:
+        """Standard output of a command. ``env``: more variables for this one.
 
         Raises Unavailable (deadline passed, slurmctld or the command missing), NotPermitted, NotFound, Rejected."""
         try:
             done = subprocess.run(
                 argv,
-                env=self._env,
+                env={**self._env, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self._deadline_s,

@@ -1,51 +1,191 @@
 """What ``squeue`` is asked, in the way that 22.05 to 26.05 all answer.
 
+All that a job is judged by comes from here: each value is printed between marks that are new at each call, so that no text of a
+user can be taken for a value, hide a job or forge one (``docs/decisions/0025-jobs-are-read-between-marks.md``). The format goes
+through the environment: arguments can be read in ``/proc`` by every user of the head node while slurmctld is still being asked.
+
 It lists a requeued element of an array in the line of those that have not started, under their id. ``-r`` gives each of these, a hundred
 thousand perhaps, a line. (22.05 has ``--array-unique`` against both; 24.11 does not know it.)"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from holdfast.model.errors import NotFound
-from holdfast.slurm import records
+from holdfast.model.cluster import HOLDING_STATES
+from holdfast.model.errors import NotFound, Unavailable
+from holdfast.slurm.tasks import waiting_tasks
 
 _Run = Callable[..., str]
 SQUEUE = ("squeue", "-h", "-a", "-t", "all")
 _EACH = (*SQUEUE, "-r")
 """A line for each element: only where those that have not started are not asked for."""
-_IDS_AT_A_TIME = 10_000
+_MOST_IDS = 10_000
 """In one argument, which Linux limits to 128 KiB."""
+_MOST_UNPROVEN = 1_000
+"""Ids that are asked for as they are. squeue compares each with each job, and a user may have forged any number."""
+_HEAD = re.compile(r"\nJobId=([0-9]{1,10}) ArrayJobId=([0-9]{1,10}) ArrayTaskId=([0-9]{1,10}) ")
+FORMAT = "SQUEUE_FORMAT2"
+"""Where squeue finds its format if no option gives one. ``SQUEUE_FORMAT`` would win."""
 
 
-def texts(run: _Run, *which: str) -> dict[int, records.OwnTexts]:
-    """Users' texts by job id; an array's line is of those that have not started."""
-    mark = secrets.token_hex(8)
-    return records.own_texts(run(*SQUEUE, *which, "-o", records.own_texts_format(mark)), mark)
+class Row(NamedTuple):
+    """A job as squeue prints it: texts of Slurm and of its user, each for itself."""
+
+    job_id: str
+    array_id: str
+    task: str
+    """Task id of an element; task ids of an array's elements that have not started; ``N/A``."""
+    het_id: str
+    uid: str
+    user: str
+    name: str
+    account: str
+    wckey: str
+    alloc_node: str
+    """Where its user submitted it, as that user says."""
+    partition: str
+    qos: str
+    state: str
+    reason: str
+    restarts: str
+    requeue: str
+    batch: str
+    exit_code: str
+    num_nodes: str
+    nodes: str
+    required: str
+    priority: str
+    reservation: str
+    comment: str
+    admin_comment: str
+    submitted: str
+    started: str
+    ends: str
+    eligible: str
+    time_limit: str
+    work_dir: str
+    stdout: str
+    stderr: str
+    batch_host: str
+    dependency: str
+
+    @property
+    def number(self) -> int:
+        """The job's id."""
+        return int(self.job_id)
+
+    @property
+    def user_id(self) -> int:
+        """Squeue prints it as a signed number."""
+        return int(self.uid) & 0xFFFFFFFF
+
+    @property
+    def holds_nodes(self) -> bool:
+        """By its state."""
+        return self.state in HOLDING_STATES
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is the record of an array's elements that have not started."""
+        return not self.task.isdigit() and self.task != "N/A"
 
 
-def texts_of(run: _Run, records_text: str, *which: str) -> dict[int, records.OwnTexts]:
-    """The same; records of ``scontrol`` that the listing has in an array's line are asked for by their ids.
+_FIELDS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "UserID", "UserName", "Name", "Account", "WCKey", "AllocNodes", "Partition",
+    "QOS", "State", "Reason", "RestartCnt", "Requeue", "BatchFlag", "exit_code", "NumNodes", "NodeList", "ReqNodes", "PriorityLong",
+    "Reservation", "Comment", "admin_comment", "SubmitTime", "StartTime", "EndTime", "EligibleTime", "TimeLimit", "WorkDir", "STDOUT",
+    "STDERR", "BatchHost", "Dependency",
+)  # fmt: skip
+"""Squeue's names for the values of a :class:`Row`, in their order."""
 
-    Only elements of a listed array count: a record that a user forged may bear the id of anybody's job."""
-    listed = texts(run, *which)
-    missing = sorted({record.job_id for record in records.split(records_text)} - set(listed))
-    found: dict[int, records.OwnTexts] = {}
-    for start in range(0, len(missing), _IDS_AT_A_TIME):
-        ids = ",".join(map(str, missing[start : start + _IDS_AT_A_TIME]))
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands behind each value, and behind a job's last one."""
+
+    value: str
+    job: str
+
+    @classmethod
+    def fresh(cls) -> Marks:
+        """Marks that nobody can guess. A letter first: a digit would be read as a part of the width."""
+        return cls(*(f"m{secrets.token_hex(16)}" for _ in range(2)))
+
+    @property
+    def format(self) -> str:
+        """Each value as long as it is (width 0), and its mark."""
+        *others, last = _FIELDS
+        return ",".join([*(f"{name}:0{self.value}" for name in others), f"{last}:0{self.job}"])
+
+    def rows(self, text: str) -> list[Row]:
+        """The jobs of what squeue printed. Raises Unavailable where it is not whole."""
+        *printed, rest = text.split(f"{self.job}\n")
+        found = [one.split(self.value) for one in printed]
+        if rest.strip() or any(len(one) != len(_FIELDS) or not one[0].isdigit() for one in found):
+            raise Unavailable("squeue's answer is not whole")
+        return [Row._make(one) for one in found]
+
+
+def _rows(run: _Run, *argv: str) -> list[Row]:
+    marks = Marks.fresh()
+    return marks.rows(run(*argv, env={FORMAT: marks.format}))
+
+
+def rows(run: _Run, *which: str) -> dict[int, Row]:
+    """Jobs by id; an array's row is of those that have not started."""
+    return {row.number: row for row in _rows(run, *SQUEUE, *which)}
+
+
+def rows_of(run: _Run, records_text: str, *which: str) -> dict[int, Row]:
+    """The same, with the elements that wait though they have a record of their own; ``records_text`` of ``scontrol`` tells which may.
+
+    What a user forges there costs a longer question and brings no job: only ids count that squeue knows, of an array that waits."""
+    listed = rows(run, *which)
+    arrays = {row.array_id: row for row in listed.values() if row.waiting}
+    heads = _HEAD.findall(f"\n{records_text}") if arrays else []
+    seen = [(int(number), array, int(task)) for number, array, task in heads if array in arrays]
+    missing = [one for one in seen if one[0] not in listed]
+    tasks = {array: frozenset(waiting_tasks(arrays[array].task)) for array in {array for _, array, _ in missing}}
+    wanted = {number for number, array, task in missing if task in tasks[array]}
+    elements = _elements(run, wanted, frozenset(arrays)) if wanted else {}
+    own: dict[str, set[int]] = {}
+    for one in elements.values():
+        own.setdefault(one.array_id, set()).add(int(one.task))
+    listed |= {arrays[array].number: _alone(arrays[array], theirs) for array, theirs in own.items()}
+    return listed | elements
+
+
+def _elements(run: _Run, wanted: set[int], arrays: frozenset[str]) -> dict[int, Row]:
+    if len(wanted) > _MOST_UNPROVEN:
+        wanted = wanted & _waiting(run)
+    found: dict[int, Row] = {}
+    for start in range(0, len(wanted), _MOST_IDS):
+        ids = ",".join(map(str, sorted(wanted)[start : start + _MOST_IDS]))
         with contextlib.suppress(NotFound):
-            mark = secrets.token_hex(8)
-            listing = run(*_EACH, "-j", ids, "-o", records.elements_format(mark))
-            found |= records.elements(listing, mark, listed)
-    return listed | found
+            found |= {row.number: row for row in _rows(run, *_EACH, "-j", ids)}
+    return {number: row for number, row in found.items() if row.array_id in arrays and row.job_id != row.array_id}
 
 
-def holders_of(run: _Run, node: str) -> dict[int, records.OwnTexts]:
-    """Users' texts of the jobs that hold a node. Raises NotFound where squeue does not know the node."""
-    mark = secrets.token_hex(8)
-    return records.holders(run(*_EACH, "-w", node, "-o", records.holders_format(mark)), mark)
+def _waiting(run: _Run) -> set[int]:
+    """Ids of all jobs that wait: a line for each element of an array, but a short one."""
+    return set(map(int, run(*SQUEUE[:-1], "PENDING", "-r", "-o", "%A").split()))
+
+
+def _alone(row: Row, others: set[int]) -> Row:
+    """The row of an array without the waiting elements that have their own records, and without their reasons."""
+    tasks = ",".join(str(task) for task in waiting_tasks(row.task) if task not in others)
+    found = re.match(r"(?:, |[^,])*", row.reason)
+    return row._replace(task=tasks, reason=found[0] if found else row.reason)
+
+
+def holders_of(run: _Run, node: str) -> dict[int, Row]:
+    """The jobs that hold a node. Raises NotFound where squeue does not know the node."""
+    return {row.number: row for row in _rows(run, *_EACH, "-w", node) if row.holds_nodes}
 
 
 def states_in(run: _Run, reservation: str) -> dict[int, str]:

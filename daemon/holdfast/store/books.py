@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, RowMapping, or_, select
@@ -15,7 +15,8 @@ from holdfast.model.action import Launch, Notify, Reboot, Replace, StopStart, Te
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.budgets import BudgetExtension, BudgetKind
 from holdfast.model.incident import Incident
-from holdfast.model.lookback import SHIPPED, Lookback
+from holdfast.model.job_ends import JobEnd
+from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.maintenance import Windows
 from holdfast.model.room_names import KnownRoom, KnownRooms
@@ -35,6 +36,8 @@ _AT_A_TIME = 500
 """Names in one query: SQLite takes a bounded number of parameters."""
 PAUSED = "paused"
 """Note that says who paused and why."""
+PAUSED_AT = "paused.at"
+"""Note with the time of that (ISO 8601)."""
 MAINTENANCE = "maintenance"
 """Note with the maintenance windows."""
 PROVIDER = "provider"
@@ -52,35 +55,41 @@ class BookCache:
     nodes_stamp: int = 0
     checkpoints: dict[tuple[int, str], tuple[datetime, CheckpointRecord]] = field(default_factory=dict)
     checkpoints_stamp: int = 0
+    ends: dict[str, JobEnd] = field(default_factory=dict)
+    ends_stamp: int = 0
     loaded_at: datetime | None = None
     """``now`` of the newest book."""
     lookback: Lookback = SHIPPED
     """How far back it reaches over what is over."""
 
 
-def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
-    """One snapshot. Call it with the cache's lock held."""
+def load(connection: Connection, cache: BookCache, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
+    """One snapshot. Call it with the cache's lock held. ``ahead``: as of :meth:`holdfast.ports.Store.load_book`."""
+    then = now - ahead
     back, provider = cache.lookback, read_provider(_note(connection, PROVIDER))
     cache.loaded_at = now
+    paused = _note(connection, PAUSED)
     return Book(
-        incidents=_incidents(connection, now, back),
-        findings={f.id: f for f in map(rows.finding_of, _findings(connection, now - back.findings))},
+        incidents=_incidents(connection, then, back),
+        findings={f.id: f for f in map(rows.finding_of, _findings(connection, then - back.findings))},
         recoveries={
             r.id: r
-            for row in _recoveries(connection, now - back.recoveries)
+            for row in _recoveries(connection, then - back.recoveries)
             if (r := rows.recovery_of(row)) is not None
         },
         intents={
-            i.key: i for row in _intents(connection, now, back, provider) if (i := rows.intent_of(row)) is not None
+            i.key: i for row in _intents(connection, then, back, provider) if (i := rows.intent_of(row)) is not None
         },
         marks=_marks(connection),
         nodes=_nodes(connection, cache),
-        checkpoints=_checkpoints(connection, cache, now, now - back.checkpoints),
+        checkpoints=_checkpoints(connection, cache, now, then - back.checkpoints),
         brakes=_brakes(connection, now),
+        ends=_ends(connection, cache, then - timedelta(seconds=JOB_ENDS_S)),
         suppressions=_suppressions(connection, now),
         rooms=read_rooms(_note(connection, ROOMS)),
         windows=read_windows(_note(connection, MAINTENANCE)).at(now).windows,
-        paused=_note(connection, PAUSED),
+        paused=paused,
+        paused_at=read_paused_at(_note(connection, PAUSED_AT)) if paused is not None else None,
         provider=provider,
         extensions=_extensions(connection, now),
     )
@@ -88,6 +97,14 @@ def load(connection: Connection, cache: BookCache, now: datetime) -> Book:
 
 def _note(connection: Connection, key: str) -> str | None:
     return connection.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar()
+
+
+def read_paused_at(note: str | None) -> datetime | None:
+    """None: a release that does not record it has paused, or the note cannot be read."""
+    try:
+        return datetime.fromisoformat(note).astimezone(UTC) if note is not None else None
+    except ValueError:
+        return None
 
 
 def write_windows(windows: Windows) -> str:
@@ -263,3 +280,16 @@ def _checkpoints(
     for (job, node), (_, record) in cache.checkpoints.items():
         claims.setdefault(job, {})[node] = record
     return claims
+
+
+def _ends(connection: Connection, cache: BookCache, oldest: datetime) -> Mapping[str, JobEnd]:
+    e = t.job_ends.c
+    query = select(t.job_ends).where(e.stamp > cache.ends_stamp, e.ended_at >= oldest)
+    for row in connection.execute(query).mappings():
+        cache.ends_stamp = max(cache.ends_stamp, row["stamp"])
+        end = rows.job_end_of(row)
+        if end is not None:
+            cache.ends = {**cache.ends, end.id: end}
+    if any(end.ended_at < oldest for end in cache.ends.values()):
+        cache.ends = {run: end for run, end in cache.ends.items() if end.ended_at >= oldest}
+    return cache.ends

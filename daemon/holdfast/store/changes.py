@@ -28,6 +28,7 @@ def commit(connection: Connection, change: Change, fence: int, at: datetime | No
     _marks(connection, change)
     nodes.put(connection, change.nodes)
     _brakes(connection, change)
+    _job_ends(connection, change)
     rows.append(connection, list(change.events))
 
 
@@ -91,3 +92,9 @@ def _marks(connection: Connection, change: Change) -> None:
 
 def _brakes(connection: Connection, change: Change) -> None:
     rows.upsert(connection, t.brakes, [{"kind": b.kind.value, "document": encode(b)} for b in change.brakes])
+
+
+def _job_ends(connection: Connection, change: Change) -> None:
+    if change.ends:
+        stamp = rows.next_stamp(connection, "job_ends")
+        rows.upsert(connection, t.job_ends, [rows.job_end_row(end, stamp) for end in change.ends])

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model.book import CheckpointRecord
 from holdfast.model.report import Statement
+from holdfast.model.surveys import SURVEYED, survey_of
 from holdfast.store import progress
 
 SAVE_MAX_S = 24 * 3600
@@ -42,6 +43,8 @@ def state(kept: Kept | None, said: Statement, received_at: datetime, node: str =
         return _begin(said, node)
     if said.uid != kept.record.uid:
         return f"job {said.job_id} is registered by uid {kept.record.uid}, not by uid {said.uid}"
+    if said.kind == SURVEYED:
+        return _surveyed(kept, said)
     if said.restarts < kept.record.restarts:
         return f"run {said.restarts} of job {said.job_id} is over: run {kept.record.restarts} has spoken"
     record = _told(kept, said, received_at)
@@ -49,6 +52,18 @@ def state(kept: Kept | None, said: Statement, received_at: datetime, node: str =
         return record
     saved_restarts = said.restarts if said.kind == "checkpoint.saved" else kept.saved_restarts
     return Kept(replace(record, restarts=said.restarts), max(said.at, kept.stated_at), saved_restarts)
+
+
+def _surveyed(kept: Kept, said: Statement) -> Kept | str:
+    """The agent's own word on the directory: it says nothing of the job's run, and registers nothing."""
+    known = kept.record.survey
+    if not said.path or (known is not None and said.restarts < known.restarts):
+        return f"a survey of job {said.job_id} names no directory, or is older than another"
+    survey = survey_of(said.path, said.restarts, said.detail)
+    record = replace(kept.record, survey=survey, surveyed_at=said.at)
+    if known is not None and known.directory == survey.directory and not (survey.known or survey.complete):
+        record = replace(kept.record, survey=replace(known, problem=survey.problem))  # what was seen before was there
+    return replace(kept, record=record, stated_at=max(said.at, kept.stated_at))
 
 
 def _reused(kept: Kept, said: Statement) -> bool:
@@ -64,6 +79,9 @@ def _begin(said: Statement, node: str) -> Kept | str:
     if said.kind == "progress" and said.step is not None:
         only = CheckpointRecord(said.job_id, said.uid, said.restarts, directory="", fenced=False, node=node)
         return Kept(progress.told(only, said), said.at, said.restarts)
+    if said.kind == SURVEYED:
+        only = CheckpointRecord(said.job_id, said.uid, said.restarts, directory="", fenced=False, node=node)
+        return _surveyed(Kept(only, said.at, said.restarts), said)
     if said.kind != "checkpoint.register" or not said.path:
         return f"job {said.job_id} has registered no checkpoint directory: {said.kind} is ignored"
     record = CheckpointRecord(

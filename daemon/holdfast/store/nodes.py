@@ -35,6 +35,11 @@ def put(connection: Connection, records: Iterable[NodeRecord]) -> None:
         _write(connection, known)
 
 
+def await_return(connection: Connection, name: str, incident_id: str) -> None:
+    """Note that this incident was closed while its node is out of service: the node's return is to be put on record."""
+    _write(connection, replace(_stored(connection, name), out_for=incident_id))
+
+
 def take_inventory(connection: Connection, report: Report, inventory: Inventory) -> None:
     """Keep it; the node's record follows when it is the serving machine's, or when the node has none yet."""
     row = {

@@ -14,11 +14,11 @@ from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, IncidentState, MovedBy
 from holdfast.model.maintenance import Windows
 from holdfast.model.suppression import check_suppression
-from holdfast.model.transitions import IllegalTransition, Moved, move
+from holdfast.model.transitions import IllegalTransition, Moved, move, returned
 from holdfast.ports import Operation
-from holdfast.store import rows
+from holdfast.store import nodes, rows
 from holdfast.store import tables as t
-from holdfast.store.books import MAINTENANCE, PAUSED, budget_note, read_windows, write_windows
+from holdfast.store.books import MAINTENANCE, PAUSED, PAUSED_AT, budget_note, read_windows, write_windows
 from holdfast.store.codec import encode
 
 
@@ -31,12 +31,13 @@ def operate(connection: Connection, operation: Operation, at: datetime) -> None:
 
 
 def _pause(connection: Connection, operation: Operation, at: datetime) -> None:
-    rows.upsert(connection, t.notes, [{"key": PAUSED, "value": _who_and_why(operation)}])
+    noted = {PAUSED: _who_and_why(operation), PAUSED_AT: at.isoformat()}
+    rows.upsert(connection, t.notes, [{"key": key, "value": value} for key, value in noted.items()])
     rows.append(connection, [_event(operation, EventKind.PAUSED, at)])
 
 
 def _resume(connection: Connection, operation: Operation, at: datetime) -> None:
-    connection.execute(t.notes.delete().where(t.notes.c.key == PAUSED))
+    connection.execute(t.notes.delete().where(t.notes.c.key.in_((PAUSED, PAUSED_AT))))
     rows.append(connection, [_event(operation, EventKind.RESUMED, at)])
 
 
@@ -58,8 +59,11 @@ def _retry(connection: Connection, operation: Operation, at: datetime) -> None:
 
 
 def _move(connection: Connection, operation: Operation, at: datetime) -> Incident:
-    incident, events = moved(_open_incident(connection, operation), operation, at)
+    before = _open_incident(connection, operation)
+    incident, events = moved(before, operation, at)
     _write(connection, incident)
+    if leaves_out(before, operation):
+        nodes.await_return(connection, incident.node, incident.id)
     rows.append(connection, events)
     return incident
 
@@ -157,7 +161,17 @@ def moved(incident: Incident, operation: Operation, at: datetime) -> Moved:
         after, events = move(incident, state, at, note, text=said.text, detail=said.detail, by=MovedBy.OPERATOR)
     except IllegalTransition as error:
         raise Rejected(f"incident {incident.id} is {incident.state}: it cannot become {state} now") from error
-    return after, [said, *events]
+    back = (
+        [returned(incident.node, incident.id, at, by_others=True)]
+        if operation.in_service and incident.took_node_out and not retry
+        else []
+    )
+    return after, [said, *back, *events]
+
+
+def leaves_out(incident: Incident, operation: Operation) -> bool:
+    """Whether an operator's order closes the incident while its node is out of service."""
+    return operation.verb == "close" and incident.took_node_out and not operation.in_service
 
 
 def _write(connection: Connection, incident: Incident) -> None:

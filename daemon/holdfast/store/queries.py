@@ -9,9 +9,13 @@ from sqlalchemy import Connection, select
 from holdfast.model.action import Intent, SendOrder, UnknownAction
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.job_ends import JobEnd
 from holdfast.model.report import Inventory, SeenFinding
 from holdfast.store import rows
 from holdfast.store import tables as t
+
+_MOST_ENDS = 200
+"""Of one job: Slurm uses ids again."""
 
 
 def incidents(
@@ -69,6 +73,14 @@ def recoveries(
         query = query.where(r.created_at >= since)
     found = map(rows.recovery_of, connection.execute(query).mappings())
     return tuple(recovery for recovery in found if recovery is not None)
+
+
+def job_ends(connection: Connection, job_id: int) -> tuple[JobEnd, ...]:
+    """Oldest first."""
+    e = t.job_ends.c
+    query = select(t.job_ends).where(e.job_id == job_id).order_by(e.ended_at.desc(), e.id.desc()).limit(_MOST_ENDS)
+    found = map(rows.job_end_of, connection.execute(query).mappings())
+    return tuple(reversed([end for end in found if end is not None]))
 
 
 def intents(connection: Connection, incident_id: str | None, limit: int) -> tuple[Intent, ...]:

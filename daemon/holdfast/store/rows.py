@@ -15,6 +15,7 @@ from holdfast.model.action import SETTLED, Intent
 from holdfast.model.book import Brake, CheckpointRecord, NodeMark, NodeRecord
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.job_ends import JobEnd
 from holdfast.model.report import Finding, Inventory
 from holdfast.model.suppression import Suppression
 from holdfast.store import standins
@@ -115,6 +116,27 @@ def _recovery(row: RowMapping) -> Recovery:
     recovery = decode(Recovery, row["document"])
     _same(row, id=recovery.id, job_id=recovery.job.job_id, incident_id=recovery.incident_id)
     return recovery
+
+
+def job_end_row(end: JobEnd, stamp: int) -> dict[str, Any]:
+    return {
+        "id": end.id,
+        "job_id": end.job.job_id,
+        "ended_at": end.ended_at,
+        "stamp": stamp,
+        "document": encode(end),
+    }
+
+
+def job_end_of(row: RowMapping) -> JobEnd | None:
+    """None: it cannot be read; why the run died is not known then."""
+    return readable(lambda: _job_end(row), lambda: None, "job_ends", row["id"])
+
+
+def _job_end(row: RowMapping) -> JobEnd:
+    end = decode(JobEnd, row["document"])
+    _same(row, id=end.id, job_id=end.job.job_id)
+    return end
 
 
 def intent_row(intent: Intent) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from holdfast.model.book import Book, Change
 from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.job_ends import JobEnd
 from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
@@ -94,9 +95,9 @@ class SqlStore:
 
     # The control loop and the actor
 
-    def load_book(self, now: datetime) -> Book:
+    def load_book(self, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
         with self._cache.lock:
-            return self._read(lambda c: books.load(c, self._cache, now))
+            return self._read(lambda c: books.load(c, self._cache, now, ahead))
 
     def commit(self, change: Change, fence: int) -> None:
         """Also raises Stale when an operator changed one of its incidents since the book was loaded."""
@@ -142,6 +143,9 @@ class SqlStore:
         self, *, job_id: int | None = None, incident_id: str | None = None, since: datetime | None = None
     ) -> tuple[Recovery, ...]:
         return self._read(lambda c: queries.recoveries(c, job_id, incident_id, since))
+
+    def job_ends(self, job_id: int) -> tuple[JobEnd, ...]:
+        return self._read(lambda c: queries.job_ends(c, job_id))
 
     def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]:
         return self._read(lambda c: queries.intents(c, incident_id, limit))

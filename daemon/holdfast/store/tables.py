@@ -168,6 +168,20 @@ checkpoints = Table(
     Index("checkpoints_stated_at", "stated_at"),
 )
 
+job_ends = Table(
+    # How each run that failed, was ended or was lost ended, and why.
+    "job_ends",
+    metadata,
+    Column("id", SafeText, primary_key=True),  # the run
+    Column("job_id", Whole, nullable=False),
+    Column("ended_at", UtcDateTime, nullable=False),
+    Column("stamp", Whole, nullable=False),
+    Column("document", JSON, nullable=False),
+    Index("job_ends_job", "job_id"),
+    Index("job_ends_ended_at", "ended_at"),
+    Index("job_ends_stamp", "stamp"),
+)
+
 brakes = Table(
     "brakes",
     metadata,

@@ -48,6 +48,7 @@ def prune_steps(before: datetime, reports_before: datetime) -> tuple[Callable[[C
         _step(
             t.recoveries, t.recoveries.c.id, t.recoveries.c.incident_id.in_(old) & (t.recoveries.c.final_at < before)
         ),
+        _step(t.job_ends, t.job_ends.c.id, t.job_ends.c.ended_at < before),
         _batch(t.checkpoints, t.checkpoints.c.stated_at < before),
         _batch(t.reports, t.reports.c.received_at < reports_before),
         _step(t.evidence, t.evidence.c.id, t.evidence.c.incident_id.in_(old), BUNDLES),

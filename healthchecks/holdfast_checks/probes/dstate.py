@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,9 @@ _MOST_FOLLOWED = 200
 
 _ALL_EVERY = 3
 """Every third look is at all processes, the others at those that were found blocked: a scan is what costs (8 ms for 1,000 processes)."""
+_ONE_BLOCKED = 0.5
+"""The kernel counts each process in state D as one of the load, averaged over a minute: one that is blocked has added this much after 42 s.
+Below it there is none to be found that was there a look ago, and a scan waits for the next look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,17 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[int, _Seen] = {}
-        self._looks = 0
+        self._wait = 0
+        """Looks until the next at all processes."""
 
     def look(self, proc: Path, report_from: int) -> tuple[Stuck, ...]:
         """Look once more; those that have been stuck for ``report_from`` looks or more. Raises NotGathered, OSError."""
-        found = named(proc, self._seen, "D") if self._looks % _ALL_EVERY else scan(proc).blocked
-        self._looks += 1
+        if self._wait == 0 and _may_be_blocked(proc):
+            found: Iterable[Process] = scan(proc).blocked
+            self._wait = _ALL_EVERY - 1
+        else:
+            found = named(proc, self._seen, "D")
+            self._wait = max(0, self._wait - 1)
         blocked = {process.pid: process for process in islice(found, _MOST_FOLLOWED)}
         self._seen = {pid: self._followed(proc, pid) for pid in blocked}
         return tuple(
@@ -58,6 +67,14 @@ class Watch:
         ran = _times_it_ran(proc / str(pid))
         before = self._seen.get(pid)
         return _Seen(ran, before.looks + 1 if before is not None and before.ran == ran else 1)
+
+
+def _may_be_blocked(proc: Path) -> bool:
+    """Whether the load leaves room for a process in state D; True where it cannot be read."""
+    try:
+        return float((text(proc / "loadavg") or "").partition(" ")[0]) >= _ONE_BLOCKED
+    except ValueError:
+        return True
 
 
 def _times_it_ran(process: Path) -> str:

@@ -9,6 +9,7 @@ import time
 import urllib.parse
 from dataclasses import dataclass
 
+from holdfast_checks.probes import sysfs as files
 from holdfast_checks.registry import Context, NotApplicable
 from holdfast_checks.settings import Settings
 
@@ -58,11 +59,8 @@ def base_url(settings: Settings) -> str:
 def on_ec2(settings: Settings) -> bool:
     """By the firmware's own tables, without a packet on the network."""
     for name in ("sys_vendor", "bios_vendor", "bios_version"):
-        try:
-            text = (settings.sysfs / "class/dmi/id" / name).read_text(encoding="ascii", errors="replace")
-        except OSError:
-            continue
-        if text.strip().lower() in _EC2 or text.strip().lower().endswith(".amazon"):
+        word = (files.text(f"{settings.sysfs}/class/dmi/id/{name}") or "").lower()
+        if word in _EC2 or word.endswith(".amazon"):
             return True
     return False
 

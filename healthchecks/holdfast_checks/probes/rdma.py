@@ -5,6 +5,7 @@ own at most every 12 ms (the driver's cache), so that reading itself makes ``sub
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ _RATE = re.compile(r"([\d.]+)\s*Gb/sec")
 _BRIDGE_MARK = b"SW_MNG"
 """In the vital product data of ConnectX functions through which an HGX Blackwell board manages its NVSwitches."""
 
+_MOST_SEEN = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -33,6 +36,10 @@ class Device:
     driver: str
     """Of its PCI function (``efa``, ``mlx5_core``); empty: unknown."""
     pci: str | None = None
+
+
+_SEEN: dict[tuple[str, str, int], Device] = {}
+"""Entries of the class by folder, name and inode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,13 @@ class Port:
 
 
 def devices(sysfs: Path) -> tuple[Device, ...]:
-    """All RDMA devices with their drivers."""
-    return tuple(_device(sysfs, name) for name in files.names(sysfs / _CLASS))
+    """All RDMA devices with their drivers, by name."""
+    folder = f"{sysfs}/{_CLASS}"
+    try:
+        with os.scandir(folder) as entries:
+            return tuple(_device(folder, name, inode) for name, inode in sorted((e.name, e.inode()) for e in entries))
+    except OSError:
+        return ()
 
 
 def efa_devices(sysfs: Path) -> tuple[Device, ...]:
@@ -63,11 +75,20 @@ def efa_devices(sysfs: Path) -> tuple[Device, ...]:
     return tuple(device for device in devices(sysfs) if device.driver == EFA_DRIVER)
 
 
-def _device(sysfs: Path, name: str) -> Device:
-    function = f"{sysfs}/{_CLASS}/{name}/device"
+def _device(folder: str, name: str, inode: int) -> Device:
+    """A device leaves the class with its driver, and comes back as another entry: what an entry was once seen to be, it stays."""
+    entry = (folder, name, inode)
+    if entry in _SEEN:
+        return _SEEN[entry]
+    function = f"{folder}/{name}/device"
     address = files.link_name(function)
     driver = files.link_name(f"{function}/driver")
-    return Device(name, driver or "", pci.normalise(address) if address else None)
+    device = Device(name, driver or "", pci.normalise(address) if address else None)
+    if driver and address:
+        if len(_SEEN) >= _MOST_SEEN:
+            _SEEN.clear()
+        _SEEN[entry] = device
+    return device
 
 
 def efa_functions(sysfs: Path) -> dict[str, str]:

@@ -1,14 +1,21 @@
-"""Small reads of sysfs: a file that is not there, or that the driver will not answer, is None and never an error."""
+"""Small reads of sysfs: a file that is not there, or that the driver will not answer, is None and never an error.
+
+A thread that looks at the same counters again and again may keep them open (:func:`kept_open`): a look is then one call a file, not three.
+An attribute of sysfs is made anew at each read from its start; one whose device has gone answers no more."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _MOST_BYTES = 4096
 """An attribute of sysfs is at most one page."""
+_NUMBER_BYTES = 64
+_HERE = threading.local()
+"""``files``: what the calling thread keeps open."""
 
 
 def names(folder: Path | str) -> tuple[str, ...]:
@@ -48,6 +55,9 @@ def link_name(path: Path | str) -> str | None:
 
 def numbers(folder: Path | str, wanted: Iterable[str]) -> dict[str, int]:
     """Those of the wanted counters that the folder has and that answer; the others are left out."""
+    kept: _KeptFiles | None = getattr(_HERE, "files", None)
+    if kept is not None:
+        return kept.numbers(str(folder), wanted)
     try:
         at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -56,7 +66,7 @@ def numbers(folder: Path | str, wanted: Iterable[str]) -> dict[str, int]:
     try:
         for name in wanted:
             with contextlib.suppress(OSError):
-                value = _number(_first_line(_read_at(at, name)))
+                value = _counter(_read_at(at, name))
                 if value is not None:
                     found[name] = value
     finally:
@@ -67,13 +77,19 @@ def numbers(folder: Path | str, wanted: Iterable[str]) -> dict[str, int]:
 def _read_at(folder_fd: int, name: str) -> bytes:
     fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder_fd)
     try:
-        return os.read(fd, 64)
+        return os.read(fd, _NUMBER_BYTES)
     finally:
         os.close(fd)
 
 
 def _first_line(data: bytes) -> str:
     return data.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
+
+
+def _counter(data: bytes) -> int | None:
+    """The first line as a number; most files are one line of digits."""
+    word = data.strip()
+    return int(word) if word.isdigit() else _number(_first_line(data))
 
 
 def _number(word: str | None) -> int | None:
@@ -83,3 +99,80 @@ def _number(word: str | None) -> int | None:
         return int(word, 0)
     except ValueError:
         return None
+
+
+@contextlib.contextmanager
+def kept_open(most: int) -> Iterator[None]:
+    """Within it, :func:`numbers` keeps the counters that the calling thread asks for open, so many at most."""
+    _HERE.files = kept = _KeptFiles(most)
+    try:
+        yield
+    finally:
+        del _HERE.files
+        kept.close()
+
+
+class _KeptFiles:
+    """Of one thread. A folder that was made anew, or has other entries than before, is opened anew."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._folders: dict[str, tuple[tuple[int, ...], dict[str, int]]] = {}
+        """Folder → what it was when its files were opened, and their descriptors by name."""
+
+    def numbers(self, folder: str, wanted: Iterable[str]) -> dict[str, int]:
+        opened = self._opened(folder)
+        if opened is None:
+            return {}
+        found: dict[str, int] = {}
+        for name in wanted:
+            try:
+                data = self._read(folder, name, opened)
+            except OSError:
+                continue
+            value = _counter(data)
+            if value is not None:
+                found[name] = value
+        return found
+
+    def close(self) -> None:
+        for folder in list(self._folders):
+            self._forget(folder)
+
+    def _opened(self, folder: str) -> dict[str, int] | None:
+        """None: there is no such folder."""
+        was, opened = self._folders.get(folder, ((), {}))
+        try:
+            stat = os.stat(folder)
+        except OSError:
+            self._forget(folder)
+            return None
+        now = (stat.st_dev, stat.st_ino, stat.st_mtime_ns)
+        if now != was:
+            self._forget(folder)
+            self._folders[folder] = (now, opened := {})
+        return opened
+
+    def _read(self, folder: str, name: str, opened: dict[str, int]) -> bytes:
+        """One that does not answer is closed."""
+        fd = opened.get(name)
+        if fd is None:
+            opened[name] = fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            self._left -= 1
+        answered = False
+        try:
+            data = os.pread(fd, _NUMBER_BYTES, 0)
+            answered = True
+        finally:
+            if not answered or self._left < 0:
+                self._close(opened.pop(name))
+        return data
+
+    def _forget(self, folder: str) -> None:
+        _, opened = self._folders.pop(folder, ((), {}))
+        for fd in opened.values():
+            self._close(fd)
+
+    def _close(self, fd: int) -> None:
+        os.close(fd)
+        self._left += 1

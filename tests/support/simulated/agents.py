@@ -11,6 +11,7 @@ from holdfast.controller.agents import AgentRegistry, Hello
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.errors import Unavailable
 from holdfast.model.observed import would_be
+from holdfast.model.output_signs import signs_of
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome, Report, Statement
 from holdfast.ports import Store
 from holdfast_checks.result import Remedy, Severity
@@ -38,8 +39,12 @@ class SimAgents:
         self.node_at: Callable[[str], str] = lambda address: f"n{address.rsplit('.', 1)[1]}"
         self.end_job: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "nothing to end here"
         """End what a job (id, Restarts at its requeue) still has on the machine; returns why that failed, or nothing."""
+        self.outputs: dict[int, str] = {}
+        """Job → what it has written."""
         self.stacks: Callable[[Machine, int], dict[str, Any]] = lambda _machine, _job_id: {"ranks": []}
         """What py-spy reads of a job's ranks on the machine: the outcome's detail."""
+        self.survey: Callable[[Machine, Mapping[str, Any]], Statement | None] = lambda _machine, _args: None
+        """What the machine's agent finds in the directory that the arguments name; None: it does not come to an end."""
         self.leave: Callable[[Machine, int, int], str] = lambda _machine, _job_id, _restarts: "no launcher listens"
         """Tell a group (job id, Restarts) to leave; returns why it could not be told, or nothing."""
 
@@ -47,7 +52,7 @@ class SimAgents:
         now_s = self._clock.elapsed_s
         for machine in list(self._machines.values()):
             if machine.speaks(now_s) and now_s >= machine.next_beat_s:
-                machine.next_beat_s = now_s + HEARTBEAT_S
+                machine.next_beat_s = now_s + (machine.heartbeat_s or HEARTBEAT_S)
                 self._beat(machine)
         self.send()
         self.obey()
@@ -57,7 +62,7 @@ class SimAgents:
             machine.node,
             machine.instance_id,
             machine.boot_id,
-            interval_s=HEARTBEAT_S,
+            interval_s=machine.claims_interval_s or machine.heartbeat_s or HEARTBEAT_S,
             all_ok=machine.all_ok,
             gres=machine.gres,
             fabric_silent_s=machine.fabric_silent_s(self._clock.elapsed_s),
@@ -145,8 +150,16 @@ class SimAgents:
         if isinstance(order.action, SendOrder) and order.action.verb is Verb.PROBE_PAIR:
             for side, outcome in self.probes.begin(machine, order):
                 self.report(side, outcomes=(outcome,))
+        elif isinstance(order.action, SendOrder) and order.action.verb is Verb.SURVEY:
+            self.report(machine, outcomes=(self._survey(machine, order),))
         else:
             self.report(machine, outcomes=(self._carry_out(machine, order),))
+
+    def _survey(self, machine: Machine, order: Intent) -> OrderOutcome:
+        said = self.survey(machine, order.action.args) if isinstance(order.action, SendOrder) else None
+        if said is not None:
+            self.report(machine, statements=(said,))
+        return OrderOutcome(order.key, True, "is being read", self._clock.now())
 
     def _carry_out(self, machine: Machine, order: Intent) -> OrderOutcome:
         action = order.action
@@ -163,6 +176,11 @@ class SimAgents:
             return OrderOutcome(order.key, not machine.deaf, "asked", now)
         if action.verb is Verb.STACKS:
             return OrderOutcome(order.key, True, "read", now, self.stacks(machine, int(action.args["job_id"])))
+        if action.verb is Verb.OUTPUT:
+            text = self.outputs.get(int(action.args["job_id"]))
+            clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(text or "")]
+            why = "no such file" if text is None else "read"
+            return OrderOutcome(order.key, text is not None, why, now, {} if text is None else {"clues": clues})
         if action.verb is Verb.END_JOB:
             why_not = self.end_job(machine, int(action.args["job_id"]), int(action.args["restarts"]))
             return OrderOutcome(order.key, not why_not, why_not or "ended", now)
@@ -174,7 +192,7 @@ class SimAgents:
     def _probe(self, machine: Machine, key: str, args: Mapping[str, Any]) -> OrderOutcome:
         target = self._serving(self.node_at(str(args["address"])))
         now = self._clock.now()
-        if self._reaches(machine, target):
+        if target.node in machine.says_it_reaches or self._reaches(machine, target):
             return OrderOutcome(key, True, "connected", now)
         detail: dict[str, Any] = {"errno": errno.ETIMEDOUT, "reached_before_s": self._clock.elapsed_s}
         if "control" in args:
@@ -182,6 +200,6 @@ class SimAgents:
             detail["control"] = "reached" if self._reaches(machine, other) else "unreached"
         return OrderOutcome(key, False, "timed out", now, detail)
 
-    @staticmethod
-    def _reaches(machine: Machine, target: Machine) -> bool:
-        return target.powered and machine.node not in target.unreachable_by
+    def _reaches(self, machine: Machine, target: Machine) -> bool:
+        booted = target.powered and self._clock.elapsed_s >= target.boots_at_s
+        return booted and machine.node not in target.unreachable_by

@@ -84,10 +84,10 @@ class Anything(Announcements, Cuts, Untidy):
         self.released_s = -1e9
         self.looked_at: set[str] = set()
         """Incidents that were open when an operator released the brake on drains: these may go on, all at once (decision 5)."""
-        self.slurm.on_requeue = self._on_requeue
-        self.slurm.on_set_down = self._on_set_down
-        self.provider.on_terminate = self._on_terminate
-        self.provider.on_boot = self._on_terminate
+        self.slurm.on_requeue = self.site.watched(self._on_requeue)
+        self.slurm.on_set_down = self.site.watched(self._on_set_down)
+        self.provider.on_terminate = self.site.watched(self._on_terminate)
+        self.provider.on_boot = self.site.watched(self._on_terminate)
         if slurm_reboots:
             self.slurm.reboot_program = "/usr/sbin/reboot"
         self.jobs: list[SimJob] = []
@@ -98,6 +98,9 @@ class Anything(Announcements, Cuts, Untidy):
 
     def _on_requeue(self, job: SimJob) -> None:
         held = {n for r in self.site.book.recoveries.values() if r.job.job_id == job.job_id for n in r.nodes_before}
+        accused = {i.node for i in self.site.book.open_incidents() if i.node in job.nodes}
+        if job.state == "RUNNING" and accused and all(accused_by_silence_alone(self.site, name) for name in accused):
+            assert not all(reports(self.site, name) for name in accused), f"job {job.job_id} runs, and all nodes report"
         if any(b.released_at is None for b in self.site.book.brakes.values()) and not held & planned_nodes(self.site):
             assert job.state != "RUNNING", "a running job was stopped while a brake held"
 
@@ -388,8 +391,10 @@ class Anything(Announcements, Cuts, Untidy):
             assert len(drained) <= most, f"{sorted(drained)} within {window_s} s"
 
     def _drained_before(self, at_s: float, reason: str) -> bool:
-        """The drain is one that slurmctld had forgotten: its node is no new suspect."""
+        """The drain, or DOWN, is one that slurmctld had forgotten: its node is no new suspect."""
         number = incident_of_reason(reason)
+        if any(i.incident_id == number and i.kind == "SetDown" and i.finished_at for i in self.site.store.intents()):
+            return True
         return any(earlier_s < at_s and incident_of_reason(why) == number for earlier_s, _, why in self.slurm.drained)
 
     def only_evidence_counts(self) -> None:

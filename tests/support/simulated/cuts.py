@@ -29,8 +29,8 @@ class Cuts(RuleBasedStateMachine):
         beyond = set(self.site.slurm.nodes) - set(names)
         for machine in machines:
             machine.cut_off, machine.unreachable_by = True, machine.unreachable_by | beyond
-        if len(calm) < 4:
-            self.guilty |= set(names)  # too few for one cause: peers that share the cut may bear witness
+        if len(calm) < 2:
+            self.guilty |= set(names)  # alone: peers beyond the cut may bear witness
         self.site.run(seconds, step_s=5)
         for machine, (cut_off, unreachable_by) in zip(machines, before, strict=True):
             machine.cut_off, machine.unreachable_by = cut_off, unreachable_by

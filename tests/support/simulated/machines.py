@@ -27,6 +27,10 @@ class Machine:
     """Whether deep checks pass."""
     path_broken: bool = False
     """Its network fails under load, and nothing on it says so."""
+    says_it_reaches: set[str] = field(default_factory=set)
+    """Nodes that its agent says it reaches, whether it does or not."""
+    spoils_probes_with: set[str] = field(default_factory=set)
+    """Nodes whose pair probes with it fail on both sides: its agent lies, or sends nothing."""
     kill_helps: bool = True
     """Whether SIGKILL ends what hangs: not what sits in a call of the driver."""
     deaf: bool = False
@@ -39,6 +43,10 @@ class Machine:
     gpu_prefix: str = ""
     """Serials of its GPUs; another machine with the same prefix is the same hardware."""
     sequence: int = 0
+    heartbeat_s: float | None = None
+    """Its agent's own interval; None: the site's."""
+    claims_interval_s: float | None = None
+    """The interval that its heartbeats say; None: the one that it keeps."""
     next_beat_s: float = 0.0
     taken: set[str] = field(default_factory=set)
     """Orders that its agent remembers."""

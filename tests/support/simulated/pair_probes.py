@@ -35,7 +35,8 @@ class SimProbes:
             return []
         other, others_order, _ = self._waiting.pop(name)
         self.pairs.append((other.node, machine.node))
-        broken = machine.path_broken or other.path_broken
+        spoilt = other.node in machine.spoils_probes_with or machine.node in other.spoils_probes_with
+        broken = machine.path_broken or other.path_broken or spoilt
         said = {"said": "failed"} if broken else {"said": "done", "wrong": 0, "rounds": 8, "gigabytes_s": 1.0}
         return [(m, self._said(o, **said)) for m, o in ((other, others_order), (machine, order))]
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.api.hub import OrderHub
 from holdfast.controller.actor import Actor
@@ -26,6 +26,7 @@ from holdfast.model.book import Book, Change
 from holdfast.model.cluster import HOLDING_STATES
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.model.event import EventKind
+from holdfast.model.hangs import HangPolicy
 from holdfast.model.ids import incident_id
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.machine import ProviderCan
@@ -35,15 +36,18 @@ from support.simulated.agents import SimAgents
 from support.simulated.clock import SimClock
 from support.simulated.machines import Machine
 from support.simulated.provider import FULL, SimProvider
-from support.simulated.slurm import SimNode, SimSlurm
+from support.simulated.slurm import SimJob, SimNode, SimSlurm
 from support.simulated.store import MemoryStore
 
-POLICY = replace(Policy(), mode=Mode.ACT)
-"""The shipped defaults, in ``act`` mode."""
+POLICY = replace(Policy(), mode=Mode.ACT, hangs=HangPolicy(act="restart", floor_s=60.0, together_jobs=0))
+"""The shipped defaults, in ``act`` mode; a job that hangs is started again, after a minute, whatever other jobs do."""
 NO_BUDGET = replace(POLICY, repair=replace(POLICY.repair, budget_cluster_share=1.0))
 """For several nodes of a few that are repaired at once."""
 ROUNDS = 60
 """Most rounds of turn and actor in one second; more means that the two chase each other."""
+
+
+T = TypeVar("T")
 
 
 class Crash(BaseException):
@@ -106,6 +110,7 @@ class Site:
         """(kind of action, boundary) at which the actor dies once."""
         self.killed = 0
         self.at_boundary: Callable[[Intent, str], None] = lambda _intent, _moment: None
+        self._broken: list[AssertionError] = []
         self.may_set_aside = False
         """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
         self._entropy = 0
@@ -194,6 +199,17 @@ class Site:
             self.world_moves()
             self.react()
 
+    def watched(self, check: Callable[[T], None]) -> Callable[[T], None]:
+        """A check in the middle of a step. The actor outlives whatever a step raises, so the test fails once the step is over."""
+
+        def noticed(subject: T) -> None:
+            try:
+                check(subject)
+            except AssertionError as error:
+                self._broken.append(error)
+
+        return noticed
+
     def world_moves(self) -> None:
         """Everything outside Holdfast does what is due."""
         for node in self.slurm.nodes.values():
@@ -214,7 +230,7 @@ class Site:
         if boot != machine.boot_id:
             started_at = self.clock.now().replace(microsecond=0)
             if node.name in self._slurmd_of:
-                self.slurm.registers(node.name)
+                self.slurm.registers(node.name, up_s=self.clock.elapsed_s - machine.boots_at_s)
             self._slurmd_of[node.name] = machine.boot_id, started_at
         node.slurmd_started = started_at
 
@@ -228,6 +244,8 @@ class Site:
         for _ in range(ROUNDS):
             change = self.turn()
             acted = self.act()
+            if self._broken:
+                raise self._broken[0]
             self.agents.obey()
             if not acted and (change is None or change.empty):
                 return
@@ -309,6 +327,11 @@ class Site:
     def story(self, incident_id: str | None = None) -> str:
         """All events of an incident, for whoever reads a failed test."""
         return "\n".join(f"{e.at:%T} {e.kind.value} {e.text}" for e in self.store.events(incident_id=incident_id))
+
+    def registers(self, job: SimJob) -> None:
+        """Holdfast's library registers a directory without a checkpoint. It reports each save: that there was none is known."""
+        machine, detail = self.machine(job.nodes[0]), {"fenced": True}
+        self.agents.state(machine, "checkpoint.register", job.job_id, job.restarts, path="/ckpt", detail=detail)
 
     def operate(self, verb: str, target: str = "", reason: str = "drill") -> None:
         self.store.operate(Operation(verb, "ops", target, reason), self.clock.now())

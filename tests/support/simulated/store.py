@@ -13,7 +13,8 @@ from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavaila
 from holdfast.model.event import Event, EventKind
 from holdfast.model.held_orders import held
 from holdfast.model.incident import Incident, Recovery
-from holdfast.model.lookback import SHIPPED, Lookback
+from holdfast.model.job_ends import JobEnd
+from holdfast.model.lookback import JOB_ENDS_S, SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.maintenance import Windows
 from holdfast.model.report import Finding, Inventory, OrderOutcome, Report
@@ -60,6 +61,7 @@ class MemoryStore:
         self._inventories: dict[tuple[str, str], tuple[str, Inventory]] = {}
         self._checkpoints: dict[tuple[int, str], Kept] = {}
         self._brakes: dict[str, Brake] = {}
+        self._ends: dict[str, JobEnd] = {}
         self._suppressions: dict[str, Suppression] = {}
         self._windows = Windows()
         self._notes: dict[str, str] = {}
@@ -161,16 +163,16 @@ class MemoryStore:
 
     # The book
 
-    def load_book(self, now: datetime) -> Book:
+    def load_book(self, now: datetime, ahead: timedelta = timedelta(0)) -> Book:
         self._answer()
         self._now = now
-        back = self.lookback
+        back, then = self.lookback, now - ahead
         going = {i.node for i in self._incidents.values() if i.open and (i.notice or i.goes_at is not None)}
         incidents = {
             i.id: i
             for i in self._incidents.values()
             if i.closed_at is None
-            or i.closed_at >= now - (max(back.incidents, back.announced) if i.node in going else back.incidents)
+            or i.closed_at >= then - (max(back.incidents, back.announced) if i.node in going else back.incidents)
         }
         provider = books.read_provider(self._notes.get(books.PROVIDER))
         on_trial = {m.incident for m in provider.on_trial} if provider is not None else set()
@@ -180,7 +182,7 @@ class MemoryStore:
             for n, row in self._rows.items()
             if row.finding.incident_id is None or row.finding.incident_id in opened
         }
-        recoveries = {r.id: r for r in self._recoveries.values() if self._remembered(r, opened, now)}
+        recoveries = {r.id: r for r in self._recoveries.values() if self._remembered(r, opened, then)}
         alive = opened | {r.incident_id for r in self._recoveries.values() if not r.final}
         memory = dict.fromkeys(books.MACHINE_KINDS, back.machine_steps)
         intents = {
@@ -188,7 +190,7 @@ class MemoryStore:
             for i in self._intents.values()
             if i.incident_id in alive
             or not i.settled
-            or i.planned_at >= now - memory.get(i.kind, back.steps)
+            or i.planned_at >= then - memory.get(i.kind, back.steps)
             or (i.incident_id in on_trial and i.kind in books.MACHINE_KINDS)
         }
         checkpoints: dict[int, dict[str, CheckpointRecord]] = {}
@@ -202,12 +204,14 @@ class MemoryStore:
             marks=dict(self._marks),
             nodes=dict(self._nodes),
             checkpoints=checkpoints,
+            ends={n: e for n, e in self._ends.items() if e.ended_at >= then - timedelta(seconds=JOB_ENDS_S)},
             brakes=dict(self._brakes),
             suppressions={name: each for name, each in self._suppressions.items() if each.holds(now)},
             rooms=books.read_rooms(self._notes.get(books.ROOMS)),
             windows=self._windows.at(now).windows,
             extensions={k: e for k, e in self._extensions.items() if e.until > now},
             paused=self._notes.get("paused"),
+            paused_at=books.read_paused_at(self._notes.get(books.PAUSED_AT) if books.PAUSED in self._notes else None),
             provider=provider,
         )
 
@@ -240,6 +244,7 @@ class MemoryStore:
         for record in change.nodes:
             self._put_node(record)
         self._brakes |= {b.kind: b for b in change.brakes}
+        self._ends |= {e.id: e for e in change.ends}
         self._append(change.events)
         for incident in change.incidents:
             self.ways.check(incident)
@@ -348,8 +353,8 @@ class MemoryStore:
         self._answer()
         who = f"{operation.who}: {operation.reason}" if operation.reason else operation.who
         verbs: dict[str, Callable[[], None]] = {
-            "pause": lambda: self._notes.update(paused=who),
-            "resume": lambda: (self._notes.pop("paused", None), None)[1],
+            "pause": lambda: self._notes.update({books.PAUSED: who, books.PAUSED_AT: at.isoformat()}),
+            "resume": lambda: (self._notes.pop(books.PAUSED, None), None)[1],
             "extend_budget": lambda: self._extend(operation.extension),
             "suppress": lambda: self._suppress(operation.suppression),
             "unsuppress": lambda: (self._suppressions.pop(operation.target), None)[1],
@@ -388,8 +393,12 @@ class MemoryStore:
         self._bury({operation.target})
 
     def _move(self, operation: Operation, at: datetime) -> None:
-        incident, events = operations.moved(self._open(operation.target), operation, at)
+        before = self._open(operation.target)
+        incident, events = operations.moved(before, operation, at)
         self._operated(incident)
+        if operations.leaves_out(before, operation):
+            record = self._nodes.get(incident.node) or NodeRecord(incident.node)
+            self._nodes[incident.node] = replace(record, out_for=incident.id)
         self._append(e for e in events if e.kind is not EventKind.OPERATOR)
 
     def _operated(self, incident: Incident) -> None:
@@ -432,14 +441,20 @@ class MemoryStore:
         found = [r for r in found if incident_id in (None, r.incident_id) and (since is None or r.created_at >= since)]
         return tuple(sorted(found, key=lambda r: (r.created_at, r.id)))
 
+    def job_ends(self, job_id: int) -> tuple[JobEnd, ...]:
+        mine = (e for e in self._ends.values() if e.job.job_id == job_id)
+        return tuple(sorted(mine, key=lambda e: (e.ended_at, e.id)))
+
     def intents(self, *, incident_id: str | None = None, limit: int = 1000) -> tuple[Intent, ...]:
         found = [i for i in self._intents.values() if incident_id in (None, i.incident_id)]
         return tuple(sorted(found, key=lambda i: (i.planned_at, i.order, i.key))[-limit:])
 
     def note(self, key: str) -> str | None:
+        self._answer()
         return self._notes.get(key)
 
     def set_note(self, key: str, value: str) -> None:
+        self._answer()
         self._notes[key] = value
 
     def remember_rooms(self, rooms: Iterable[KnownRoom], fence: int) -> None:

@@ -1,6 +1,7 @@
-"""Many nodes silent at once are one cause: a cut network, a bad roll-out, a lost rack. Pure.
+"""Several nodes silent at once are one cause: a cut network, a bad roll-out, a lost rack. Pure.
 
-Nothing is concluded from it about any of them until power says off; the operator is told once, with what their jobs do meanwhile."""
+Two are enough where the head node reaches neither: so a cut of the network looks from outside. Nothing is concluded from it about any of
+them until power says off; the operator is told once, with what their jobs do meanwhile."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, hands_off
-from holdfast.controller.death import domains, evidence
+from holdfast.controller import facts
+from holdfast.controller.death import domains, evidence, spans
+from holdfast.controller.death.spans import Span
+from holdfast.controller.death.unreached import CUT_S
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident, IncidentKind
+from holdfast.model.incident import Incident
 from holdfast.model.lookback import DEATHS_S
 
 FLEET = "the cluster"
@@ -26,116 +29,132 @@ class Group:
     where: str
     """Their failure domain, or :data:`FLEET`."""
     nodes: tuple[str, ...]
-    """Also those that report again since less than ten minutes: the last ones of a cut that ends are not deaths. Of a failure domain only
-    where they were silent at the same time; of the cluster all."""
-    silent: int
-    """How many of them do not report now."""
+    """Also those that report again: the last ones of a cut that ends are not deaths (docs/decisions/0024)."""
+    silent: tuple[str, ...]
+    """Those of them that do not report now."""
     since: datetime
     """When the first of them was last heard."""
     jobs_advance: bool
     """The steps of a job of theirs still advance on its other nodes."""
     most: int
     """How many deaths at once are allowed there."""
+    machines_only: bool = False
+    """They fell silent further apart than one cut: each is judged alone, and no machine of theirs is touched."""
 
     @property
     def text(self) -> str:
         """``31 nodes of 10.2.3.0/24 do not report; their job advances``."""
-        one = self.silent == 1
-        who = f"1 node of {self.where} does" if one else f"{self.silent} nodes of {self.where} do"
+        one = len(self.silent) == 1
+        who = f"1 node of {self.where} does" if one else f"{len(self.silent)} nodes of {self.where} do"
         jobs = f"; {'its' if one else 'their'} job advances" if self.jobs_advance else ""
         return f"{who} not report{jobs}"
 
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """One silence of a node."""
-
-    node: str
-    since: datetime
-    until: datetime | None
-    """When the node reported again; None: it is silent."""
-
-
-def silent_since(world: World, silent: Collection[str]) -> dict[str, datetime]:
-    """Node → when it was last heard, of silent nodes that count as deaths: neither asleep nor taken out of service by someone else."""
-    view = world.view
-    if view is None:
-        return {}
-    fault_at = {i.node: i.fault_at for i in world.book.open_incidents() if i.dead or i.kind is IncidentKind.SILENCE}
-    found: dict[str, datetime] = {}
-    for name in silent:
-        shown = view.nodes.get(name)
-        if (
-            shown is None
-            or facts.drained_by_others(world, shown)
-            or hands_off.explains_silence(world, name) is not None
-        ):
-            continue
-        heard = max((a.last_heard for a in world.agents.get(name, ())), default=None)
-        found[name] = heard or fault_at.get(name) or world.listening_since or world.now
-    return found
-
-
-def _over(world: World, now_silent: Collection[str]) -> list[_Span]:
-    """The newest silence of each node that was silent and reports again since less than ten minutes."""
-    found: dict[str, _Span] = {}
-    for incident in world.book.incidents.values():
-        if incident.kind is not IncidentKind.SILENCE or incident.node in now_silent:
-            continue
-        until = _heard_again(world, incident)
-        known = found.get(incident.node)
-        recent = until is not None and world.now - until <= timedelta(seconds=DEATHS_S)
-        if recent and (known is None or known.since < incident.fault_at):
-            found[incident.node] = _Span(incident.node, incident.fault_at, until)
-    return list(found.values())
-
-
-def _heard_again(world: World, incident: Incident) -> datetime | None:
-    """When the silence that the incident is about ended: an agent of the node is heard without a gap since then. None: it has not."""
-    heard = (a.first_heard for a in world.agents.get(incident.node, ()) if a.first_heard > incident.fault_at)
-    ends = [at for at in (*heard, incident.closed_at) if at is not None]
-    return min(ends, default=None)
+    @property
+    def reason(self) -> str:
+        """Why a node of theirs is left alone, with the group's text."""
+        if self.machines_only:
+            return f"{self.text}, silent within ten minutes of each other: their machines are left alone until their power is off"
+        return f"{self.text}: one cause, nothing is done to them until their power is off"
 
 
 def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
-    """Where more nodes fell silent at once than deaths are believed. ``silent``: all silent nodes."""
-    view = world.view
-    now_silent = silent_since(world, silent)
-    death = world.policy.death
-    if view is None or not now_silent:
+    """The sets of nodes whose silences may have one cause. ``silent``: all silent nodes."""
+    view, silences = world.view, spans.silences(world, silent)
+    ours = frozenset(s.node for s in silences if s.until is None)
+    if view is None or not ours:
         return ()
-    spans = [_Span(node, since, None) for node, since in now_silent.items()] + _over(world, set(silent))
-    by_node = {span.node: span for span in spans}
-    found = [
+    cuts = spans.cuts(world, silent)
+    several = _widest([*_many(world, view, silences, cuts, ours), *_cuts(world, view, cuts, ours)])
+    apart = _widest(_cuts(world, view, cuts, ours, machines_only=True))
+    return (*several, *(g for g in apart if not any(set(g.nodes) <= set(other.nodes) for other in several)))
+
+
+def _many(
+    world: World, view: ClusterView, silences: Collection[Span], cuts: Collection[Span], ours: Collection[str]
+) -> list[Group]:
+    """More than the limits: of a failure domain those that may be cut off, of the cluster all that do not report. ``ours``: silent nodes
+    in nobody's hands; those in someone's may be switched off, and do not count."""
+    death, recent = world.policy.death, spans.recent(world, silences)
+    cut_off = {s.node: s for s in spans.recent(world, cuts) if s.until is not None or s.node in ours}
+    candidates: list[tuple[str, list[Span], int]] = [
         (
             domain,
-            [by_node[n] for n in members if n in by_node],
+            [cut_off[n] for n in members if n in cut_off],
             max(1, math.floor(len(members) * death.deaths_domain_share)),
         )
         for domain, members in domains.domains(view, death, world.background.addresses).items()
     ]
     most = max(death.deaths_10min, math.floor(len(view.nodes) * death.deaths_10min_share))
-    found.append((FLEET, spans, most))
-    together = (
-        Group(
-            where,
-            tuple(s.node for s in group),
-            sum(1 for s in group if s.until is None),
-            min(s.since for s in group),
-            _jobs_advance(world, view, tuple(s.node for s in group)),
-            limit,
-        )
-        for where, members, limit in found
+    candidates.append((FLEET, recent, most))
+    return [
+        _group(world, view, where, group, limit)
+        for where, members, limit in candidates
         for group in _together(members, limit, overlapping=where != FLEET)
+    ]
+
+
+def _cuts(
+    world: World, view: ClusterView, cuts: Iterable[Span], ours: Collection[str], *, machines_only: bool = False
+) -> list[Group]:
+    """For each of our nodes that may be cut off, the others that stopped answering like it, whether or not they answer again: within
+    :data:`CUT_S` of it, or within ten minutes."""
+    within = timedelta(seconds=DEATHS_S if machines_only else CUT_S)
+    ordered = sorted(cuts, key=lambda s: (s.since, s.node))
+    known = {s.node: s for s in ordered}
+    found: dict[tuple[int, int, str], tuple[Span, ...]] = {}
+    begin = end = 0
+    for span in ordered:
+        while span.since - ordered[begin].since > within:
+            begin += 1
+        while end < len(ordered) and ordered[end].since - span.since <= within:
+            end += 1
+        if span.until is not None or span.node not in ours:
+            continue
+        marked = span.near if machines_only else span.cut_with
+        if (begin, end, marked) not in found and (marked or end - begin > 1):
+            those = {s.node: s for s in ordered[begin:end]}
+            if marked and marked not in those:
+                other = known.get(marked)
+                both = other is not None and span.node in (other.cut_with, other.near)
+                those[marked] = other if other is not None and both else Span(marked, span.since, span.since)
+            found[begin, end, marked] = tuple(those.values())
+    return [
+        _group(world, view, _where(world, view, those), those, 1, machines_only=machines_only)
+        for those in found.values()
+        if len(those) > 1
+    ]
+
+
+def _where(world: World, view: ClusterView, those: Iterable[Span]) -> str:
+    """The one failure domain that the nodes share, or the cluster."""
+    shown = (view.nodes.get(s.node) for s in those)
+    death, addresses = world.policy.death, world.background.addresses
+    names = {domains.domain_of(node, death, addresses) for node in shown if node is not None}
+    one = names.pop() if len(names) == 1 else None
+    return one or FLEET
+
+
+def _group(
+    world: World, view: ClusterView, where: str, those: Iterable[Span], most: int, *, machines_only: bool = False
+) -> Group:
+    ordered = sorted(those, key=lambda s: (s.since, s.node))
+    nodes = tuple(dict.fromkeys(s.node for s in ordered))
+    return Group(
+        where if where != FLEET else _where(world, view, ordered),
+        nodes,
+        silent=tuple(dict.fromkeys(s.node for s in ordered if s.until is None)),
+        since=ordered[0].since,
+        jobs_advance=_jobs_advance(world, view, nodes),
+        most=most,
+        machines_only=machines_only,
     )
-    return _widest(together)
 
 
-def _together(spans: Iterable[_Span], most: int, *, overlapping: bool) -> list[tuple[_Span, ...]]:
+def _together(those: Iterable[Span], most: int, *, overlapping: bool) -> list[tuple[Span, ...]]:
     """Largest sets of more than ``most`` nodes that fell silent within ten minutes, some of them silent still, one for each node that
     begins one. ``overlapping``: only silences at the same time."""
-    ordered = sorted(spans, key=lambda s: (s.since, s.node))
-    found: list[tuple[_Span, ...]] = []
+    ordered = sorted(those, key=lambda s: (s.since, s.node))
+    found: list[tuple[Span, ...]] = []
     end = 0
     for begin, first in enumerate(ordered):
         while end < len(ordered) and ordered[end].since - first.since <= timedelta(seconds=DEATHS_S):
@@ -149,13 +168,13 @@ def _together(spans: Iterable[_Span], most: int, *, overlapping: bool) -> list[t
     return found
 
 
-def _unbroken(spans: list[_Span]) -> list[_Span]:
+def _unbroken(those: list[Span]) -> list[Span]:
     """Those of one stretch of time, up to now, in which at each moment one of them was silent."""
-    since = min((s.since for s in spans if s.until is None), default=None)
-    kept = [s for s in spans if s.until is None]
+    since = min((s.since for s in those if s.until is None), default=None)
+    kept = [s for s in those if s.until is None]
     if since is None:
         return []
-    for span in sorted((s for s in spans if s.until is not None), key=lambda s: s.until or s.since, reverse=True):
+    for span in sorted((s for s in those if s.until is not None), key=lambda s: s.until or s.since, reverse=True):
         if span.until is not None and span.until > since:
             kept.append(span)
             since = min(since, span.since)
@@ -178,9 +197,35 @@ def _jobs_advance(world: World, view: ClusterView, nodes: tuple[str, ...]) -> bo
     return any(evidence.advances(world, job, away) for job in jobs)
 
 
+def began(world: World, silent: Collection[str], group: Group) -> datetime:
+    """When the series of silences began of which the group is the newest part: each within ten minutes of the one before. Nodes that are
+    rebooted one after another are one series."""
+    every = (*spans.silences(world, silent), *spans.cuts(world, silent))
+    view, since = world.view, group.since
+    if view is not None and group.where != FLEET:
+        members = domains.domains(view, world.policy.death, world.background.addresses)
+        there = frozenset(members.get(group.where, ()))
+        every = tuple(s for s in every if s.node in there)
+    for earlier in sorted((s.since for s in every if s.since < since), reverse=True):
+        if since - earlier > timedelta(seconds=DEATHS_S):
+            break
+        since = earlier
+    return since
+
+
 def braked(found: Iterable[Group]) -> dict[str, Group]:
-    """Node → the group that it belongs to."""
-    return {name: group for group in reversed(tuple(found)) for name in group.nodes}
+    """Node → the group with which it has one cause: nothing is concluded about it."""
+    return _by_node(g for g in found if not g.machines_only)
+
+
+def keeping_machines(found: Iterable[Group]) -> dict[str, Group]:
+    """Node → the group for which its machine is left alone."""
+    groups = tuple(found)
+    return {**_by_node(g for g in groups if g.machines_only), **braked(groups)}
+
+
+def _by_node(found: Iterable[Group]) -> dict[str, Group]:
+    return {name: group for group in reversed(tuple(found)) for name in group.silent}
 
 
 def holds(world: World, incident: Incident, held: Mapping[str, Group]) -> Group | None:

@@ -27,9 +27,9 @@ class Why(Enum):
     ALIVE = "alive"
     """A sign of life."""
     ONE_CAUSE = "one_cause"
-    """The brake on deaths."""
+    """The brake on deaths: another node fell silent with it."""
     GRACE = "grace"
-    """It has not been silent for long enough."""
+    """Its last sign of life is not long enough ago."""
     RUNNING = "running"
     """The provider shows it running, its checks passing: whether it is ended is for a person to say."""
     VERDICT = "verdict"
@@ -54,26 +54,29 @@ def about_silence(world: World, incident: Incident) -> bool:
 def why_not(
     world: World, view: ClusterView, incident: Incident, what: Consequence, held: brake.Group | None
 ) -> Refusal | None:
-    """Why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`brake.holds`."""
+    """Why this may not be done to the silent node now; None: it may. ``held``: the group of :func:`brake.holds` by
+    :func:`brake.keeping_machines`."""
     found = evidence.gather(world, view, incident)
     off = any(isinstance(e, PowerOff) for e in found)
     suspicion = incident.state is IncidentState.SUSPECTED
     stands = Verdict.DEAD if incident.dead else Verdict.SILENT if suspicion else Verdict.TWO_WITNESSES
     if judge(found) is Verdict.SUSPECT or (not off and evidence.alive(found)):
         return Refusal(Why.ALIVE, "it shows a sign of life: nothing is done to its machine")
+    lifeless_s = (world.now - evidence.last_alive(world, incident, found)).total_seconds()
     now = Circumstances(
         power_off=off,
-        braked=held is not None and not off,
-        silent_s=evidence.silent_s(world, incident),
+        braked=held is not None and not held.machines_only and not off,
+        lifeless_s=lifeless_s,
         running=not off and any(isinstance(e, SeenRunning) for e in found),
+        alone=held is None or off,
     )
     grace_s = world.policy.death.reboot_grace_s
     if allowed(stands, what, now, grace_s):
         return None
-    if now.braked and held is not None:
-        return Refusal(Why.ONE_CAUSE, f"{held.text}: one cause, nothing is done to them until their power is off")
-    if now.silent_s < grace_s:
-        text = f"its power is not seen off: its machine is left alone until it has been silent for {grace_s:.0f} s"
+    if not now.alone and held is not None:
+        return Refusal(Why.ONE_CAUSE, held.reason)
+    if lifeless_s < grace_s:
+        text = f"its power is not seen off: its machine is left alone until {grace_s:.0f} s after its last sign of life"
         return Refusal(Why.GRACE, text)
     if now.running:
         return Refusal(Why.RUNNING, "the provider shows its machine running with its checks passing: it is not ended")

@@ -122,7 +122,7 @@ class When(StrEnum):
 
     AT_ONCE = "at once"
     BELOW_BRAKE = "below the brake on deaths, or with its power off"
-    LATER = "with its power off; else below the brake, after `death.reboot_grace_s` of silence"
+    LATER = "with its power off; else alone, `death.reboot_grace_s` after its last sign of life"
     LATER_UNLESS_RUNNING = "as above, and never while the provider shows it running with its checks passing"
     NEVER = "never"
 
@@ -153,15 +153,18 @@ class Circumstances:
 
     power_off: bool
     braked: bool
-    """It is one of many deaths at once."""
-    silent_s: float
+    """It is one of several deaths at once."""
+    lifeless_s: float
+    """Since its last sign of life of any kind."""
     running: bool
     """The provider shows it running, its checks passing (:class:`SeenRunning`)."""
+    alone: bool
+    """No other node stopped answering within ten minutes of it."""
 
 
 def allowed(verdict: Verdict, what: Consequence, now: Circumstances, grace_s: float) -> bool:
     """Whether the verdict allows it in these circumstances. ``grace_s``: ``death.reboot_grace_s``."""
-    late = now.power_off or (not now.braked and now.silent_s >= grace_s)
+    late = now.power_off or (now.alone and not now.braked and now.lifeless_s >= grace_s)
     match ALLOWS[verdict].get(what, When.NEVER):
         case When.AT_ONCE:
             return True

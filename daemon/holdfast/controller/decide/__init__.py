@@ -5,6 +5,7 @@ Each module answers one question: :mod:`contain` (must the node go out of servic
 again that was kept off it?), :mod:`dead` (who can say whether a silent node lives?), :mod:`page` (what is an operator told of
 silence?), :mod:`repair` (what does the node need?), :mod:`tidy` (what of ours is
 left behind?), :mod:`orphans` (which machines did nobody's book make?), :mod:`refill` (is the spare pool as large as it should be?),
+:mod:`outputs` (whose output is to be read?),
 :mod:`upkeep` (which spares are to be checked?), :mod:`maintain` (does Slurm show the maintenance windows?). A decision is repeated every
 cycle until the world shows it done; the intent's key makes sure that it is carried out once."""
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, silence
 from holdfast.controller.death import brake, domains, evidence
+from holdfast.controller.death.verdict import LivingPeer, TcpAnswered
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
 from holdfast.model.action import CheckInstance, Intent, Proposal, Verb
@@ -18,6 +19,8 @@ _DEAD_PAUSE_S = 60.0
 """Between two questions to the provider about a node that was found dead."""
 _TASKS_END_S = 5.0
 """So long an agent waits for a survivor's tasks to be gone; Slurm kills them with the DOWN."""
+_DOUBTED = 2
+"""So many more are asked in turn where the peers contradict each other."""
 _UNASKED = object()
 """A peer that has not answered yet."""
 _MANY = 64
@@ -92,13 +95,17 @@ class _Peers:
 
     def _asked(self, incident: Incident) -> list[str]:
         """Those of its failure domain that had reached it before, as far as they report and their answers say something. Where these are
-        too few, others in turn, whose success is a sign of life."""
+        too few, or contradict each other, others in turn, whose success is a sign of life."""
         node, most = incident.node, self._world.policy.death.peers
         domain = self._domain.get(node)
         watchers = domains.watchers(self._domains[domain], node) if domain is not None else ()
         said = evidence.peers_said(self._world, self._view, incident)
+        reached = sum(isinstance(each, TcpAnswered) for each in said.values())
+        doubted = reached > 0 and any(isinstance(each, LivingPeer) for each in said.values())
+        if doubted:
+            most += reached
         chosen = [n for n in watchers if n in self._agents and said.get(n, _UNASKED) is not None][:most]
-        return chosen + self._in_turn(incident, watchers, most - len(chosen))
+        return chosen + self._in_turn(incident, watchers, max(most - len(chosen), _DOUBTED if doubted else 0))
 
     def _in_turn(self, incident: Incident, but: tuple[str, ...], count: int) -> list[str]:
         """So many other nodes, first those that share a job with it; the next ones after each ``reprobe_s``."""

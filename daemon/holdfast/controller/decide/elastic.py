@@ -19,7 +19,7 @@ from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
 from holdfast.model import steps
 from holdfast.model.action import Action, Intent, IntentState, Proposal, Release, Requeue, SendOrder, Verb
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.elastic import GroupRole
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import RecoveryPhase
@@ -75,7 +75,7 @@ def last_decision(world: World, job: ElasticJob) -> Intent | None:
 
 
 def _ours(world: World) -> Iterable[Intent]:
-    return (i for i in world.book.intents.values() if i.incident_id == UPKEEP and i.state is not IntentState.WITHHELD)
+    return (i for i in world.book.intents.values() if i.incident_id == UPKEEP and i.is_attempt)
 
 
 def _is_for(world: World, intent: Intent, job: ElasticJob) -> bool:
@@ -165,10 +165,12 @@ class _Plan:
         agents = [a for name in group.nodes if (a := facts.agent_of(self._world, name)) is not None]
         for agent in agents:
             order = facts.order_to(agent, Verb.LEAVE, float(self._policy.leave_deadline_s), args)
-            step = steps.leave_room(self._job.label, agent.node, group.job.key, restarts, self._hour)
+            step = steps.leave_room(
+                self._job.label, agent.node, group.job.key, restarts, self._hour, serving=found.serving
+            )
             self._once(step, order, found.text, order=80)
         if not agents:
-            self._requeue(group, f"{found.text}; no agent on its nodes is heard")
+            self._requeue(group, f"{found.text}; no agent on its nodes is heard", found.serving)
 
     def _insist(self, group: Group) -> None:
         """Whoever could not be told, or is still there when the time is over, is requeued."""
@@ -179,9 +181,9 @@ class _Plan:
         elif self._world.now - orders[0].planned_at >= patience:
             self._requeue(group, f"group {group.index} was asked to leave {patience.total_seconds():.0f} s ago")
 
-    def _requeue(self, group: Group, reason: str) -> None:
+    def _requeue(self, group: Group, reason: str, serving: JobKey | None = None) -> None:
         key, restarts = group.job.key, group.job.restarts
-        step = steps.requeue_group(self._job.label, key, restarts, self._hour)
+        step = steps.requeue_group(self._job.label, key, restarts, self._hour, serving=serving)
         self._once(step, Requeue(key, restarts), reason, order=85)
 
     # Growing

@@ -85,6 +85,6 @@ def _tell(world: World, incident: Incident, job: Job) -> list[Proposal]:
 def _once(
     world: World, incident: Incident, step: Step, action: Notify | TellOwner | SendOrder, why: str
 ) -> list[Proposal]:
-    if world.book.attempts(incident.id, step):
+    if world.book.attempts(incident.id, step, action.target.job):
         return []
     return [Proposal(incident.id, step, action, why, order=90)]

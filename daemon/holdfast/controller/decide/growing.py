@@ -108,14 +108,34 @@ class FreeNodes:
         self._nodes = [n for n in view.nodes.values() if n.name not in busy and not n.down and not n.flags - _SOON]
 
     def for_job(self, job: Job) -> list[str]:
-        """Those that this pending job could use now or in a moment."""
+        """Those that this pending job could perhaps use now or in a moment."""
         reserved = {n for r in self._view.reservations.values() if r.name != job.reservation for n in r.nodes}
         return [n.name for n in self._nodes if n.name not in reserved and fits(job, n)]
 
+    def surely_for(self, job: Job) -> list[str]:
+        """Those of them that it can use for certain."""
+        return [name for name in self.for_job(job) if can_use(self._view, job, self._view.nodes[name])]
+
 
 def fits(job: Job, node: Node) -> bool:
-    """Whether the node is in one of the job's partitions and not excluded by it."""
-    return bool(set(job.partition.split(",")) & set(node.partitions)) and node.name not in job.excluded_nodes
+    """Whether the node is in one of the job's partitions and not excluded by it, as far as its list can be read."""
+    return (
+        not job.unreadable
+        and bool(set(job.partition.split(",")) & set(node.partitions))
+        and node.name not in job.excluded_nodes
+    )
+
+
+def can_use(view: ClusterView, job: Job, node: Node) -> bool:
+    """Whether this pending job can run there for certain, once the node is empty: all that it asks for is known, and there."""
+    if job.asks is None or job.parts or job.unreadable or not fits(job, node) or not node.has.meets(job.asks):
+        return False
+    reserved = {r.name for r in view.reservations.values() if node.name in r.nodes}
+    mine = view.reservations.get(job.reservation)
+    if not job.reservation or mine is None:
+        return not reserved and not job.reservation
+    begun = mine.start_time is not None and mine.start_time <= view.read_at
+    return reserved == {job.reservation} and begun and (mine.end_time is None or mine.end_time > view.read_at)
 
 
 def wants_nodes(job: Job, now: datetime) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from holdfast.controller import facts, hangs, suspects
+from holdfast.controller import facts, hangs, stalls, suspects
 from holdfast.controller.consent import consent
 from holdfast.controller.decide.part import Part
 from holdfast.controller.quiet import words_of
@@ -20,6 +20,8 @@ from holdfast.model.incident import Incident
 from holdfast.model.lookback import GIVE_BACK_S
 from holdfast_checks.result import Severity
 
+_MOST_JOBS = 40
+"""Jobs that a page names."""
 _DEADLINE_S = 5.0
 """For one process; the agent reads several at a time."""
 
@@ -35,8 +37,11 @@ def look_into_hangs(world: World) -> Part:
             continue
         if incident.odd is None:
             proposals += _ask(world, incident, job)
-        elif (why := _why_left(world, job)) is not None:
+        elif (why := _why_left(world, view, job)) is not None and not hangs.undecided(world, view, incident, job):
             proposals += _tell(world, incident, why)
+    for stall in stalls.stalls(world):
+        if not stall.acknowledged:
+            proposals += _tell_of_stall(world, view, stall)
     return Part((*proposals, *_give_back(world, view)))
 
 
@@ -57,11 +62,14 @@ def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
     return proposals
 
 
-def _why_left(world: World, job: Job) -> str | None:
+def _why_left(world: World, view: ClusterView, job: Job) -> str | None:
     """Why Holdfast does not start it again; None: it does."""
     if not words_of(world, job):
         return "it never told of progress, and silence alone restarts nobody: it is left as it is"
-    if not world.policy.hangs.restarts:
+    begun = world.book.recovery_of(job.key, job.restarts)
+    if begun is not None and not begun.final:
+        return None
+    if not hangs.restarted_by_policy(world, view, job):
         return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
     if consent(world, job) is None:
         return "the job did not opt in: it is left as it is"
@@ -74,6 +82,19 @@ def _tell(world: World, incident: Incident, why: str) -> list[Proposal]:
         return []
     nodes = ",".join(incident.odd or incident.suspects)
     body = f"{incident.headline}\n{incident.note}\n{why}\nlook at: {nodes}\nholdfast incident show {incident.id}"
+    return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
+
+
+def _tell_of_stall(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """Once, of all jobs that have stopped by then; those that stop later are in the incident."""
+    step = steps.notify_hang()
+    if not world.may_try(incident.id, step):
+        return []
+    jobs = [f"  job {j.key.job_id} of {j.user} on {','.join(j.nodes)}" for j in stalls.jobs_of(view, incident)]
+    more = [f"  and {len(jobs) - _MOST_JOBS} more"] * (len(jobs) > _MOST_JOBS)
+    why = "what they share has stopped them, most likely a file system: none is restarted, and no node is accused"
+    look = "Look at the file systems that they use (df, the server, lfs check servers), then at the network."
+    body = "\n".join([incident.headline, *jobs[:_MOST_JOBS], *more, why, look, f"holdfast incident show {incident.id}"])
     return [Proposal(incident.id, step, Notify(incident.headline, body), why, order=90)]
 
 

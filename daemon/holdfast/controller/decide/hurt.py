@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
-from holdfast.controller import facts, gpu_link, notices
+from holdfast.controller import attribution, dependents, facts, gpu_link, job_ends, replacement, serving_now
 from holdfast.controller.consent import consent
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
 from holdfast_checks.result import Remedy
-
-_EARLY = timedelta(seconds=10)
-"""A machine may go so much before its time (two clocks)."""
 
 
 def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
-    """Jobs that hold what is at fault, and jobs that failed on it around the time of the fault."""
-    running = (j for j in view.jobs_on(incident.node) if j.state != "COMPLETING")
+    """Jobs that hold what is at fault, and jobs that failed of it (:mod:`holdfast.controller.attribution`). A machine that
+    is validated where it serves is at fault no more: a job is there as the node was only silent and reports again, or as it began there.
+    Nor is one that was rebooted since, with all checks passing: what runs there began after the fault."""
+    proving = incident.state is IncidentState.VALIDATING and replacement.new_instance(world, incident) is None
+    history = not incident.dead and serving_now.nothing_holds(world, incident, events_too=True)
+    running = () if proving or history else (j for j in view.jobs_on(incident.node) if j.state != "COMPLETING")
     hurt = [j for j in running if gpu_link.hits(world, incident, j)]
-    for _, job in sorted(view.jobs.items()):
-        if job.state not in facts.FAILED or incident.node not in job.nodes or job.end_time is None:
-            continue
-        # A job that runs on without consent is the fault's victim however long after it fails.
-        known = world.book.recovery_of(job.key, job.restarts)
-        told = known is not None and known.incident_id == incident.id
-        soon = _around(world, incident, job.end_time)
-        if told or (soon and gpu_link.may_have_hit(world, incident, job)):
-            hurt.append(job)
-    return hurt
+    failed = (j for _, j in sorted(view.jobs.items()) if j.state in facts.FAILED and incident.node in j.nodes)
+    return [*hurt, *(j for j in failed if _stops(world, incident, j) or failed_of_it(world, incident, j))]
+
+
+def _stops(world: World, incident: Incident, job: Job) -> bool:
+    """It was being stopped for this fault, and failed before Slurm had queued it again."""
+    known = world.book.recovery_of(job.key, job.restarts)
+    return known is not None and known.incident_id == incident.id and known.phase is RecoveryPhase.STOPPING
+
+
+def failed_of_it(world: World, incident: Incident, job: Job) -> bool:
+    """The failed job is to be taken for the fault's victim."""
+    end = job_ends.end_of(world, job)
+    return end is not None and attribution.ended_by(world, incident, job, end)
 
 
 def unproven_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
-    """Jobs on the node that hold GPUs there, and nothing proves which: they run on."""
+    """Jobs on the node that hold GPUs there, and nothing proves which, though the proof has had its time: they run on."""
+    if not gpu_link.proof_overdue(world, incident):
+        return []
     running = (j for j in view.jobs_on(incident.node) if j.state == "RUNNING")
     return [j for j in running if gpu_link.link(world, incident, j) is gpu_link.Link.UNPROVEN]
 
@@ -54,23 +59,26 @@ def failed_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job
     return [j for j in hurt_jobs(world, view, incident) if j.state in facts.FAILED and consent(world, j) is not None]
 
 
-def _around(world: World, incident: Incident, ended: datetime) -> bool:
-    """Whether the fault may have ended a job at that time; of a machine that goes only its going may."""
-    before = timedelta(seconds=world.policy.job.attribution_before_s)
-    after = timedelta(seconds=world.policy.job.attribution_after_s)
-    if incident.goes_at is not None and notices.planned(world, incident):
-        return incident.goes_at - _EARLY <= ended <= incident.goes_at + before
-    return incident.fault_at - after <= ended <= incident.fault_at + before
-
-
-def left_alone(incident: Incident, job: Job) -> str | None:
+def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
     """Why the job is not recovered at all; None: it may be."""
     if not job.requeueable:
         return "it cannot be requeued (salloc, srun, or --no-requeue)"
     if job.het_leader is not None and not job.parts:
         return "it is part of a heterogeneous job whose leader Slurm no longer knows"
+    if job.unreadable:
+        return (
+            f"Holdfast cannot read which nodes its user requires or excludes ({job.unreadable}), and will not restart it on one that "
+            "it may not have. To mend it: scontrol update with node names such as n1,n2"
+        )
     if incident.node in job.required_nodes:
         return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
+    other = dependents.gone_on(view, job) if job.state in facts.FAILED else None
+    if other is not None:
+        what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
+        return (
+            f"the job failed on node {incident.node}, which had a fault ({incident.headline}); job {other.key.job_id}, which depends "
+            f"on its end or may, {what}: the two would run beside each other. If that does no harm: scontrol requeue {job.key}"
+        )
     return None
 
 

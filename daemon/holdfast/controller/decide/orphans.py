@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
-from holdfast.model.action import Assign, IntentState, Notify, Proposal, Terminate
+from holdfast.model.action import Assign, Notify, Proposal, Terminate
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
@@ -36,11 +36,7 @@ def orphans(world: World) -> Part:
 
 def _assigned(world: World) -> set[str]:
     """Machines that were given a name, or that may have been."""
-    return {
-        i.action.instance_id
-        for i in world.book.intents.values()
-        if isinstance(i.action, Assign) and i.state is not IntentState.WITHHELD
-    }
+    return {i.action.instance_id for i in world.book.intents.values() if isinstance(i.action, Assign) and i.is_attempt}
 
 
 def _about(world: World, machine: Instance) -> list[Proposal]:

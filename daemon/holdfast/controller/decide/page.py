@@ -52,15 +52,13 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
     silent = silence.silent_nodes(world)
     if not silent or silence.freeze_reason(world, silent) is not None:
         return []
-    proposals: list[Proposal] = []
     groups, told = brake.groups(world, silent), _Told(world)
-    for group in groups:
-        if _due(world, group.since, AFTER_S) and (step := told.next(group.where, group.since)) is not None:
-            body = (
-                f"{group.text}, more than {group.most} at once: one cause. None of them is set DOWN, rebooted or replaced until the "
-                f"provider shows its power off. Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
-            )
-            proposals.append(_message(step, group.text, body))
+    proposals = [
+        _message(step, group.text, _body(group))
+        for group in groups
+        if _due(world, group.since, AFTER_S)
+        and (step := told.next(group.where, brake.began(world, silent, group), _size(group))) is not None
+    ]
     held = brake.braked(groups)
     quiet = set(silent)
     for incident in world.book.open_incidents():
@@ -68,6 +66,24 @@ def _nodes(world: World, view: ClusterView) -> list[Proposal]:
         if suspected and incident.node in view.nodes and incident.node not in held:
             proposals += _undecided(world, view, incident, told)
     return proposals
+
+
+def _size(group: brake.Group) -> int:
+    """A group of four times as many nodes is told of again, from four on."""
+    return max(0, len(group.silent).bit_length() - 1) // 2
+
+
+def _body(group: brake.Group) -> str:
+    where = f"Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
+    if group.machines_only:
+        return (
+            f"{group.text}. They fell silent within ten minutes of each other, which may have one cause. No machine of theirs is rebooted "
+            f"or replaced until the provider shows its power off. One that is dead: power-cycle it. {where}"
+        )
+    return (
+        f"{group.text}, more than {group.most} at once: one cause. None of them is set DOWN, rebooted or replaced until the provider shows "
+        f"its power off. {where}"
+    )
 
 
 def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told) -> list[Proposal]:
@@ -84,7 +100,7 @@ def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told)
     subject = f"{node} does not report{'; its job advances' if advances else ''}"
     witness = f" No peer can bear witness, since {why}." if why is not None else ""
     body = (
-        f"{node}: its agent has been silent for {evidence.silent_s(world, incident) / 60:.0f} min; {known(world, view, incident)}."
+        f"{node}: its agent has been silent for {(world.now - since).total_seconds() / 60:.0f} min; {known(world, view, incident).text}."
         f"{witness} That is not enough to call it dead, and nothing is done to it. Look at its console. If it is well: systemctl restart "
         "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
         f"holdfast incident show {incident.id}; docs/dead-nodes.md"
@@ -104,12 +120,11 @@ class _Told:
             if i.planned_at >= self._hour_ago and i.state not in (IntentState.FAILED, IntentState.WITHHELD)
         ]
 
-    def next(self, where: str, since: datetime) -> Step | None:
-        """The step that tells of it now; None: it was told less than an hour ago, while they were silent already (as nodes of a group
-        return, another one is its first)."""
-        step = steps.notify_silent(where, since, _hours(self._world, since))
-        told = (i for i in self._told if i.planned_at >= since and i.step != step)
-        if any(steps.tells_of_silence(i.step, where) for i in told) or not self._world.may_try(UPKEEP, step):
+    def next(self, where: str, since: datetime, size: int = 0) -> Step | None:
+        """The step that tells of it now; None: it was told less than an hour ago, since it began, of no fewer nodes."""
+        step = steps.notify_silent(where, since, _hours(self._world, since), size)
+        told = (steps.size_told(i.step, where) for i in self._told if i.planned_at >= since and i.step != step)
+        if any(of is not None and of >= size for of in told) or not self._world.may_try(UPKEEP, step):
             return None
         return step
 

@@ -15,6 +15,7 @@ from holdfast.model.action import Intent, Notify, Proposal, SendOrder
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.steps import Step
 
 
 def probe(world: World) -> Part:
@@ -50,7 +51,10 @@ class _Plan:
         """The nodes of a job that failed or hung."""
         inquiry = suspects.read(self.world, incident, self.orders)
         if inquiry.one_cause:
-            self.proposals += _tell(self.world, incident, incident.note)
+            self.proposals += _tell(self.world, incident, steps.notify_one_cause(), incident.note)
+            return
+        if (text := suspects.cannot_tell(self.world, self.view, incident, inquiry)) is not None:
+            self.proposals += _tell(self.world, incident, steps.notify_cannot_tell(), text)
             return
         idle = [n for n in incident.suspects if not self.view.jobs_on(n) and probing.idle(self.world, self.view, n)]
         for pair in self._pairs(incident.suspects, inquiry.probes, idle):
@@ -64,7 +68,7 @@ class _Plan:
         beside = {n: validation.candidate(self.world, i) for n, i in mine.items() if proving.beside(self.world, i)}
         ready = [n for n in mine if self._ready(n, beside.get(n))]
         for pair in self._pairs(tuple(mine), group.probes, ready, tuple(beside)):
-            incident = mine.get(pair[0]) or mine[pair[1]]
+            incident = mine.get(pair[0]) or mine.get(pair[1]) or _waits_for(pair, mine, group.probes)
             self._order(incident, pair, f"{pair[0]} and {pair[1]} must carry data unchanged before they serve", beside)
 
     def _ready(self, node: str, instance: str | None) -> bool:
@@ -101,13 +105,18 @@ class _Plan:
             self._room -= 1
 
 
+def _waits_for(pair: tuple[str, str], mine: Mapping[str, Incident], probes: tuple[Probe, ...]) -> Incident:
+    """The first whose verdict waits for a probe of two partners: it failed with one of them."""
+    failed = {n for p in probes if p.outcome is Outcome.BAD and set(p.nodes) & set(pair) for n in p.nodes}
+    return next(incident for node, incident in sorted(mine.items()) if node in failed)
+
+
 def _next_number(incident: Incident, orders: list[Intent]) -> int:
     mine = (order for order in orders if order.incident_id == incident.id)
     return 1 + max((int(probing.name_of(order)) for order in mine), default=0)
 
 
-def _tell(world: World, incident: Incident, text: str) -> list[Proposal]:
-    step = steps.notify_one_cause()
+def _tell(world: World, incident: Incident, step: Step, text: str) -> list[Proposal]:
     if not world.may_try(incident.id, step):
         return []
     nodes = ",".join(incident.suspects)

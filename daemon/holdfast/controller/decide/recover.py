@@ -5,15 +5,17 @@ suspect nodes excluded, drop the hold when it runs. A job that did not opt in is
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import replace
+from datetime import timedelta
 
-from holdfast.controller import consent, facts, fencing, hands_off, hangs, notices, silence
+from holdfast.controller import consent, facts, fencing, hands_off, hangs, notices, saved, silence, surveying
 from holdfast.controller.death import brake
-from holdfast.controller.decide import budget, hurt, saving
+from holdfast.controller.decide import budget, hurt, owner_note, saving
 from holdfast.controller.decide.part import Part
+from holdfast.controller.decide.releasing import release_step
 from holdfast.controller.decide.sizing import size_for
 from holdfast.controller.decide.spares import choose_spare
+from holdfast.controller.series import series_of
 from holdfast.controller.whole import stragglers
 from holdfast.model import steps
 from holdfast.model.action import (
@@ -23,7 +25,6 @@ from holdfast.model.action import (
     Proposal,
     Release,
     Requeue,
-    TellOwner,
 )
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
@@ -31,7 +32,7 @@ from holdfast.model.ids import job_hold_name
 from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
 from holdfast_checks.result import Severity
 
-_MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING, RecoveryPhase.GONE})
+_MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})
 _NOT_STOPPED_YET = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING})
 _CONSENT = RecoveryPhase.AWAITING_CONSENT
 _FEW = 8
@@ -52,7 +53,7 @@ def recover(world: World) -> Part:
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
-    return Part(tuple(plan.proposals), tuple(plan.recoveries.values()))
+    return Part((*plan.proposals, *owner_note.take_back(world, view)), tuple(plan.recoveries.values()))
 
 
 def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
@@ -91,8 +92,8 @@ class _Plan:
             return  # planned in this very cycle, for a fault of another of its nodes
         failed = job.state in facts.FAILED
         cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
-        over = cause is None or not cause.open
-        if known is None or (over and known.phase in _MAY_BEGIN_ANEW):  # the fault of then is over, this one is another
+        over = cause is None or not cause.open  # the fault of then is over, this one is another
+        if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_BEGIN_ANEW):
             self._begin(incident, job, self._new(incident, job), failed=failed)
         else:
             self._go_on(incident, cause, job, known, failed=failed)
@@ -110,10 +111,10 @@ class _Plan:
     def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
         if job.suspended and known.phase in _NOT_STOPPED_YET:  # in between; from here on as any other that is suspended
             known = replace(known, spare=None, hold=None)
-            self._leave(incident, job, known, _CONSENT, self._without_consent(incident, job))
+            self._leave(incident, job, known, _CONSENT, owner_note.runs_on(self.world, incident, job))
             return
         if known.phase is RecoveryPhase.AWAITING_CONSENT:
-            if self._given(incident, job, failed=failed) is not None:
+            if failed or self._given(incident, job, failed=failed) is not None:
                 self._begin(incident, job, replace(known, consent="", ground=None), failed=failed)
             else:
                 self._tell(incident, job, known.note)
@@ -131,10 +132,11 @@ class _Plan:
 
     def _given(self, incident: Incident, job: Job, *, failed: bool) -> consent.Consent | None:
         """Why the run is stopped or recovered for this incident; None: it is not."""
+        agreed = consent.consent(self.world, job)
         if failed:
-            return consent.FAILED
+            return consent.FAILED if agreed is not None else None
         if not incident.dead:
-            return consent.consent(self.world, job)
+            return agreed
         asks = fencing.keeps_waiting(self.world, self.view, incident, job)
         return None if asks is fencing.Waits.CONSENT else consent.NODE_LOST
 
@@ -144,7 +146,7 @@ class _Plan:
         return any(i.dead and facts.acting(i) and i.node in job.nodes for i in others)
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
-        own = hurt.own_exclusions(self.world, job)
+        own, newest = hurt.own_exclusions(self.world, job), saved.by_now(self.world, job)
         return Recovery(
             job=job.key,
             restarts_before=job.restarts,
@@ -158,19 +160,26 @@ class _Plan:
             partition=job.partition,
             gpus=sum(len(m) for m in job.gpu_indices.values()),
             created_at=self.world.now,
-            checkpoint_step=facts.restorable_step(self.world, job),
+            checkpoint_step=newest.step,
+            checkpoint_at=newest.at,
+            checkpoint_known=saved.reports_saves(self.world, job),
+            started_at=job.start_time,
+            series=series_of(job),
         )
 
     def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
-        why_not = hurt.left_alone(incident, job)
+        why_not = hurt.left_alone(self.view, incident, job)
         if why_not is not None:
             self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
             if saving.worth_asking(self.world, incident, job):
                 self.proposals += saving.ask(self.world, job, recovery, group="")
             return
         given = self._given(incident, job, failed=failed)
+        if given is None and failed:
+            self._not_again(incident, job, recovery)
+            return
         if given is None:
-            self._leave(incident, job, recovery, _CONSENT, self._without_consent(incident, job))
+            self._leave(incident, job, recovery, _CONSENT, owner_note.runs_on(self.world, incident, job))
             return
         # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
         recovery = replace(recovery, incident_id=incident.id)
@@ -178,9 +187,12 @@ class _Plan:
             self._wait(recovery, note)
             return
         planned = notices.planned(self.world, incident)  # no fault that the job could be to blame for
-        refusal = None if planned and not failed else budget.refuses(self.world, incident, recovery)
+        learned = saved.learn(self.world, recovery, job)
+        if not planned and self._awaits_survey(incident, job, learned):
+            return
+        refusal = None if planned and not failed else budget.refuses(self.world, incident, learned)
         if refusal:
-            self._hold(incident, job, recovery, refusal)
+            self._hold(incident, job, learned, refusal)
             return
         recovery = replace(recovery, consent=given.text, ground=given.ground)
         if not failed and saving.worth_asking(self.world, incident, job):
@@ -188,22 +200,28 @@ class _Plan:
             return
         self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
 
-    def _without_consent(self, incident: Incident, job: Job) -> str:
-        if job.suspended:
-            why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
-            return f"{why}: it is decided again once it is resumed"
-        if incident.dead:
-            return f"node {incident.node} is dead; the job did not opt in: Slurm ends this run at SlurmdTimeout"
-        fault = "will go" if notices.planned(self.world, incident) else "has a fault"
-        return f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on until it fails"
+    def _awaits_survey(self, incident: Incident, job: Job, recovery: Recovery) -> bool:
+        """A job that seems to make no progress waits until its directory was read, for a moment at most."""
+        until = recovery.created_at + timedelta(seconds=self.world.policy.job.survey_wait_s)
+        if self.world.now >= until or not budget.must_be_known(self.world, incident, recovery):
+            return False
+        asks = surveying.ask(self.world, job, recovery)
+        if not asks and not surveying.may_answer(self.world, recovery):
+            return False
+        self.proposals += asks
+        self._wait(
+            recovery,
+            f"its checkpoint directory is read, until {until:%H:%M:%S} UTC at most: it seems to make no progress",
+        )
+        return True
 
     def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
         """Its machine goes at a known time: the job saves first, and is stopped once it has."""
         why = saving.why_stop(self.world, incident, job, recovery)
         if why is not None:
-            mine = facts.checkpoint_of(self.world, job)
-            saved = replace(recovery, checkpoint_step=mine.saved_step if mine else None, via_down=False)
-            self._stop(incident, job, saved, failed=False)
+            newest = saved.by_now(self.world, job)
+            later = replace(recovery, checkpoint_step=newest.step, checkpoint_at=newest.at, via_down=False)
+            self._stop(incident, job, later, failed=False)
             self.recoveries[recovery.id] = replace(self.recoveries[recovery.id], note=why)
             return
         until = saving.latest_stop(self.world, job, incident)
@@ -247,11 +265,14 @@ class _Plan:
         self.recoveries[recovery.id] = replace(recovery, phase=phase, note=text)
         self._tell(incident, job, text)
 
+    def _not_again(self, incident: Incident, job: Job, recovery: Recovery) -> None:
+        """It failed of the fault, and no one said that it may be started again: its owner learns why, and what to do."""
+        text = owner_note.failed(incident, job)
+        if (recovery.phase, recovery.note) != (_CONSENT, text):
+            self.recoveries[recovery.id] = replace(recovery, phase=_CONSENT, note=text)
+
     def _tell(self, incident: Incident, job: Job, text: str) -> None:
-        step = steps.tell_owner(job.key, job.restarts)
-        if self.world.may_try(incident.id, step):
-            action = TellOwner(job.key, f"holdfast[{incident.id}]: {text}")
-            self.proposals.append(Proposal(incident.id, step, action, text, order=90))
+        self.proposals += owner_note.leave(self.world, incident, job, text)
 
     def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: budget.Refusal) -> None:
         self.recoveries[recovery.id] = replace(
@@ -261,7 +282,7 @@ class _Plan:
 
     def _order_hold(self, incident: Incident, job: Job, why: str) -> None:
         step = steps.hold_job(job.key, job.restarts)
-        if self.world.may_try(incident.id, step):
+        if self.world.may_try(incident.id, step, job.key):
             action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
             self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
 
@@ -279,6 +300,7 @@ class _Plan:
             recovery, spare=spares[0] if spares else None, hold=hold, phase=RecoveryPhase.STOPPING, note=""
         )
         self.recoveries[recovery.id] = recovery
+        self.proposals += surveying.ask(self.world, job, recovery)
         if hold is not None:
             self._hold_nodes(incident, recovery, hold, (*kept, *spares))
         for spare in spares:
@@ -308,7 +330,7 @@ class _Plan:
 
     def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
         step = steps.hold_nodes(recovery.job, recovery.restarts_before)
-        if self.world.may_try(incident.id, step):
+        if self.world.may_try(incident.id, step, recovery.job):
             duration_s = self.world.policy.job.hold_duration_s
             action = HoldNodes(hold, nodes, recovery.user, recovery.job, duration_s)
             reason = f"keep {len(nodes)} nodes for job {recovery.job} while it restarts"
@@ -338,7 +360,7 @@ class _Plan:
     def _hold_again(self, recovery: Recovery) -> None:
         for step, failed in self.world.book.failed_steps(recovery.incident_id).items():
             action = failed.action
-            held = isinstance(action, HoldNodes) and action.reservation == recovery.hold
+            held = isinstance(action, HoldNodes) and (action.reservation, action.job) == (recovery.hold, recovery.job)
             promoted = isinstance(action, PromoteSpare) and action.into == recovery.hold
             again = self.world.may_try(recovery.incident_id, step)
             if recovery.hold is not None and (held or promoted) and again:
@@ -349,7 +371,7 @@ class _Plan:
 
     def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
         step = steps.requeue(recovery.job, recovery.restarts_before)
-        if not self.world.may_try(recovery.incident_id, step):
+        if not self.world.may_try(recovery.incident_id, step, recovery.job):
             return
         running = facts.holds(job) and not failed
         reason = f"job {recovery.job} is hurt; stopped on the ground of: {recovery.consent}"
@@ -373,15 +395,13 @@ class _Plan:
         if job is None or job.state != "PENDING" or job.held:
             return
         hold = recovery.hold if recovery.hold in self.view.reservations else None
-        off = facts.suspect_nodes(self.world)
+        off = facts.to_exclude(self.world, in_service_only=recovery.in_service_only)
         if hold is not None:
             off |= facts.kept_for_others(self.world, hold, job)
         exclude = tuple(sorted(set(recovery.excluded_before) | off))
-        # While it waits for nodes the suspects change: another list is another step, so that a repaired node counts again.
         size = size_for(self.world, self.view, job, hold, exclude)
-        version = zlib.crc32(f"{','.join(exclude)}{f' on {size}' if size else ''}".encode())
-        step = steps.release(recovery.job, recovery.restarts_before, version)
-        if not self.world.may_try(recovery.incident_id, step, first_s=0.2):
+        step = release_step(self.world, recovery, exclude, size)
+        if not self.world.may_try(recovery.incident_id, step, recovery.job, first_s=0.2):
             return
         action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)), size)
         names = ",".join(exclude) if len(exclude) <= _FEW else f"{len(exclude)} nodes"
@@ -391,7 +411,7 @@ class _Plan:
     def _gather(self, recovery: Recovery) -> None:
         """Slurm requeued the leader of a heterogeneous job alone: the rest of it follows."""
         step = steps.requeue_rest(recovery.job, recovery.restarts_before)
-        if self.world.may_try(recovery.incident_id, step):
+        if self.world.may_try(recovery.incident_id, step, recovery.job):
             action = Requeue(recovery.job, recovery.restarts_before)
             reason = f"job {recovery.job} is queued again, but components of it are not"
             self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=30))

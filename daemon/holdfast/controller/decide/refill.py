@@ -9,6 +9,7 @@ from collections import Counter
 from datetime import timedelta
 
 from holdfast.controller import facts
+from holdfast.controller.decide.growing import wants_nodes
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import busy_nodes, why_not_ready
 from holdfast.controller.pool import kept, wanted
@@ -70,7 +71,7 @@ def _give_back(world: World, view: ClusterView, pool: tuple[str, ...], number: i
 def _take_idle(world: World, view: ClusterView, pool: tuple[str, ...], number: int) -> list[Proposal]:
     """An idle, healthy node, never one that a pending job of its partition could use, and never a partition's last idle one."""
     reserved = {name for r in view.reservations.values() for name in r.nodes}
-    waited_for = {p for j in view.jobs.values() if j.state == "PENDING" for p in j.partition.split(",")}
+    waited_for = {p for j in view.jobs.values() if wants_nodes(j, world.now) for p in j.partition.split(",")}
     idle = [n for n in view.nodes.values() if n.gpu_count and n.name not in reserved and _idle(n)]
     busy = busy_nodes(view)
     left = Counter(p for n in idle for p in n.partitions)

@@ -9,9 +9,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, fencing, hands_off, replacement, rungs, validation
+from holdfast.controller.decide import unfenced
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import returns_as_spare
 from holdfast.controller.decide.validate import validate
+from holdfast.controller.done import done
 from holdfast.controller.ladder import Rung, choose
 from holdfast.model import steps
 from holdfast.model.action import (
@@ -85,27 +87,15 @@ def _step(
 
 
 def _unfenced(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
-    """A dead node under a job that consents and whose old run could still write: an operator is told. A machine is never ended for this."""
+    """A node found dead under a job that consents and whose old run could still write: an operator is told."""
     waits = [
         job.key.job_id
         for job in view.jobs_on(incident.node)
         if fencing.keeps_waiting(world, view, incident, job) is fencing.Waits.FENCE
     ]
-    if not waits:
+    if not waits or not unfenced.asked(world, incident):
         return []
-    names = ",".join(map(str, waits))
-    body = (
-        f"Node {incident.node} is dead ({incident.headline}), but job {names} has no checkpoint library that refuses an older run's "
-        f"writes, and nothing shows that the machine is off. Make sure that it is off, then: "
-        f"scontrol update nodename={incident.node} state=down reason='confirmed off'. Otherwise Slurm sets it DOWN at SlurmdTimeout."
-    )
-    return _step(
-        world,
-        incident,
-        steps.notify_unfenced(),
-        Notify(f"{incident.node} is dead and cannot be fenced", body),
-        "cannot fence",
-    )
+    return _step(world, incident, steps.notify_unfenced(), unfenced.page(world, view, incident, waits), "cannot fence")
 
 
 def _first_step(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -127,12 +117,15 @@ def evidence_settled(world: World, incident: Incident) -> bool:
     latest = facts.last(attempts)
     if latest is None:
         return incident.dead or facts.agent_of(world, incident.node, incident.instance_id or None) is None
-    waited = world.now - latest.planned_at > timedelta(seconds=world.policy.repair.evidence_s)
+    since = hands_off.since_window(world, incident, latest.planned_at) or latest.planned_at
+    waited = world.book.paused is None and world.now - since > timedelta(seconds=world.policy.repair.evidence_s)
     return latest.settled or waited
 
 
 def _carry_on(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """The one step of the rung. What the provider lacks just now is asked for again, ever more slowly; a human was told after the first."""
+    if facts.unheard_yet(world, incident.node, incident.serving_id or None):
+        return []
     step, action = rungs.step(world, incident), _action(world, view, incident)
     if step is None or action is None or rungs.machine_up(world, incident) is not None:
         return []
@@ -220,7 +213,7 @@ def _return(world: World, view: ClusterView, incident: Incident) -> list[Proposa
     mark = world.book.marks.get(incident.node)
     if mark is None:
         return []
-    reason = "validated: back into service"
+    reason = f"{done(world, incident).text}: back into service"
     return _step(world, incident, steps.undrain(incident.node), Undrain(incident.node, mark.reason), reason)
 
 
@@ -256,6 +249,10 @@ def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:
-    body = f"{incident.headline}\n{incident.note}\nholdfast incident show {incident.id}"
+    fit = f"Once the node is fit: scontrol update nodename={incident.node} state=resume"
+    body = (
+        f"{incident.headline}\n{incident.note}\nWhat was found and done: holdfast incident show {incident.id}\n"
+        f"Next step: docs/runbooks/awaiting-human.md. {fit}; for another machine: holdfast incident retry {incident.id}"
+    )
     notify = Notify(f"{incident.node} needs a human: {incident.note}", body)
     return _step(world, incident, steps.notify_awaiting_human(incident.repair_attempt), notify, incident.note)

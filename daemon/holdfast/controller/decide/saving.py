@@ -75,9 +75,9 @@ def why_stop(world: World, incident: Incident, job: Job, recovery: Recovery) -> 
 
 
 def orders_of(world: World, recovery: Recovery) -> tuple[Intent, ...]:
-    """The orders to save that were given for this recovery, oldest first."""
-    mine = world.book.intents_of(recovery.incident_id)
-    return tuple(i for i in mine if i.state is not IntentState.WITHHELD and _is_of(recovery, i))
+    """The orders to save that were given for this recovery, oldest first; one from before it was for another job of that id."""
+    mine = (i for i in world.book.intents_of(recovery.incident_id) if i.planned_at >= recovery.created_at)
+    return tuple(i for i in mine if i.is_attempt and _is_of(recovery, i))
 
 
 def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Proposal]:
@@ -86,11 +86,12 @@ def ask(world: World, job: Job, recovery: Recovery, *, group: str) -> list[Propo
     if mine is None or mine.save_signal is None:
         return []
     proposals = []
+    asked = {i.step for i in orders_of(world, recovery)}
     for part in job.components:
         for node in part.nodes:
             step = _step(recovery, node)
             agent = facts.agent_of(world, node)
-            if agent is None or world.book.attempts(recovery.incident_id, step):
+            if agent is None or step in asked:
                 continue
             action = order(agent, part, mine.save_signal)
             reason = f"job {job.key} is asked to save before its machine goes"

@@ -6,15 +6,17 @@ no use; an operator drained a node. Never below the least size, and for nobody's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.decide.growing import FreeNodes, fits
+from holdfast.controller.decide.growing import FreeNodes, can_use
 from holdfast.controller.groups import ElasticJob, Group
-from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.model import steps
+from holdfast.model.book import Book, World
+from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.elastic import GroupRole, LeaveReason
+from holdfast.model.ids import UPKEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Leaving:
     """Size of the job without them, always a legal one."""
     text: str
     """For people."""
+    serving: JobKey | None = None
+    """The pending job that they make room for."""
 
 
 def for_priority(world: World, view: ClusterView, job: ElasticJob, coming: frozenset[str]) -> Leaving | None:
@@ -35,7 +39,7 @@ def for_priority(world: World, view: ClusterView, job: ElasticJob, coming: froze
         return None
     free = FreeNodes(view)
     for pending in _unserved(world, view, job):
-        ready = {*free.for_job(pending), *(n for n in coming if fits(pending, view.nodes[n]))}
+        ready = {*free.surely_for(pending), *(n for n in coming if can_use(view, pending, view.nodes[n]))}
         short = pending.num_nodes - len(ready)
         if short <= 0 and set(pending.required_nodes) <= ready:
             continue  # Slurm will start it
@@ -43,7 +47,7 @@ def for_priority(world: World, view: ClusterView, job: ElasticJob, coming: froze
         leaving = chosen and _down_to_legal(job, chosen)
         if leaving:
             waited = f"job {pending.key} of priority {pending.priority} waits for {max(short, 1)} more nodes"
-            return _leaving(job, leaving, LeaveReason.PREEMPT, waited)
+            return replace(_leaving(job, leaving, LeaveReason.PREEMPT, waited), serving=pending.key)
     return None
 
 
@@ -88,10 +92,13 @@ def _taken_out(world: World, view: ClusterView, group: Group) -> tuple[str, Leav
 
 
 def _unserved(world: World, view: ClusterView, job: ElasticJob) -> list[Job]:
-    """Pending jobs of higher priority that Slurm had time to start by preemption and did not, the first in line first."""
+    """Pending jobs of higher priority that Slurm had time to start by preemption and did not, the first in line first.
+
+    Each is served once: if it does not start on the room that was made, more room is not known to help."""
     flexible = [g.job.priority for g in job.running if g.role is not GroupRole.BASE]
     if not flexible:
         return []
+    served = served_by(world.book) | world.served
     found = [
         j
         for j in view.jobs.values()
@@ -99,9 +106,16 @@ def _unserved(world: World, view: ClusterView, job: ElasticJob) -> list[Job]:
         and j.waits_for_nodes
         and j.priority > max(flexible)
         and not job.holds(j.key.job_id)
+        and (j.key.job_id, j.key.submitted_s) not in served
         and _for_so_long(world, j.eligible_time or j.key.submit_time, world.policy.elastic.priority_wait_s)
     ]
     return sorted(found, key=lambda j: (-j.priority, j.key.job_id))
+
+
+def served_by(book: Book) -> frozenset[tuple[int, int]]:
+    """Id and submit time of the jobs for which groups were asked to leave within the last hour."""
+    attempts = (i for i in book.intents.values() if i.incident_id == UPKEEP and i.is_attempt)
+    return frozenset(job for i in attempts if (job := steps.served_by(i.step)) is not None)
 
 
 def _for_so_long(world: World, since: datetime | None, seconds: float) -> bool:
@@ -124,7 +138,7 @@ def _enough(view: ClusterView, job: ElasticJob, pending: Job, ready: set[str]) -
 def _frees(view: ClusterView, group: Group, name: str, pending: Job) -> bool:
     """The node is the pending job's to use once this group has left it."""
     node = view.nodes.get(name)
-    if node is None or node.out_of_service or not fits(pending, node):
+    if node is None or node.out_of_service or not can_use(view, pending, node):
         return False
     return {j.key.job_id for j in view.jobs_on(name)} == {group.job.key.job_id}
 

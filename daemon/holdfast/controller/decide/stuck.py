@@ -32,7 +32,9 @@ def stuck(world: World, view: ClusterView) -> list[Proposal]:
         incident = world.book.incidents.get(recovery.incident_id)
         if incident is None or not facts.acting(incident) or not _held(world, view, recovery, incident):
             continue
-        order = facts.last(world.book.attempts(incident.id, _order_step(recovery, incident)))
+        # One that nobody fetched counts too: the job holds its nodes meanwhile.
+        orders = world.book.planned(incident.id, _order_step(recovery, incident))
+        order = facts.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
         if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
             proposals.append(proposal)
         elif _in_vain(world, incident, order) and _alone(view, recovery, incident):
@@ -54,7 +56,7 @@ def _held(world: World, view: ClusterView, recovery: Recovery, incident: Inciden
 
 def _requeued_at(world: World, recovery: Recovery) -> datetime | None:
     step = steps.requeue(recovery.job, recovery.restarts_before)
-    attempts = world.book.attempts(recovery.incident_id, step)
+    attempts = world.book.attempts(recovery.incident_id, step, recovery.job)
     ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
     if ordered is None or (ordered.state is not IntentState.DONE and not ordered.retryable):
         return None

@@ -5,16 +5,31 @@ validation. Nothing of Holdfast's may stay in Slurm or at the provider after an 
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from holdfast.controller import facts, replacement
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.stuck import stuck
 from holdfast.model import steps
-from holdfast.model.action import DropHold, Intent, IntentState, Launch, Notify, Proposal, Replace, SendOrder, Terminate
+from holdfast.model.action import (
+    DropHold,
+    HoldNodes,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    Proposal,
+    Replace,
+    SendOrder,
+    Terminate,
+)
 from holdfast.model.book import World
-from holdfast.model.cluster import ClusterView
+from holdfast.model.cluster import HOLDING_STATES, ClusterView
 from holdfast.model.ids import incident_of_job_hold
 from holdfast.model.incident import RecoveryPhase
 
+_LATE = timedelta(seconds=60)
+"""Slurm ends a hold by itself within this of its time."""
 _DONE_WITH = frozenset(
     {RecoveryPhase.RUNNING, RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE}
 )
@@ -30,7 +45,11 @@ def tidy(world: World) -> Part:
 def _holds(world: World, view: ClusterView) -> list[Proposal]:
     """Our hold reservations that no recovery needs any more. The name says whose they were, also where the store was lost, and the flag
     that Holdfast's holds alone have of what is called so."""
-    needed = {r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH}
+    overdue = _overdue(world)
+    needed = {
+        r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH
+    } - overdue
+    needed -= (misused := _misused(world, view))
     proposals = []
     for name, shown in sorted(view.reservations.items()):
         incident_id = incident_of_job_hold(name)
@@ -39,8 +58,42 @@ def _holds(world: World, view: ClusterView) -> list[Proposal]:
         step = steps.drop_hold(name, facts.hour(world))
         attempts = world.book.attempts(incident_id, step)
         if world.may_follow(attempts) or _came_back(view, attempts):
-            proposals.append(Proposal(incident_id, step, DropHold(name), "no job needs this hold any more", order=80))
+            why = "its time is over" if name in overdue else "no job needs this hold any more"
+            if name in misused:
+                why = "its owner holds the job, or uses the hold for another one"
+            proposals.append(Proposal(incident_id, step, DropHold(name), why, order=80))
     return proposals
+
+
+def _overdue(world: World) -> frozenset[str]:
+    """Holds that have lasted as long as they were meant to. Slurm ends them by the wall clock: after it was set back,
+    one of before would last that much longer."""
+    ends: dict[str, datetime] = {}
+    for intent in world.book.intents.values():
+        if isinstance(intent.action, HoldNodes) and intent.state is IntentState.DONE and intent.finished_at is not None:
+            end = intent.finished_at + timedelta(seconds=intent.action.duration_s)
+            name = intent.action.reservation
+            ends[name] = max(end, ends.get(name, end))
+    return frozenset(name for name, end in ends.items() if end + _LATE < world.now)
+
+
+def _misused(world: World, view: ClusterView) -> frozenset[str]:
+    """Holds that are not for their one job any more: its user holds it, or has another job in there. With FLEX and OVERLAP that one would
+    pass over what others keep."""
+    found = set()
+    for recovery in world.book.recoveries.values():
+        job = view.jobs.get(recovery.job.job_id)
+        if recovery.hold is None or job is None:
+            continue
+        others = (
+            j
+            for j in view.jobs.values()
+            if j.reservation == recovery.hold and (j.state == "PENDING" or j.state in HOLDING_STATES)
+        )
+        stays = job.state == "PENDING" and job.held
+        if stays or any(recovery.job.job_id not in (j.key.job_id, j.het_leader) for j in others):
+            found.add(recovery.hold)
+    return frozenset(found)
 
 
 def _came_back(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:

@@ -1,0 +1,67 @@
+"""The note that a job's owner finds at the job (AdminComment): left once for a run, taken back once it is proved wrong. Pure."""
+
+from __future__ import annotations
+
+from holdfast.controller import facts, gpu_link, notices
+from holdfast.model import steps
+from holdfast.model.action import Proposal, TellOwner
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+
+INNOCENT = "the node's agent has proved that the job holds none of the GPUs at fault: it runs on"
+
+
+def runs_on(world: World, incident: Incident, job: Job) -> str:
+    """To the owner of a job without consent, while it runs."""
+    if job.suspended:
+        why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
+        return f"{why}: it is decided again once it is resumed"
+    if incident.dead:
+        return f"node {incident.node} is dead; the job did not opt in: Slurm ends this run at SlurmdTimeout"
+    fault = "will go" if notices.planned(world, incident) else "has a fault"
+    return (
+        f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on; if it fails, it is not "
+        f"started again, and holdfast why {job.key} says why"
+    )
+
+
+def failed(incident: Incident, job: Job) -> str:
+    """To the owner of a job without consent that failed of the fault."""
+    return (
+        f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in, so it is "
+        f"not started again. To do so: scontrol requeue {job.key}; to opt in: sbatch --comment=holdfast"
+    )
+
+
+def leave(world: World, incident: Incident, job: Job, text: str) -> list[Proposal]:
+    """Leave the note, once for this run and incident. None at a job that is over: Slurm takes none (tried on 22.05), and its owner reads
+    why with ``holdfast why``."""
+    if job.state in facts.FAILED:
+        return []
+    step = steps.tell_owner(job.key, job.restarts)
+    if not world.may_try(incident.id, step, job.key):
+        return []
+    return [Proposal(incident.id, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text, order=90)]
+
+
+def take_back(world: World, view: ClusterView) -> list[Proposal]:
+    """Take back what runs were told of a fault that, by a proof that came later, is not theirs."""
+    over = (r for r in world.book.recoveries.values() if r.phase is RecoveryPhase.GONE)
+    return [p for r in sorted(over, key=lambda r: r.id) for p in _taken_back(world, view, r)]
+
+
+def _taken_back(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
+    job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
+    if job is None or incident is None or job.run != recovery.run or gpu_link.may_have_hit(world, incident, job):
+        return []
+    step = steps.tell_owner(recovery.job, recovery.restarts_before)
+    left = facts.last(world.book.attempts(incident.id, step, recovery.job))
+    if left is None or not isinstance(left.action, TellOwner):
+        return []
+    if job.admin_comment != left.action.text:  # rule prose: whether it is ours, word for word
+        return []
+    step = steps.take_note_back(recovery.job, recovery.restarts_before)
+    if not world.may_try(incident.id, step, recovery.job):
+        return []
+    return [Proposal(incident.id, step, TellOwner(job.key, "", instead_of=left.action.text), INNOCENT, order=90)]

@@ -1,0 +1,49 @@
+"""Jobs that depend on how another one ends, and have gone on because it did. Pure.
+
+Slurm forgets a dependency once it is met, so that what a job waited for is known only from when it was seen waiting
+(:attr:`Job.dependency`). One that was never seen so counts as depending where its times allow it: two runs beside each other may write
+into one place, a job that is not requeued loses time."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.model.cluster import ClusterView, Job
+
+_ON = re.compile(r"(?P<kind>[a-z]+):(?P<id>\d+)(?:_(?P<task>\d+|\*))?(?P<delay>\+\d+)?(?:\((?P<state>[^)]*)\))?")
+_AT_START = "after"
+"""Met when the other job starts or is cancelled: its end changes nothing."""
+_SINGLETON = "singleton"
+
+
+def waits_for(dependency: str, job: Job) -> bool:
+    """Whether a job with this dependency, as Slurm shows it, waits for the end of ``job``."""
+    for on in _ON.finditer(dependency):
+        number = int(on["id"])
+        whole = number in (job.key.job_id, job.array_job_id) and on["task"] in (None, "*")
+        element = number == job.array_job_id and on["task"] is not None and on["task"] == str(job.array_task_id)
+        if on["kind"] != _AT_START and (whole or element):
+            return True
+    return False
+
+
+def gone_on(view: ClusterView, job: Job) -> Job | None:
+    """A job of the same user that has started, is free to start or was cancelled because this one, which is over, has ended; None: there is
+    none. Anybody may let a job depend on another one's: what that costs its owner is for the owner alone to choose."""
+    return next((other for _, other in sorted(view.jobs.items()) if _went_on(other, job)), None)
+
+
+def _went_on(other: Job, job: Job) -> bool:
+    if job.end_time is None or other.key.job_id == job.key.job_id or other.uid != job.uid:
+        return False
+    if other.dependency is None:
+        began = other.start_time is not None and other.start_time >= job.end_time and bool(other.nodes)
+        return began and other.key.submit_time <= job.end_time and other.restarts == 0
+    named = waits_for(other.dependency, job)
+    same_name = _SINGLETON in other.dependency and other.name == job.name
+    if not (named or same_name):
+        return False
+    if other.state == "PENDING":
+        return not (other.depends or other.held or other.fits_nowhere)
+    when = other.start_time if other.nodes else other.end_time
+    return when is None or when >= job.end_time

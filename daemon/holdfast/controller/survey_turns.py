@@ -1,0 +1,33 @@
+"""The checkpoint directories that the answer to a heartbeat names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from holdfast.controller.surveying import Named, named
+from holdfast.model.book import World
+from holdfast.ports import Clock
+
+KEEP_S = 2.0
+"""How long the map is used before it is made again."""
+
+
+@dataclass
+class Surveys:
+    """For the event loop of the API."""
+
+    world: Callable[[], World | None]
+    clock: Clock
+    _of: dict[str, list[Named]] = field(default_factory=dict)
+    _made_at_s: float | None = None
+
+    def of(self, node: str) -> list[Named]:
+        """The directories that this node's agent reads now and then."""
+        now_s = self.clock.monotonic_s()
+        if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
+            world = self.world()
+            if world is None:
+                return []
+            self._of, self._made_at_s = named(world), now_s
+        return self._of.get(node, [])

@@ -1,0 +1,44 @@
+"""Why a recovered job waits in the queue, in words for its owner and for operators. Pure."""
+
+from __future__ import annotations
+
+from holdfast.model.cluster import Job
+from holdfast.model.incident import Recovery
+
+_FEW = 8
+_WORDS = {
+    "JobHeldUser": "held; its owner can release it: scontrol release {job}",
+    "job_requeued_in_held_state": "held; its owner can release it: scontrol release {job}",
+    "JobHeldAdmin": "held by an operator, or by Slurm in an operator's name; only an operator can release it: scontrol release {job}",
+    "Resources": "waits for nodes: too few of those that fit are free",
+    "Priority": "waits for nodes: jobs of a higher priority come first",
+    "ReqNodeNotAvail": "waits for nodes: those that fit are out of service, reserved or in use",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for another job that ended otherwise, so it never starts: scontrol update jobid={job} Dependency=",
+}
+"""Slurm's own reasons that people need not know."""
+
+
+def added_exclusions(recovery: Recovery, job: Job) -> tuple[str, ...]:
+    """What the job's list holds besides the user's own exclusions."""
+    return tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
+
+
+def why(job: Job, recovery: Recovery) -> str:
+    """One sentence, with Slurm's own word where there is another one for it."""
+    slurm = job.reason.partition(",")[0]  # rule prose: Slurm's own words, which are shown in others
+    if job.fits_nowhere:
+        return f"no node fits ({slurm}): {_fits_nowhere(job, recovery)}"
+    words = _WORDS.get(slurm)
+    return f"pending: {job.reason}" if words is None else f"{words.format(job=job.key.job_id)} ({slurm})"
+
+
+def _fits_nowhere(job: Job, recovery: Recovery) -> str:
+    ours = added_exclusions(recovery, job)
+    if not ours:
+        return (
+            f"Slurm knows no node of partition {job.partition} that has what the job asks for and that its user has not excluded "
+            f"(scontrol show job {job.key.job_id}: Features, TRES, ExcNodeList, Reservation)"
+        )
+    names = ",".join(ours) if len(ours) <= _FEW else f"{len(ours)} nodes"
+    return f"Holdfast keeps it off {names}, which may be faulty, and no other node fits; it starts once one of these is in service again"

@@ -1,0 +1,208 @@
+"""Why a run of a job died: from Slurm's state, its exit code, its own last lines and the faults of its nodes. Pure.
+
+Says what the evidence shows, else ``unknown``. Only ``node_fault`` speaks against a node; a job's own words never make it one unless a
+fault of its node was found, or Slurm itself says so (ADR 26)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
+from holdfast.model.job_ends import Cause, JobEnd, Reading, Sign
+
+CLOCKS = timedelta(seconds=2)
+"""Slurm shows an end in whole seconds, and its clock and the agents' ages of findings differ a little."""
+_CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
+_ENDED = {9: "SIGKILL", 15: "SIGTERM"}
+_SHELL = 128
+"""A shell, and srun, end with this plus the number of the signal that ended their child."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearFault:
+    """A fault of one of the job's nodes that may have to do with its end."""
+
+    incident_id: str
+    node: str
+    headline: str
+    fault_at: datetime
+    until: datetime
+    """A later end is not attributed to it."""
+    kills: bool
+    """A fault of this kind ends jobs."""
+    dead: bool = False
+    """The node is dead: its jobs are lost whenever Slurm ends them."""
+    proved: bool = False
+    """The node was found at fault because of this very run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """Why, in a word and in a sentence."""
+
+    cause: Cause
+    text: str
+    incident_id: str = ""
+
+
+def classify(end: JobEnd, faults: Sequence[NearFault] = ()) -> Died:
+    """``faults``: of the job's nodes, whatever their time."""
+    return _by_state(end, faults) or _by_fault(end, faults) or _by_itself(end)
+
+
+def in_reach(end: JobEnd, fault: NearFault) -> bool:
+    """Whether the run may have ended of the fault, by their times: never of one that showed itself only afterwards."""
+    if fault.proved:
+        return True
+    after = end.ended_at + CLOCKS >= fault.fault_at
+    return after and (end.ended_at <= fault.until or (fault.dead and end.slurm_state == "NODE_FAIL"))
+
+
+def speaks_against(end: JobEnd, fault: NearFault) -> bool | None:
+    """Whether the evidence says that the run ended of this fault of its node; None: it says nothing."""
+    if not in_reach(end, fault) or not fault.kills:
+        return False
+    if fault.proved or end.slurm_state == "NODE_FAIL" or end.reason == "NodeDown":  # rule prose: Slurm's own words
+        return True
+    named = [clue for clue in end.clues if clue.node == fault.node]
+    if any(clue.sign is Sign.NODE_FAILED for clue in named) or end.shows(Sign.GPU_LOST):
+        return True
+    if end.shows(Sign.MEMORY, Sign.DISK, Sign.TIME, Sign.STOPPED, Sign.ASSERT):
+        return False
+    if end.shows(Sign.CUDA):
+        return True
+    if end.shows(Sign.EXCEPTION):  # of one rank: the others' NCCL errors follow from it
+        return False
+    if end.shows(Sign.NCCL):
+        return True
+    return True if named or signal_of(end) or end.shows(Sign.NODE_FAILED, Sign.SIGNAL) else None
+
+
+def signal_of(end: JobEnd) -> int:
+    """The signal that ended it, or the command that its script ended with; 0: none."""
+    status, number = _code(end)
+    if number:
+        return number
+    return status - _SHELL if status - _SHELL in {**_CRASHES, **_ENDED} else 0
+
+
+def _by_state(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
+    """What Slurm's own word settles."""
+    state, reason = end.slurm_state, end.reason
+    if state in ("TIMEOUT", "DEADLINE"):
+        return Died(Cause.TIME, "it reached its time limit" if state == "TIMEOUT" else "it reached its deadline")
+    if state == "OUT_OF_MEMORY":
+        return Died(Cause.MEMORY, "it used more memory than it asked for: Slurm ended it; ask for more (--mem)")
+    if state in ("PREEMPTED", "REVOKED"):
+        return Died(Cause.STOPPED, "Slurm preempted it for another job")
+    if state == "CANCELLED":
+        never = reason == "DependencyNeverSatisfied"  # rule prose: Slurm's own words
+        return Died(Cause.STOPPED, "what it depends on can never be met" if never else "it was cancelled (scancel)")
+    if state not in ("NODE_FAIL", "BOOT_FAIL") and reason != "NodeDown":  # rule prose: Slurm's own words
+        return None
+    fault = next((each for each in faults if speaks_against(end, each)), None)
+    if fault is None:
+        return Died(Cause.NODE, "Slurm lost one of its nodes")
+    return Died(Cause.NODE, f"its node {fault.node} failed: {fault.headline}", fault.incident_id)
+
+
+def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
+    near = sorted((each for each in faults if in_reach(end, each) and each.kills), key=lambda each: each.fault_at)
+    spoken = [(each, speaks_against(end, each)) for each in near]
+    guilty = next((each for each, said in spoken if said), None)
+    if guilty is not None:
+        return Died(
+            Cause.NODE,
+            f"node {guilty.node} had a fault ({guilty.headline}) {_ago(end, guilty)}; {_seen(end)}",
+            guilty.incident_id,
+        )
+    open_question = next((each for each, said in spoken if said is None), None)
+    if open_question is None:
+        return None
+    text = f"node {open_question.node} had a fault ({open_question.headline}) {_ago(end, open_question)}"
+    return Died(Cause.UNKNOWN, f"{text}, which may have ended it: {_unsaid(end)}", open_question.incident_id)
+
+
+def _by_itself(end: JobEnd) -> Died:
+    """No fault of a node was found that could have ended it."""
+    for sign, cause, text in (
+        (Sign.NODE_FAILED, Cause.NODE, "srun lost a node"),
+        (Sign.TIME, Cause.TIME, "a step of it reached its time limit"),
+        (Sign.STOPPED, Cause.STOPPED, "a step of it was preempted or requeued"),
+        (Sign.MEMORY, Cause.MEMORY, "it ran out of memory"),
+        (Sign.DISK, Cause.DISK, "a file system that it writes to is full, or its quota is spent"),
+        (Sign.GPU_LOST, Cause.UNKNOWN, "CUDA says that a GPU failed, and no check found a fault of one"),
+        (Sign.ASSERT, Cause.CODE, "a check of its own failed on the GPU (device-side assert)"),
+        (Sign.EXCEPTION, Cause.CODE, "its program ended with an error of its own"),
+        (Sign.CUDA, Cause.UNKNOWN, "CUDA failed, which a program or a GPU may cause, and no check found a fault"),
+        (Sign.NCCL, Cause.UNKNOWN, "the ranks lost each other: one of them ended first, or the network; no check found a fault"),
+    ):  # fmt: skip
+        clue = end.shows(sign)
+        if clue is not None:
+            return Died(cause, f"{text}: {clue.line}" if clue.line else text)
+    return _by_code(end)
+
+
+def _by_code(end: JobEnd) -> Died:
+    status, _ = _code(end)
+    number, clue = signal_of(end), end.shows(Sign.SIGNAL)
+    if number in _CRASHES:
+        what = f"its program crashed ({_CRASHES[number]})"
+        return Died(Cause.CODE, f"{what}: {clue.line}" if clue is not None else what)
+    if number:
+        who = "the kernel may have, for want of memory, or a user" if number == 9 else "no one says who sent it"
+        return Died(Cause.UNKNOWN, f"{_ENDED.get(number, f'signal {number}')} ended it; {who}")
+    if status in (126, 127):
+        return Died(Cause.CODE, f"its script names a command that cannot be run (exit code {status})")
+    if status in (REQUEUE_EXIT, NO_REQUEUE_EXIT) and clue is None:
+        return Died(Cause.STOPPED, f"a group of an elastic job left (exit code {status})")
+    if clue is not None:
+        return Died(Cause.CODE, f"one of its processes crashed: {clue.line}")
+    return Died(
+        Cause.UNKNOWN, f"it ended with exit code {end.exit_code or '?'}, no check found a fault, and {_unsaid(end)}"
+    )
+
+
+def _code(end: JobEnd) -> tuple[int, int]:
+    status, _, number = end.exit_code.partition(":")
+    return (int(status) if status.isdecimal() else 0, int(number) if number.isdecimal() else 0)
+
+
+def _ago(end: JobEnd, fault: NearFault) -> str:
+    if fault.proved:
+        return "that its pair probe showed"
+    return f"{max(0, round((end.ended_at - fault.fault_at).total_seconds()))} s before"
+
+
+def _seen(end: JobEnd) -> str:
+    clue = end.shows(Sign.NODE_FAILED, Sign.GPU_LOST, Sign.CUDA, Sign.NCCL, Sign.SIGNAL, Sign.TASK)
+    return f"its output: {clue.line}" if clue is not None else f"exit code {end.exit_code or '?'}"
+
+
+def _unsaid(end: JobEnd) -> str:
+    if end.reading is Reading.READ:
+        return "the last lines of its output name no cause that is known"
+    return f"its output was not read ({end.reading_note})" if end.reading_note else "its output was not read"
+
+
+_ADVICE = {
+    Cause.NODE: (
+        "the program is not to blame. A job that opted in (sbatch --comment=holdfast) is started again off that node; "
+        "any other: scontrol requeue {job}"
+    ),
+    Cause.MEMORY: "ask for more memory (--mem, --mem-per-gpu), or use less: smaller batches, fewer workers",
+    Cause.DISK: "free space or ask for a larger quota, then: scontrol requeue {job}",
+    Cause.TIME: "save before the limit and resume (--signal=B:USR1@120), or ask for more time (--time)",
+    Cause.CODE: "mend the program; Holdfast does not start it again",
+    Cause.STOPPED: "submit it again if it is still wanted",
+    Cause.UNKNOWN: "look at the end of its output, {output}",
+}
+
+
+def advice(end: JobEnd) -> str:
+    """What the job's owner can do; empty while it is being looked into."""
+    if end.reading is Reading.PENDING:
+        return ""
+    return _ADVICE[end.cause].format(job=end.job, output=end.output or "wherever it goes")

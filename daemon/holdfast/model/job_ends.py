@@ -1,0 +1,122 @@
+"""How runs of jobs ended: what was seen of each end, and why the job died. Standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from holdfast.model.cluster import JobKey, JobRun
+from holdfast_checks.words import unknown_reads_as
+
+
+@unknown_reads_as("unknown", "why the job died counts as unknown")
+class Cause(StrEnum):
+    """Why a run ended. Only the first speaks against a node."""
+
+    NODE = "node_fault"
+    """A fault of one of its nodes."""
+    MEMORY = "out_of_memory"
+    """Host memory, its job's limit of it, or GPU memory."""
+    DISK = "full_disk"
+    """A full file system or a spent quota."""
+    TIME = "time_limit"
+    CODE = "users_code"
+    """A bug of the program: an exception of its own, a crash, a command that is not there."""
+    STOPPED = "stopped"
+    """Cancelled or preempted."""
+    UNKNOWN = "unknown"
+
+
+@unknown_reads_as("other", "the line is shown and nothing is concluded from it")
+class Sign(StrEnum):
+    """What a line of a job's output speaks of."""
+
+    NODE_FAILED = "node_failed"
+    """srun or slurmstepd: a node failed."""
+    GPU_LOST = "gpu_lost"
+    """CUDA: the GPU is gone, or its memory has an uncorrectable error."""
+    CUDA = "cuda"
+    """Any other error of CUDA or its libraries."""
+    NCCL = "nccl"
+    """NCCL, Gloo or a connection to another rank broke."""
+    MEMORY = "memory"
+    DISK = "disk"
+    TIME = "time"
+    STOPPED = "stopped"
+    ASSERT = "assert"
+    """The program's own check on the GPU failed (a device-side assert)."""
+    EXCEPTION = "exception"
+    """A Python exception with nothing of the above in it, or a command that is not there."""
+    SIGNAL = "signal"
+    """A process crashed: segmentation fault, bus error, abort."""
+    TASK = "task"
+    """srun: a task on this node ended with an error."""
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Clue:
+    """One line of a job's output that says something of its end."""
+
+    sign: Sign
+    line: str
+    node: str = ""
+    """Node that the line names; empty: it names none."""
+
+
+@unknown_reads_as("unreadable", "the output counts as not read")
+class Reading(StrEnum):
+    """What became of the last lines of a job's output."""
+
+    NOT_NEEDED = "not_needed"
+    """Slurm's own word is enough."""
+    PENDING = "pending"
+    """An agent was, or is to be, asked for them."""
+    READ = "read"
+    UNREADABLE = "unreadable"
+    """The note says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """The end of one run, as it was seen, and what was concluded from it."""
+
+    job: JobKey
+    restarts: int
+    user: str
+    uid: int
+    name: str
+    nodes: tuple[str, ...]
+    slurm_state: str
+    """Slurm's state of the run that is over: FAILED, TIMEOUT, OUT_OF_MEMORY …"""
+    exit_code: str
+    """``status:signal``, as Slurm shows it."""
+    reason: str
+    """Slurm's own word."""
+    ended_at: datetime
+    """By Slurm's clock, in whole seconds."""
+    seen_at: datetime
+    reading: Reading = Reading.NOT_NEEDED
+    reading_note: str = ""
+    """Why its output was not read."""
+    output: str = ""
+    """Path of its standard error, as Slurm shows it; empty: unknown."""
+    clues: tuple[Clue, ...] = ()
+    cause: Cause = Cause.UNKNOWN
+    text: str = ""
+    """The cause in a sentence, for people."""
+    incident_id: str = ""
+    """Incident of the fault that ended it; empty: of none."""
+
+    @property
+    def run(self) -> JobRun:
+        return JobRun.of(self.job, self.restarts)
+
+    @property
+    def id(self) -> str:
+        return self.run.text
+
+    def shows(self, *signs: Sign) -> Clue | None:
+        """The first clue of any of these signs, the first sign first."""
+        return next((clue for sign in signs for clue in self.clues if clue.sign is sign), None)

@@ -1,0 +1,77 @@
+"""What the last lines of a job's output say of its end. Pure; standard library only.
+
+Words of srun and slurmstepd, of CUDA, NCCL, Python and the kernel. Whoever runs a job can write any of them: they decide about that
+user's job alone, and never speak against a node on their own."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.model.job_ends import Clue, Sign
+
+_LINE_CHARS = 240
+_PER_SIGN = 2
+"""Lines that are kept of each sign: the first ones, since later ones mostly follow from them."""
+
+_CRASH = "Segmentation fault|Bus error|Illegal instruction|Floating point exception"
+_NODE = r"(?P<node>[A-Za-z0-9][A-Za-z0-9._-]{0,251})"
+_SIGNS: tuple[tuple[Sign, re.Pattern[str]], ...] = tuple(
+    (sign, re.compile(words))
+    for sign, words in (
+        (Sign.NODE_FAILED, rf"srun: error: Node failure on {_NODE}"),
+        (Sign.NODE_FAILED, rf"slurmstepd: error: \*\*\* \S+ \S+ ON {_NODE} CANCELLED AT \S+ DUE TO NODE FAILURE"),
+        (Sign.NODE_FAILED, r"srun: error: (?:Aborting, io error and missing step on node|Job terminated due to node fail)"),
+        (Sign.TIME, r"slurmstepd: error: \*\*\* .* DUE TO TIME LIMIT"),
+        (Sign.STOPPED, r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* DUE TO (?:PREEMPTION|JOB REQUEUE)"),
+        (Sign.MEMORY, rf"srun: error: {_NODE}: tasks? [^:]*: Out Of Memory"),
+        (Sign.MEMORY, r"oom[_-]kill|[Oo]ut [Oo]f [Mm]emory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
+        (Sign.DISK, r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]"),
+        (Sign.GPU_LOST, r"uncorrectable ECC error|fallen off the bus|GPU is lost|no CUDA-capable device is detected"),
+        (Sign.GPU_LOST, r"CUDA-capable device\(s\) is/are busy or unavailable|hardware stack error|CUDA_ERROR_ECC|contained error"),
+        (Sign.ASSERT, r"device-side assert triggered"),
+        (Sign.CUDA, r"CUDA error|CUDA_ERROR_|cudaError|CUDNN_STATUS_|CUBLAS_STATUS_|CUFFT_|cuDNN error"),
+        (Sign.NCCL, r"NCCL error|ncclSystemError|ncclRemoteError|ncclInternalError|ncclUnhandledCudaError|NCCL WARN"),
+        (Sign.NCCL, r"Watchdog caught collective operation timeout|NCCL communicator was aborted|DistBackendError"),
+        (Sign.NCCL, r"Connection (?:reset|closed) by (?:remote )?peer|Broken pipe|gloo.*(?:timed? ?out|closed)|No route to host"),
+        (Sign.SIGNAL, rf"srun: error: {_NODE}: tasks? [^:]*: (?:Aborted|{_CRASH})"),
+        (Sign.SIGNAL, rf"{_CRASH}|Aborted \(core dumped\)|Fatal Python error"),
+        (Sign.TASK, rf"srun: error: {_NODE}: tasks? [^:]*: (?:Exited with exit code|Killed|Terminated)"),
+        (Sign.EXCEPTION, r"^(?:\[rank\d+\]:\s*|\d+:\s*)?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$)"),
+        (Sign.EXCEPTION, r": command not found$|: can't open file |(?:srun|slurmstepd): error: execve\(\)"),
+    )
+)  # fmt: skip
+_EARLIER_RUN = re.compile(
+    r"^slurmstepd: error: \*\*\* JOB .* DUE TO (?:JOB REQUEUE|NODE FAILURE).*$(?=\n\s*\S)", re.MULTILINE
+)
+"""The end of a run that was queued again: what is above it in a file that is appended to is of that run."""
+_NO_BUG = re.compile(
+    r"Connection(?:Refused|Reset|Aborted)?Error|BrokenPipeError|TimeoutError|ChildFailedError|KeyboardInterrupt"
+)
+"""Exceptions that say nothing of the program: another end of a connection, or what another rank's end leads to."""
+_OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .* killed by signal")
+"""Errors of a file system or a device, and of what something else killed."""
+
+
+def signs_of(text: str) -> tuple[Clue, ...]:
+    """The lines that say something, in their order."""
+    found: list[Clue] = []
+    for line in _EARLIER_RUN.split(text)[-1].splitlines():
+        clue = _clue(line.strip())
+        if clue is not None and sum(each.sign is clue.sign for each in found) < _PER_SIGN:
+            found.append(clue)
+    return tuple(found)
+
+
+def _clue(line: str) -> Clue | None:
+    for sign, words in _SIGNS:
+        match = words.search(line)
+        if match is None:
+            continue
+        if sign is Sign.EXCEPTION and (_NO_BUG.search(line) or _OUTSIDE.search(line)):
+            return Clue(Sign.OTHER, _shown(line))
+        return Clue(sign, _shown(line), match.groupdict().get("node") or "")
+    return None
+
+
+def _shown(line: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in line)[:_LINE_CHARS]

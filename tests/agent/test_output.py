@@ -1,0 +1,82 @@
+"""The last lines of what a job wrote: read as its user, bounded, and only what names a cause is told."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agent.orders import Done, Order
+from holdfast.agent.output import path_of, read_output
+from holdfast.model.answers import output_read
+from holdfast.model.errors import Rejected
+from holdfast.model.job_ends import Sign
+
+NOBODY = 65534
+
+
+def _read(path: Path | str, **changed: Any) -> Done:
+    args = {"job_id": 7, "uid": os.geteuid(), "path": str(path), **changed}
+    raw = {"id": "o1", "verb": "read_job_output", "args": args, "incident": "", "expires_s": 9.0}
+    return read_output("n1.cluster")(Order.from_wire({**raw, "boot_id": "b", "instance_id": "i"}, 0.0))
+
+
+def test_the_lines_that_name_a_cause_are_told_and_no_others(tmp_path: Path) -> None:
+    out = tmp_path / "slurm-7.out"
+    out.write_text("password=1234\nstep 1\nKeyError: 'loss'\n")
+    done = _read(tmp_path / "slurm-%j.out")
+    assert done.ok, done.summary
+    told = output_read(done.detail)
+    assert told is not None
+    assert [(c.sign, c.line) for c in told] == [(Sign.EXCEPTION, "KeyError: 'loss'")]
+    assert "1234" not in str(done.detail)
+
+
+def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("MemoryError\n" + "step\n" * 100_000 + "KeyError: 'x'\n")
+    assert [c["sign"] for c in _read(out).detail["clues"]] == ["exception"]
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, "/dev/null", tmp_path / "missing"):
+        done = _read(path)
+        assert not done.ok
+        assert output_read(done.detail) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_it_is_read_with_the_users_rights(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("KeyError: 'x'\n")
+    secret.chmod(0o600)
+    done = _read(secret, uid=NOBODY)
+    assert not done.ok
+    assert "ermission" in done.summary
+
+
+@pytest.mark.parametrize(
+    "args", [{"path": ""}, {"path": "out"}, {"path": "/a\nb"}, {"uid": None}, {"uid": True}, {"job_id": 0}]
+)
+def test_nonsense_is_refused(args: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        _read(args.pop("path", "/tmp/x"), **args)
+
+
+@pytest.mark.parametrize(
+    ("path", "filled"),
+    [
+        ("/o/slurm-%j.out", "/o/slurm-7.out"),
+        ("/o/%A_%a", "/o/5_3"),
+        ("/o/%4j", "/o/0007"),
+        ("/o/%x.%u.%N", "/o/train.ada.n1"),
+        ("/o/100%%", "/o/100%"),
+        ("/o/%z", "/o/%z"),
+    ],
+)
+def test_slurms_patterns_are_filled_in(path: str, filled: str) -> None:
+    args = {"job_id": 7, "array_job_id": 5, "array_task_id": 3, "name": "train", "user": "ada", "path": path}
+    assert path_of(args, "n1.cluster") == filled

@@ -1,0 +1,58 @@
+"""slurmctld starts cold and gives the ids of jobs that it forgot once more, while the incident that stopped the earlier jobs is open."""
+
+from __future__ import annotations
+
+from holdfast.model.action import IntentState, Requeue, TellOwner
+from holdfast.model.incident import RecoveryPhase
+from holdfast_checks.result import Remedy
+from support.simulated import Site
+from support.simulated.site import NO_BUDGET
+from support.simulated.slurm import SimJob
+
+
+def again(consent: str = "holdfast") -> tuple[Site, SimJob]:
+    """Job 100 was taken care of for n1's fault; now there is another job 100 on n1, in its first run."""
+    site = Site(4, policy=NO_BUDGET)
+    first = site.slurm.submit(2, comment=consent, exclusive=True)
+    site.run(2)
+    site.fault("n1", remedy=Remedy.HUMAN)
+    site.run(15)
+    assert first.restarts == (1 if consent else 0)
+    site.slurm.start_cold()
+    site.slurm.forgotten_jobs = 0
+    second = site.slurm.submit(2, comment=consent, exclusive=True)
+    assert (second.job_id, second.nodes) == (first.job_id, ("n1", "n2"))
+    site.slurm.requeued.clear()
+    return site, second
+
+
+def done(site: Site, kind: type) -> int:
+    return sum(isinstance(i.action, kind) and i.state is IntentState.DONE for i in site.store.intents())
+
+
+def test_the_later_job_is_recovered_like_the_earlier_one() -> None:
+    site, job = again()
+    site.run(120)
+    assert (job.state, job.restarts) == ("RUNNING", 1), site.story()
+    assert "n1" not in job.nodes
+    assert [r.phase for r in site.book.recoveries.values()] == [RecoveryPhase.RESUMED] * 2
+    assert done(site, Requeue) == 2
+    assert not site.slurm.reservations
+    attempts = [i.attempt for i in site.store.intents() if isinstance(i.action, Requeue)]
+    assert attempts == [1, 2], "one step, and the numbers of its attempts go on"
+
+
+def test_a_restart_of_controller_and_actor_stops_it_no_second_time() -> None:
+    site, job = again()
+    site.kill_at = ("Requeue", "acted")
+    site.run(3)
+    site.start_controller()
+    site.run(120)
+    assert (job.restarts, site.slurm.requeued.total()) == (1, 1)
+
+
+def test_the_owner_of_the_later_job_is_told_as_well() -> None:
+    site, job = again(consent="")
+    site.run(60)
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    assert done(site, TellOwner) == 2

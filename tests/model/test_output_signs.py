@@ -1,0 +1,81 @@
+"""What a line of a job's output says of its end. Lines as srun 22.05 to 25.05, torch 2.x, NCCL and Python write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.job_ends import Clue, Sign
+from holdfast.model.output_signs import signs_of
+
+LINES = [
+    ("srun: error: Node failure on n2", Sign.NODE_FAILED, "n2"),
+    ("slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***", Sign.TIME, ""),
+    ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO PREEMPTION ***", Sign.STOPPED, ""),
+    ("slurmstepd: error: Detected 1 oom_kill event in StepId=5.0. Some of the step tasks have been OOM Killed.", Sign.MEMORY, ""),
+    ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=5.batch.", Sign.MEMORY, ""),
+    ("srun: error: n1: task 0: Out Of Memory", Sign.MEMORY, "n1"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Sign.MEMORY, ""),
+    ("MemoryError", Sign.MEMORY, ""),
+    ("OSError: [Errno 28] No space left on device: '/scratch/x'", Sign.DISK, ""),
+    ("cp: error writing 'x': Disk quota exceeded", Sign.DISK, ""),
+    ("RuntimeError: CUDA error: uncorrectable ECC error encountered", Sign.GPU_LOST, ""),
+    ("RuntimeError: CUDA error: device-side assert triggered", Sign.ASSERT, ""),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", Sign.CUDA, ""),
+    ("RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", Sign.CUDA, ""),
+    ("torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:1331", Sign.NCCL, ""),
+    ("[rank1]:[E] ProcessGroupNCCL.cpp:607 Watchdog caught collective operation timeout: WorkNCCL(…)", Sign.NCCL, ""),
+    ("RuntimeError: [../gloo/transport/tcp/pair.cc:525] Connection closed by peer [10.0.0.2]:36591", Sign.NCCL, ""),
+    ("srun: error: n1: task 0: Segmentation fault (core dumped)", Sign.SIGNAL, "n1"),
+    ("./job.sh: line 3: 4242 Segmentation fault      ./a.out", Sign.SIGNAL, ""),
+    ("Fatal Python error: Segmentation fault", Sign.SIGNAL, ""),
+    ("srun: error: gpu-7.cluster: tasks 0-7: Exited with exit code 1", Sign.TASK, "gpu-7.cluster"),
+    ("srun: error: n1: task 3: Killed", Sign.TASK, "n1"),
+    ("KeyError: 'loss'", Sign.EXCEPTION, ""),
+    ("[rank3]: ValueError: bad shape", Sign.EXCEPTION, ""),
+    ("2: yaml.scanner.ScannerError: mapping values are not allowed here", Sign.EXCEPTION, ""),
+    ("AssertionError", Sign.EXCEPTION, ""),
+    ("/tmp/slurmd/job00005/slurm_script: line 4: trian.py: command not found", Sign.EXCEPTION, ""),
+    ("python: can't open file '/home/ada/trian.py': [Errno 2] No such file or directory", Sign.EXCEPTION, ""),
+    ("OSError: [Errno 5] Input/output error", Sign.OTHER, ""),
+    ("ConnectionRefusedError: [Errno 111] Connection refused", Sign.OTHER, ""),
+    ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", Sign.OTHER, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "sign", "node"), LINES)
+def test_a_line_says_what_it_says(line: str, sign: Sign, node: str) -> None:
+    (clue,) = signs_of(f"step 7 loss 2.1\n{line}\n")
+    assert (clue.sign, clue.node) == (sign, node)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 100 loss 2.13 lr 0.0003",
+        "UserWarning: The given buffer is not writable",
+        "  File \"train.py\", line 3, in <module>",
+        "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
+        "NCCL version 2.21.5+cuda12.4",
+        "Error rate: 0.1",
+    ],
+)  # fmt: skip
+def test_other_lines_say_nothing(line: str) -> None:
+    assert signs_of(line) == ()
+
+
+def test_few_lines_of_each_sign_are_kept_and_none_is_long_or_hides_anything() -> None:
+    found = signs_of("\n".join(["KeyError: \x1b[31m" + "x" * 5000] * 50))
+    assert len(found) == 2
+    assert all(len(clue.line) <= 240 and clue.line.isprintable() for clue in found)
+
+
+def test_what_an_earlier_run_wrote_to_the_same_file_does_not_count() -> None:
+    requeued = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO JOB REQUEUE ***"
+    assert signs_of(f"KeyError: 'x'\n{requeued}\nMemoryError\n") == (Clue(Sign.MEMORY, "MemoryError"),)
+
+
+def test_a_node_failure_at_the_very_end_is_of_this_run() -> None:
+    line = (
+        "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
+    )
+    assert [(c.sign, c.node) for c in signs_of(line + "\n")] == [(Sign.NODE_FAILED, "n1")]
