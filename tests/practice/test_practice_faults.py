@@ -199,8 +199,9 @@ def test_clock_skew_moves_the_agents_wall_clock_alone(practice: Practice, inject
 
 def test_slurmd_killed_alone_leaves_its_job(practice: Practice, inject: Injector) -> None:
     machine = practice.machine("n1")
-    job_id = running(practice, "exec sleep 300", "-w", "n1")
-    eventually(lambda: len(machine.tree()) > 3)
+    begun = practice.folder / "jobs" / "begun"
+    job_id = running(practice, f"touch {begun}; exec sleep 300", "-w", "n1")
+    eventually(begun.exists)  # before that the step still takes its orders from slurmd, and goes with it
     inject.kill_slurmd("n1")
     assert answers(machine.address, machine.port) == "refused"
     assert len(machine.tree()) >= 3

@@ -98,8 +98,17 @@ class Drill:
                 and "checkpoint step" in lines
             )
 
-        eventually(yes, within_s=PATIENCE_S)
+        eventually(yes, within_s=PATIENCE_S, why=lambda: self.account(job_id))
         return self.job(job_id)
+
+    def account(self, job_id: int) -> str:
+        """What Slurm and the store say of a job and its faults, and the end of its output: for a test that failed."""
+        view = self.scheduler.view()
+        nodes = [f"{n.name} {n.base_state} {sorted(n.flags)} {n.reason}" for n in view.nodes.values()]
+        events = [f"{e.at:%H:%M:%S.%f} {e.kind.value} {e.text}" for e in self.store.events()[-60:]]
+        return "\n".join(
+            [repr(self.job(job_id)), *nodes, *map(str, view.reservations), *events, self.output(job_id)[-1500:]]
+        )
 
     def sleeper(self, *options: str, consent: bool = True) -> int:
         """A batch job that only sleeps, running when this returns."""
