@@ -71,6 +71,8 @@ class Drill:
         checkpoints: bool = True,
         steps: int = 10**6,
     ) -> int:
+        """Submit it, as a program of its own: faults on four nodes under one program make that program the suspect, and a module's
+        tests share a site."""
         folder = self.practice.folder / "jobs" / f"ckpt-{datetime.now(UTC).timestamp():.6f}"
         variables = [
             f"HOLDFAST_PYTHON={sys.executable}",
@@ -79,7 +81,13 @@ class Drill:
         ]
         if not checkpoints:
             variables.append("HOLDFAST_TRAIN_CHECKPOINT_EVERY=100000000")
-        words = [f"--nodes={nodes}", f"--gres=gpu:{gpus}", f"--export=ALL,{','.join(variables)}", *options]
+        words = [
+            f"--job-name={folder.name}",
+            f"--nodes={nodes}",
+            f"--gres=gpu:{gpus}",
+            f"--export=ALL,{','.join(variables)}",
+            *options,
+        ]
         if consent:
             words.append(f"--comment={CONSENT_WORD}")
         return self.practice.sbatch(_TRAIN.read_text(), *words)
