@@ -31,7 +31,7 @@ _REAP_S = 1.0
 """A child that hangs in the kernel on a dead file server cannot even be killed; it is left behind then."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Identity:
     """Whose rights the child takes."""
 

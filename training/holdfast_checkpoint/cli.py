@@ -145,7 +145,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _register(arguments: argparse.Namespace) -> int:
     if tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal):
         return FOUND
-    return _complain("no agent took the registration; the checkpoints are found by their files all the same", NONE)
+    found = "the checkpoints are found by their files all the same"
+    return _complain(f"no agent took the registration; {found}{statements.mount_hint()}", NONE)
 
 
 def _show(value: dict[str, Any]) -> None:

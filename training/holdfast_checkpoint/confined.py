@@ -45,7 +45,7 @@ def refused(reason: str) -> Bad:
     return Bad(Verdict.REFUSED, reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """Bounds of one walk."""
 
@@ -58,7 +58,7 @@ class Limits:
     """Digests are recomputed on their own account only up to this size; reading terabytes would delay the restart."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Walk:
     """What is left of the limits, and whose files are taken: the user's own and root's, or anybody's."""
 
@@ -91,7 +91,7 @@ class Walk:
             raise refused(f"{printable(name)} belongs to uid {status.st_uid}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenFile:
     """A regular file, open for reading."""
 
@@ -124,7 +124,7 @@ class OpenFile:
         return self.read_at(0, self.size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Folder:
     """An open directory."""
 

@@ -29,7 +29,7 @@ _NAME = re.compile(r"(\d{8})\.json")
 _TRIES = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fence:
     """One run's start."""
 

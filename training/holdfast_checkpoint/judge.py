@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import islice
 
 from holdfast_checkpoint import layouts
@@ -234,6 +234,6 @@ def _bad(directory: str, name: str, layout: Layout, error: Bad, known: Checkpoin
 
 def _utc(seconds: float) -> datetime | None:
     try:
-        return datetime.fromtimestamp(seconds, UTC)
+        return datetime.fromtimestamp(seconds, timezone.utc)
     except (OverflowError, OSError, ValueError):
         return None

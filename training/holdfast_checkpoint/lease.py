@@ -27,7 +27,7 @@ _SIGN_TRIES = 5
 _LEFT = re.compile(r"left-j([A-Za-z0-9_]{1,64})-r(\d{1,9})\.\d{1,9}\.\d{1,9}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Term:
     """One quorum of one room, as far as writing goes."""
 

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from holdfast_checkpoint.runs import RunId, parse_run
@@ -24,7 +24,7 @@ _FILES_MAX = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FileEntry:
     """One file of a checkpoint."""
 
@@ -32,7 +32,7 @@ class FileEntry:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """What a committed checkpoint consists of."""
 
@@ -70,7 +70,9 @@ def rank_folder(rank: int) -> str:
 
 def dump_manifest(manifest: Manifest) -> bytes:
     """The manifest as JSON."""
-    created = (manifest.created_at or datetime.now(UTC)).astimezone(UTC).isoformat(timespec="milliseconds")
+    created = (
+        (manifest.created_at or datetime.now(timezone.utc)).astimezone(timezone.utc).isoformat(timespec="milliseconds")
+    )
     return dump_json(
         {
             "v": VERSION,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum
 
 from holdfast_checkpoint.runs import RunId
 
@@ -29,7 +29,14 @@ class RanksMissing(CheckpointError):
     """Not every rank handed in its files in time; nothing was committed."""
 
 
-class Verdict(StrEnum):
+class _Text(str, Enum):
+    """enum.StrEnum, which Python has from 3.11 on."""
+
+    __str__ = str.__str__
+    __format__ = str.__format__  # type: ignore[assignment]
+
+
+class Verdict(_Text):
     """What was found out about one candidate. Only ``COMPLETE`` may be resumed from."""
 
     COMPLETE = "complete"
@@ -43,7 +50,7 @@ class Verdict(StrEnum):
     """It could not be read to the end now (I/O error, no permission, deadline)."""
 
 
-class Layout(StrEnum):
+class Layout(_Text):
     """Known ways to lay out a checkpoint; docs/checkpoints.md says what each must contain."""
 
     HOLDFAST = "holdfast"
@@ -56,7 +63,7 @@ class Layout(StrEnum):
     """Plain ``torch.save``: one file."""
 
 
-class Proof(StrEnum):
+class Proof(_Text):
     """How far a COMPLETE verdict was proved."""
 
     DIGESTS = "digests"
@@ -67,7 +74,7 @@ class Proof(StrEnum):
     """Every file that the layout calls for is there and ends as its format must; sizes are not recorded anywhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Checkpoint:
     """One candidate in a checkpoint directory, and what was found out about it."""
 
@@ -93,7 +100,7 @@ class Checkpoint:
         return self.verdict is Verdict.COMPLETE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Survey:
     """Everything that was found in one checkpoint directory, newest first."""
 

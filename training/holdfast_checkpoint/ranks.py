@@ -11,7 +11,7 @@ from holdfast_checkpoint.model import CheckpointError, RanksMissing
 from holdfast_checkpoint.runs import RunId, whole_number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Place:
     """One rank among the ranks that write a checkpoint together."""
 

@@ -12,7 +12,7 @@ _SPECIAL_STEPS = 0xFFFFFFF0
 """Slurm numbers its own steps (batch, extern, interactive) from here up; they are no restarts of the training."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunId:
     """A run. Runs of one job are ordered by ``generation``; runs of different jobs by who started last (the fence)."""
 

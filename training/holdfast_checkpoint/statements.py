@@ -8,13 +8,17 @@ table of fields.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from typing import Union
 
 from holdfast_checkpoint.runs import RunId
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 SOCKET_ENV = "HOLDFAST_AGENT_SOCKET"
@@ -22,9 +26,11 @@ DEFAULT_SOCKET = "/run/holdfast/agent.sock"
 LINE_BYTES_MAX = 8192
 """Longer lines are not sent, and an agent may end the connection on one."""
 _RETRY_S = 5.0
+_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+"""PyPy has no name for it; Python itself ignores SIGPIPE."""
 _PROGRESS_EVERY_S = 0.2
 
-Value = str | int | bool | list[int] | None
+Value = Union[str, int, bool, list[int], None]
 Statement = dict[str, Value]
 _COMPONENT = re.compile(r"SLURM_JOB_ID_HET_GROUP_\d+")
 
@@ -89,7 +95,7 @@ class Teller:
     """A connection to the agent that never blocks for more than a system call and never raises.
 
     It connects when there is something to say, tries again 5 s after a failure, and repeats the registration on each
-    new connection, so that an agent that was restarted learns it again."""
+    new connection, so that an agent that was restarted learns it again. In a job that never reached one it says so, once."""
 
     def __init__(self, path: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET
@@ -100,6 +106,7 @@ class Teller:
         self._progress_at = float("-inf")
         self._registration = b""
         self._unsent = b""
+        self._warns = "SLURM_JOB_ID" in os.environ
 
     def tell(self, statement: Statement) -> bool:
         """Sends the statement; False when it was dropped."""
@@ -132,12 +139,19 @@ class Teller:
         fresh = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             fresh.connect(self._path)
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             fresh.close()
+            self._warn(error)
             self._retry_at = self._clock() + _RETRY_S
             return False
-        self._socket, self._owner_pid, self._unsent = fresh, os.getpid(), b""
+        self._socket, self._owner_pid, self._unsent, self._warns = fresh, os.getpid(), b"", False
         return True
+
+    def _warn(self, error: OSError | ValueError) -> None:
+        """An agent that was there and went is no news: it comes back."""
+        if self._warns:
+            log.warning("%s; training continues without it", unreached(self._path, error))
+        self._warns = False
 
     def _send(self, data: bytes) -> bool:
         """A line that was cut by a full buffer is finished before the next one begins."""
@@ -145,10 +159,10 @@ class Teller:
             return False
         try:
             if self._unsent:
-                self._unsent = self._unsent[self._socket.send(self._unsent, socket.MSG_NOSIGNAL) :]
+                self._unsent = self._unsent[self._socket.send(self._unsent, _NOSIGNAL) :]
             if self._unsent:
                 return False
-            sent = self._socket.send(data, socket.MSG_NOSIGNAL)
+            sent = self._socket.send(data, _NOSIGNAL)
         except BlockingIOError:
             return False
         except OSError:
@@ -157,6 +171,18 @@ class Teller:
             return False
         self._unsent = data[sent:]
         return True
+
+
+def unreached(path: str, error: OSError | ValueError) -> str:
+    """Why no agent could be reached; one line."""
+    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return f"no Holdfast agent at {path} ({why}){mount_hint(path)}"
+
+
+def mount_hint(path: str | None = None) -> str:
+    """What to do where the socket's folder is missing, as it is in a container that does not mount it; else empty."""
+    folder = os.path.dirname(path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET)
+    return "" if os.path.isdir(folder) else f"; in a container, mount {folder} at the same place"
 
 
 def send_once(statement: Statement, path: str | None = None, timeout_s: float = 1.0) -> bool:

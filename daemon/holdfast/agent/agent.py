@@ -11,7 +11,7 @@ import time
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.agent import probing, verbs, wire
+from holdfast.agent import checkpoint_verbs, probing, verbs, wire
 from holdfast.agent.authorities import Authorities
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
@@ -196,6 +196,7 @@ class Agent:
             self.identity.instance_id,
             len(self.outbox),
         )
+        checkpoint_verbs.place(self.config.run_dir)
         self.jobs.start()
         self.reporting.begin()
         self.sender.start()

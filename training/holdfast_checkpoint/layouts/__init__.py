@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Callable, Mapping
 
 from holdfast_checkpoint.confined import Bad, Folder
 from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
@@ -16,6 +17,14 @@ __all__ = ["Entry", "Judged", "holds_weights", "is_special", "judge", "named_lay
 _HF_FOLDER = re.compile(r"checkpoint-\d{1,15}")
 _STATES = re.compile(r"\S+_(?:model|optim)_states\.pt")
 _CKPT = ".ckpt"
+_JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
+    Layout.DCP: dcp.judge,
+    Layout.LIGHTNING: lightning.judge,
+    Layout.HUGGINGFACE: huggingface.judge,
+    Layout.DEEPSPEED: deepspeed.judge,
+    Layout.NEMO: nemo.judge,
+    Layout.TORCH: plain.judge,
+}
 
 
 def recognise(entry: Entry) -> Layout | None:
@@ -83,18 +92,6 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
 
 def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:
     """Judges one entry as the layout it was recognised as. Raises Bad unless it is complete."""
-    match layout:
-        case Layout.HOLDFAST:
-            return holdfast.judge(entry, digests)
-        case Layout.DCP:
-            return dcp.judge(entry)
-        case Layout.LIGHTNING:
-            return lightning.judge(entry)
-        case Layout.HUGGINGFACE:
-            return huggingface.judge(entry)
-        case Layout.DEEPSPEED:
-            return deepspeed.judge(entry)
-        case Layout.NEMO:
-            return nemo.judge(entry)
-        case Layout.TORCH:
-            return plain.judge(entry)
+    if layout is Layout.HOLDFAST:
+        return holdfast.judge(entry, digests)
+    return _JUDGES[layout](entry)

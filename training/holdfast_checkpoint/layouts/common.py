@@ -15,7 +15,7 @@ _STEP = re.compile(r"(?:^|[^a-z])(?:global_?step|step|iter|iteration|checkpoint|
 _NUMBER = re.compile(r"\d{1,15}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
     """One candidate while it is being judged."""
 
@@ -28,7 +28,7 @@ class Entry:
         return stat.S_ISDIR(self.status_mode)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judged:
     """What a judge found out about a complete candidate."""
 

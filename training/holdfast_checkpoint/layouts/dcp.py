@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickletools
 import re
 from collections.abc import Iterator
+from typing import Union
 
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts.archives import ends_as_zip
@@ -21,7 +22,7 @@ METADATA = ".metadata"
 _DATA_FILE = re.compile(r"__\d{1,9}_\d{1,9}\.distcp")
 _DATA_FILE_BYTES = re.compile(rb"__\d{1,9}_\d{1,9}\.distcp")
 _OFFSET_MAX = 1 << 63
-_Token = str | int | None
+_Token = Union[str, int, None]
 
 
 def judge(entry: Entry) -> Judged:

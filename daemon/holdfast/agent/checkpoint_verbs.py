@@ -1,0 +1,65 @@
+"""The checkpoint verbs beside the job socket: one file that the Python of any image runs.
+
+A job in a container sees nothing of the host's installation. One bind mount of the agent's folder gives it the socket and, as
+``checkpoint.pyz``, the library ``holdfast_checkpoint`` of this agent's release: ``python3 /run/holdfast/checkpoint.pyz latest DIR``,
+or ``PYTHONPATH=/run/holdfast/checkpoint.pyz`` to import it."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+VERBS = "checkpoint.pyz"
+_PACKAGE = "holdfast_checkpoint"
+_START = """\
+import sys
+
+if sys.version_info < (3, 9):
+    sys.stderr.write("Holdfast's checkpoint library needs Python 3.9 or later, this is %d.%d\\n" % sys.version_info[:2])
+    sys.exit(3)
+
+from holdfast_checkpoint.cli import main
+
+sys.exit(main())
+"""
+"""Read by any Python, old ones too. 3: it cannot be told which checkpoint is the newest, so that no script starts afresh."""
+_WRITTEN = (1980, 1, 1, 0, 0, 0)
+
+
+def place(folder: Path) -> None:
+    """Write the verbs into the agent's folder; one of another release is replaced whole.
+
+    Best effort: without them jobs outside of containers are as before, and the reason is logged."""
+    path = folder / VERBS
+    draft = path.with_name(f".{VERBS}.{os.getpid()}")
+    try:
+        verbs = archive()
+        if path.is_file() and path.read_bytes() == verbs:
+            return
+        draft.write_bytes(verbs)
+        draft.chmod(0o644)  # whatever the umask
+        draft.replace(path)
+    except (OSError, ValueError) as error:
+        log.warning("event=checkpoint_verbs_missing path=%s error=%r", path, str(error))
+        draft.unlink(missing_ok=True)
+
+
+def archive() -> bytes:
+    """The file's bytes, the same for the same release. Not compressed: an image's Python may lack zlib. Raises OSError."""
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"no package {_PACKAGE} beside the agent's")
+    package = Path(spec.origin).parent
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as whole:
+        whole.writestr(zipfile.ZipInfo("__main__.py", _WRITTEN), _START)
+        for source in sorted(package.rglob("*.py")):
+            name = f"{_PACKAGE}/{source.relative_to(package).as_posix()}"
+            whole.writestr(zipfile.ZipInfo(name, _WRITTEN), source.read_bytes())
+    return held.getvalue()
