@@ -110,6 +110,8 @@ for unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.s
 	put "$controller" "$unit" "lib/systemd/system/$unit"
 done
 put "$agent" holdfast-logrotate.conf etc/logrotate.d/holdfast
+put "$agent" holdfast-node-tmpfiles.conf usr/lib/tmpfiles.d/run-holdfast.conf
+install -D -m 0755 "$HERE/holdfast-enroot-hook.sh" "$agent/etc/enroot/hooks.d/50-holdfast.sh" # read by enroot alone
 put "$controller" holdfast-sysusers.conf usr/lib/sysusers.d/holdfast.conf
 put "$controller" holdfast-tmpfiles.conf usr/lib/tmpfiles.d/holdfast.conf
 # The SPANK plug-in as source, under its own licence: it is compiled for the Slurm that loads it (docs/slurm-plugins.md).
@@ -128,8 +130,9 @@ for name in holdfast holdfast-agent holdfast-checks; do ln -s "/opt/holdfast/bin
 control "$agent" holdfast-agent "$(basename "$target")" "Holdfast agent: watches a GPU node and reports to the controller"
 control "$controller" holdfast-controller "holdfast-agent (= $version), $(basename "$target"), systemd" \
 	"Holdfast controller, actor and quorum service, for the head node of a Slurm cluster"
-echo /etc/logrotate.d/holdfast >"$agent/DEBIAN/conffiles"
-scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast'
+printf '%s\n' /etc/logrotate.d/holdfast /etc/enroot/hooks.d/50-holdfast.sh >"$agent/DEBIAN/conffiles"
+scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast
+if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create run-holdfast.conf; fi'
 scripts "$controller" 'holdfast-tls-renew.timer holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
 cat >"$agent/DEBIAN/preinst" <<'PREINST'

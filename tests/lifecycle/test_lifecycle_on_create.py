@@ -82,6 +82,10 @@ def test_from_nothing_to_a_configured_agent(installed: Path) -> None:
     assert (installed / "etc/holdfast/agent.token").read_text() == "token_of-gpu1\n"
     unit = installed / "etc/systemd/system/holdfast-agent.service"
     assert unit.read_bytes() == (SCRIPTS / "holdfast-agent.service").read_bytes()
+    hook = installed / "etc/enroot/hooks.d/50-holdfast.sh"
+    assert hook.read_bytes() == (SCRIPTS / "holdfast-enroot-hook.sh").read_bytes()
+    assert hook.stat().st_mode & 0o777 == 0o755, "enroot runs no other"
+    assert "d /run/holdfast 0755 root root" in (installed / "usr/lib/tmpfiles.d/run-holdfast.conf").read_text()
     python = installed / "opt/holdfast/bin/python"
     done = subprocess.run(
         [python, "-I", "-m", "holdfast.agent", "--example"], capture_output=True, text=True, check=False
