@@ -25,6 +25,7 @@ from slurm.contract import OWNER, ROOT, SchedulerContract
 from support.practice import eventually
 
 INCIDENT = "0a1b2c3d4e5f"
+RECORD = "NodeName=n1 NodeAddr=10.0.0.1 NodeHostName=n1 State=IDLE"
 
 
 @pytest.mark.slurm
@@ -90,6 +91,17 @@ class TestCommands(SchedulerContract):
         del ran[:]
         twin.delete_reservation("holdfast-none")
         assert ran == ["squeue -R holdfast-none", "scontrol delete ReservationName=holdfast-none"]
+
+    def test_a_port_that_slurm_conf_sets_for_all_nodes(self, make_practice: Callable[..., Practice]) -> None:
+        """scontrol prints none for a node whose port is SlurmdPort: it was taken for 6818."""
+        practice = make_practice(nodes=2, gpus=1)
+        conf = practice.slurm_conf
+        conf.write_text(f"{conf.read_text()}\nSlurmdPort={practice.spec.slurmd_port('n1')}\n")
+        practice.up()
+        assert " Port=" not in practice.command("scontrol", "show", "node", "n1")
+        ports = {name: practice.spec.slurmd_port(name) for name in practice.nodes}
+        assert {n: node.port for n, node in SlurmCommands(env=practice.command_env()).view().nodes.items()} == ports
+        assert SlurmCommands(env=practice.command_env()).node("n1").port == ports["n1"]
 
     def test_a_node_that_slurm_conf_does_not_name(self, make_practice: Callable[..., Practice]) -> None:
         """squeue calls a dynamic node invalid: its jobs are found in the list of all."""
@@ -157,6 +169,24 @@ def test_a_command_that_hangs_is_unavailable(tmp_path: Path) -> None:
 def test_a_command_that_is_missing_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="cannot be run"):
         SlurmCommands(env={"PATH": str(tmp_path)}).config()
+
+
+def test_the_port_of_nodes_without_one_is_slurmd_port_as_it_is_set_now() -> None:
+    """Also of a record that reads as it did before; another port needs a restart of slurmctld, and none of Holdfast."""
+    twin, port = SlurmCommands(), "7003"
+
+    def answers(*argv: str, **_more: object) -> str:
+        return (
+            f"ClusterName = c\nSlurmdPort = {port}\n"
+            if "config" in argv
+            else f"{RECORD} Port=7" * (argv[-2] == "n2") or RECORD
+        )
+
+    twin._commands.run = answers  # type: ignore[method-assign, assignment]
+    assert (twin.all_nodes()["n1"].port, twin.node("n1").port, twin.node("n2").port) == (7003, 7003, 7)
+    port = "7004"
+    twin.config()
+    assert (twin.all_nodes()["n1"].port, twin.node("n1").port) == (7004, 7004)
 
 
 @pytest.mark.parametrize(("known", "wanted"), [(False, NotFound), (True, Rejected)])

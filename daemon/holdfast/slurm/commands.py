@@ -8,6 +8,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from holdfast.model.background import Topology
@@ -25,6 +26,26 @@ _SPARE_FLAGS = "IGNORE_JOBS"
 _MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Constants:
+    """What slurm.conf sets for all; slurmctld needs a restart to change it."""
+
+    cluster: str
+    cred_expire_s: int
+    slurmd_port: int
+    """Of nodes without a Port of their own: scontrol prints none for those."""
+
+
+def _constants_of(config: Mapping[str, str]) -> _Constants:
+    options = dict(part.partition("=")[::2] for part in config.get("AuthInfo", "").split(","))
+    expire, port = options.get("cred_expire", ""), config.get("SlurmdPort", "")
+    return _Constants(
+        cluster=config.get("ClusterName", ""),
+        cred_expire_s=int(expire) if expire.isdigit() else _CRED_EXPIRE_S,
+        slurmd_port=int(port) if port.isdigit() else parse.SLURMD_PORT,
+    )
 
 
 class SlurmCommands:
@@ -46,14 +67,14 @@ class SlurmCommands:
         self._clock_skew_s = clock_skew_s
         self._now = now
         self._sleep = sleep
-        self._constant: tuple[str, int] | None = None
-        self._parsed: dict[str, Node] = {}
+        self._constant: _Constants | None = None
+        self._parsed: dict[tuple[int, str], Node] = {}
         self._nodes: dict[str, Node] = {}
         self._listing: JobListing | None = None
         self._stillness = Stillness()
 
     def view(self) -> ClusterView:
-        cluster, _ = self._constants()
+        cluster = self._cluster()
         read_at = datetime.fromtimestamp(self._now(), UTC)
         nodes = self.all_nodes()
         reservations = self.all_reservations()
@@ -68,8 +89,8 @@ class SlurmCommands:
     def all_nodes(self) -> dict[str, Node]:
         """All nodes by name. A record that reads as it did the last time is not parsed again: few of thousands do not."""
         printed = records.nodes(self._scontrol("show", "node", "-o"))
-        before, known = self._nodes, self._parsed
-        self._parsed = {key: known.get(key) or parse.node(key) for key in _keys(printed)}
+        before, known, port = self._nodes, self._parsed, self._constants().slurmd_port
+        self._parsed = {(port, key): known.get((port, key)) or parse.node(key, port) for key in _keys(printed)}
         nodes = {node.name: node for node in self._parsed.values()}
         imitated = [name for name, theirs in printed.items() if len(theirs) > 1]
         for number, name in enumerate(imitated):
@@ -91,7 +112,7 @@ class SlurmCommands:
         found = self._scontrol("show", "node", name, "-o").strip()
         if not found.startswith("NodeName="):
             raise NotFound(f"no node {name}")
-        return parse.node(found)
+        return parse.node(found, self._constants().slurmd_port)
 
     def job(self, job_id: int) -> Job:
         found = self._jobs(job_id)
@@ -119,7 +140,10 @@ class SlurmCommands:
         return self.config()["SLURM_VERSION"]
 
     def config(self) -> dict[str, str]:
-        return parse.config(self._scontrol("show", "config"))
+        found = parse.config(self._scontrol("show", "config"))
+        if "ClusterName" in found:
+            self._constant = _constants_of(found)
+        return found
 
     def partitions(self) -> tuple[Partition, ...]:
         return parse.partitions(self._scontrol("show", "partition", "--oneliner"))
@@ -295,8 +319,7 @@ class SlurmCommands:
         return self._listing
 
     def _new_listing(self) -> JobListing:
-        cluster, _ = self._constants()
-        return JobListing(cluster, self._now, self._alone)
+        return JobListing(self._cluster(), self._now, self._alone)
 
     def _alone(self, job_id: int) -> str | None:
         """What scontrol prints of one job; None: the job is gone, or Slurm does not answer."""
@@ -309,21 +332,22 @@ class SlurmCommands:
         """Until the second after the job's last end has come on every node's clock.
 
         A requeued job's earliest start is its end plus cred_expire plus one."""
-        _, cred_expire_s = self._constants()
+        cred_expire_s = self._constants().cred_expire_s
         if job.restarts and job.eligible_time:
             ended = job.eligible_time.timestamp() - cred_expire_s - 1
             wait_s = min(ended + 1 + self._clock_skew_s - self._now(), 2.0)
             if wait_s > 0:
                 self._sleep(wait_s)
 
-    def _constants(self) -> tuple[str, int]:
-        """Cluster name and cred_expire: both need a restart of slurmctld to change."""
-        if self._constant is None:
-            config = self.config()
-            options = dict(part.partition("=")[::2] for part in config.get("AuthInfo", "").split(","))
-            expire = options.get("cred_expire", "")
-            self._constant = config["ClusterName"], int(expire) if expire.isdigit() else _CRED_EXPIRE_S
-        return self._constant
+    def _constants(self) -> _Constants:
+        """As last read, by whoever asked for slurm.conf."""
+        return self._constant or _constants_of(self.config())
+
+    def _cluster(self) -> str:
+        name = self._constants().cluster
+        if not name:
+            raise Unavailable("scontrol show config names no cluster")
+        return name
 
     def _exists(self, name: str, nodes: Sequence[str]) -> bool:
         try:

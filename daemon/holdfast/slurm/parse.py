@@ -118,8 +118,13 @@ def _word(text: str) -> str:
     return "" if text in EMPTY else text
 
 
-def node(record: str) -> Node:
-    """One node. Raises Rejected when the record has no name."""
+SLURMD_PORT = 6818
+"""SlurmdPort as Slurm ships it."""
+
+
+def node(record: str, slurmd_port: int = SLURMD_PORT) -> Node:
+    """One node. ``slurmd_port``: slurm.conf's SlurmdPort; Slurm prints a node's port only where it is another. Raises Rejected when the
+    record has no name."""
     found = fields(record)
     if not found.get("NodeName"):
         raise Rejected(f"not a node record: {record[:80]!r}")
@@ -133,7 +138,7 @@ def node(record: str) -> Node:
         reason_user=reason[2] if reason else "",
         reason_time=time_or_none(reason[3]) if reason else None,
         address=found.get("NodeAddr", ""),
-        port=_number(found.get("Port"), 6818),
+        port=_number(found.get("Port"), slurmd_port),
         partitions=tuple(part for part in found.get("Partitions", "").split(",") if part),
         gres=found.get("Gres", ""),
         features=frozenset(f for f in _words(found.get("ActiveFeatures", "")) if f != "(null)"),
