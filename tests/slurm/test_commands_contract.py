@@ -182,7 +182,7 @@ def test_the_port_of_nodes_without_one_is_slurmd_port_as_it_is_set_now() -> None
             else f"{RECORD} Port=7" * (argv[-2] == "n2") or RECORD
         )
 
-    twin._commands.run = answers  # type: ignore[method-assign, assignment]
+    twin._commands.run = answers  # type: ignore[method-assign]
     assert (twin.all_nodes()["n1"].port, twin.node("n1").port, twin.node("n2").port) == (7003, 7003, 7)
     port = "7004"
     twin.config()

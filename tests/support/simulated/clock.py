@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+_UNEVEN_S = 17e-6
 EPOCH = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 
 
@@ -22,8 +23,9 @@ class SimClock:
         return self.elapsed_s
 
     def step(self, seconds: float) -> None:
-        """The wall clock is set; CLOCK_MONOTONIC goes on."""
-        self.wall_ahead_s += seconds
+        """The wall clock is set; CLOCK_MONOTONIC goes on. By no whole number of seconds: on a clock with microseconds no two moments before
+        and after a step back have the same time, as they had here, where time moves by the second."""
+        self.wall_ahead_s += seconds + _UNEVEN_S
 
     def advance(self, seconds: float) -> None:
         self.elapsed_s += seconds
