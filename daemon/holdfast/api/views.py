@@ -149,13 +149,16 @@ def _why(name: str, world: World | None, incidents: Iterable[Incident]) -> list[
     return [*hands, *dict.fromkeys(whys), *(held if whys else ())]
 
 
+_SAID = (hands_off.Hands.JUST_BACK, hands_off.Hands.REBOOT_WAITS)
+
+
 def _in_other_hands(name: str, world: World) -> list[str]:
     """Maintenance or a reboot, and the time that a silent node has after it; of a drain and of power saving Slurm's own state says
     enough."""
     hands = hands_off.on(world, name)
     if hands is None and facts.agent_of(world, name) is None:
         hands = hands_off.explains_silence(world, name)
-    return [hands.text] if hands is not None and (hands.kept or hands.hands is hands_off.Hands.JUST_BACK) else []
+    return [hands.text] if hands is not None and (hands.kept or hands.hands in _SAID) else []
 
 
 def _held_back(book: Book, notes: Iterable[str]) -> list[str]:

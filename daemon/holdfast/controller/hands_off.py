@@ -34,7 +34,9 @@ class Hands(StrEnum):
     RESERVED = "reserved"
     """A reservation that operators alone may use."""
     REBOOT = "reboot"
-    """Slurm was asked to reboot it, not by Holdfast."""
+    """Slurm has begun to reboot it, not for Holdfast: until its slurmd registers."""
+    REBOOT_WAITS = "reboot_waits"
+    """Slurm was asked to reboot it, not by Holdfast, and waits for its jobs: it serves until then."""
     POWER_SAVING = "power_saving"
     """Slurm's power saving has it off, or on its way there or back."""
     WINDOW = "window"
@@ -52,6 +54,7 @@ _TEXT = {
     Hands.RESERVED: "reservation {name} of operators",
     Hands.WINDOW: "maintenance by {name}",
     Hands.REBOOT: "Slurm reboots the node for an operator",
+    Hands.REBOOT_WAITS: "Slurm reboots the node for an operator once its jobs are over",
     Hands.POWER_SAVING: "Slurm's power saving has it off",
     Hands.DRAINED: "drained by {name}",
     Hands.JUST_BACK: "its maintenance or reboot has ended, and it has time to report",
@@ -72,7 +75,14 @@ class HandsOff:
     def text(self) -> str:
         """One line for people."""
         end = f" until {self.until:%Y-%m-%d %H:%M} UTC" if self.until is not None else ""
-        return f"hands off: {_TEXT[self.hands].format(name=self.name)}{end}; recorded, nothing is done"
+        if self.hands is Hands.REBOOT_WAITS:
+            return self.whose
+        return f"hands off: {self.whose}{end}; recorded, nothing is done"
+
+    @property
+    def whose(self) -> str:
+        """Whose hands, for people."""
+        return _TEXT[self.hands].format(name=self.name)
 
     @property
     def kept(self) -> bool:
@@ -81,8 +91,9 @@ class HandsOff:
 
     @property
     def holds_incidents(self) -> bool:
-        """Whether incidents of the node stay where they are. Of a drained one the rules for a foreign drain say more."""
-        return self.hands not in (Hands.DRAINED, Hands.JUST_BACK)
+        """Whether incidents of the node stay where they are. Of a drained one the rules for a foreign drain say more; one whose reboot only
+        waits still serves."""
+        return self.hands not in (Hands.DRAINED, Hands.JUST_BACK, Hands.REBOOT_WAITS)
 
 
 def found(
@@ -110,13 +121,13 @@ def found(
     for reservation in theirs:
         if _for_operators(reservation, policy):
             return HandsOff(Hands.RESERVED, reservation.name, reservation.end_time)
-    if node.rebooting and not ours:
+    if node.reboot_issued and not ours:
         return HandsOff(Hands.REBOOT)
     if node.asleep and not ours:
         return HandsOff(Hands.POWER_SAVING)
     if drained_by_others:
         return HandsOff(Hands.DRAINED, node.reason_user or "another user")
-    return None
+    return HandsOff(Hands.REBOOT_WAITS) if node.rebooting and not ours else None
 
 
 def own_reservations(book: Book, spare_reservation: str) -> frozenset[str]:
@@ -159,6 +170,14 @@ def on(world: World, name: str) -> HandsOff | None:
         ours=(node.rebooting or node.asleep) and _ours(world, name),
         drained_by_others=facts.drained_by_others(world, node),
     )
+
+
+def reboot_to_come(world: World, name: str) -> HandsOff | None:
+    """An operator's reboot of the node that Slurm can carry out once its jobs are over: repairs wait for it. None: none waits, or Slurm
+    does not hear the node, and so cannot reboot it."""
+    node = world.view.nodes.get(name) if world.view is not None else None
+    hands = on(world, name) if node is not None and node.rebooting and node.responding else None
+    return hands if hands is not None and hands.hands is Hands.REBOOT_WAITS else None
 
 
 def in_window(window: Window) -> HandsOff:
@@ -280,6 +299,6 @@ def _candidates(world: World, view: ClusterView) -> list[str]:
         if r.name not in keeping and ("MAINT" in r.flags or _for_operators(r, world.policy.maintenance))
         for name in r.nodes
     } | {name for w in world.book.windows if w.holds(world.now) for name in w.nodes}
-    marked = {n.name for n in view.nodes.values() if n.rebooting or "MAINTENANCE" in n.flags}
+    marked = {n.name for n in view.nodes.values() if n.reboot_issued or "MAINTENANCE" in n.flags}
     kept = {n for n, r in world.book.nodes.items() if r.hands}
     return sorted((reserved | marked | kept) & set(view.nodes))

@@ -23,11 +23,16 @@ def closed_by(world: World, node: str, now: datetime) -> str | None:
     policy, book = world.policy, world.book
     if Mode.OBSERVE in (policy.mode, policy.prolog) or book.paused is not None or world.frozen is not None:
         return None
-    if now - world.now > timedelta(seconds=WORLD_MAX_AGE_S) or hands_off.on(world, node) is not None:
+    if now - world.now > timedelta(seconds=WORLD_MAX_AGE_S) or _in_other_hands(world, node):
         return None
     fatal = (i for i in book.open_on(node) if facts.acting(i) and i.severity is Severity.FATAL)
     mine = (i for i in fatal if not book.brakes_on(i.id))
     return next((i.id for i in mine if any(_drains(intent, node) for intent in book.intents_of(i.id))), None)
+
+
+def _in_other_hands(world: World, node: str) -> bool:
+    hands = hands_off.on(world, node)
+    return hands is not None and hands.hands is not hands_off.Hands.REBOOT_WAITS
 
 
 def _drains(intent: Intent, node: str) -> bool:

@@ -59,6 +59,8 @@ def choose(world: World, view: ClusterView, incident: Incident) -> Choice:
     if not facts.free_of_jobs(view, incident.node):
         jobs = ",".join(str(j.key.job_id) for j in view.jobs_on(incident.node))
         return Choice(Rung.WAIT, f"waits for the end of job {jobs}" if jobs else "waits for the node to complete")
+    if not incident.dead and (reboot := hands_off.reboot_to_come(world, incident.node)) is not None:
+        return Choice(Rung.WAIT, f"{reboot.whose}: its repair waits for that")
     if not facts.jobs_known(world, node):
         text = f"slurmctld has started, and {incident.node}'s slurmd has not registered since: whether a job runs there is not known"
         return Choice(Rung.WAIT, text)

@@ -160,6 +160,8 @@ class SimSlurm:
         """So long after slurmctld's start slurmds have not registered."""
         self.reboot_program = "(null)"
         self.return_to_service = 1
+        self.resume_timeout_s = 3600.0
+        """ResumeTimeout (60 s as Slurm ships it): a reboot that takes longer leaves its node DOWN."""
         self.on_reboot: Callable[[str], None] = lambda _node: None
 
     def address(self, name: str) -> str:
@@ -247,8 +249,15 @@ class SimSlurm:
 
     def operator_reboots(self, name: str) -> None:
         """``scontrol reboot``, done at once."""
-        self.nodes[name].reboot = "REBOOT_ISSUED"
+        self.nodes[name].reboot, self.nodes[name].reboot_at_s = "REBOOT_ISSUED", self._clock.elapsed_s
         self.on_reboot(name)
+
+    def operator_orders_reboot(self, name: str) -> None:
+        """``scontrol reboot``: issued once no job holds the node."""
+        self.nodes[name].reboot, self.nodes[name].reboot_at_s = (
+            "REBOOT_REQUESTED",
+            self._clock.elapsed_s + REBOOT_ISSUED_S,
+        )
 
     def finds_rebooted(self, name: str) -> None:
         """The node's slurmd registers after a reboot that no one had told slurmctld of."""
@@ -773,8 +782,15 @@ class SimSlurm:
 
     def _issue_reboot(self, node: SimNode) -> None:
         """In SlurmUser's name. 22.05 writes its words alone where the reason has them already."""
+        if node.reboot == "REBOOT_ISSUED" and self._clock.elapsed_s - node.reboot_at_s > self.resume_timeout_s:
+            words = "reboot timed out"
+            node.reboot, node.down, node.drain, node.user, node.time = "", True, False, "slurm", self._second()
+            node.reason = f"{node.reason} : {words}" if node.reason else words
         if node.reboot != "REBOOT_REQUESTED" or self._clock.elapsed_s < node.reboot_at_s:
             return
+        if any(node.name in j.nodes and j.state in HOLDING_STATES for j in self.jobs.values()) or node.unheard_since_s:
+            return
+        node.reboot_at_s = self._clock.elapsed_s
         words = "reboot issued"
         node.reboot, node.user, node.time = "REBOOT_ISSUED", "slurm", self._second()
         node.reason = words if not node.reason or words in node.reason else f"{node.reason} : {words}"
