@@ -56,6 +56,37 @@ def test_what_cannot_be_asked_is_no_reason_to_start_afresh(tmp_path: Path, lates
     assert (status, "srun" in said) == (75, False)
 
 
+@pytest.mark.parametrize(("python", "status"), [("echo /c/step-7", 0), ("exit 4", 0), ("exit 3", 75), (None, 75)])
+def test_in_an_image_the_agents_copy_is_asked(tmp_path: Path, python: str | None, status: int) -> None:
+    """No holdfast on PATH; None: no Python either."""
+    programs = tmp_path / "image"
+    programs.mkdir()
+    scripts = {"srun": "echo srun from=${HOLDFAST_RESUME_FROM-unset}", "mkdir": 'exec /bin/mkdir "$@"'}
+    if python is not None:
+        scripts["python3"] = f'echo "asked $*" >&2\ncase $2 in latest) {python} ;; esac'
+    for name, text in scripts.items():
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", str(PLUGINS / "templates" / "train.sbatch"), "train.py"],
+        env={
+            "PATH": str(programs),
+            "SLURM_SUBMIT_DIR": str(tmp_path),
+            "SLURM_JOB_NAME": "t",
+            "SLURM_JOB_NODELIST": "n1",
+        },
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, "srun from" in done.stdout) == (status, status == 0)
+    if python is not None:
+        asked = [line for line in done.stderr.splitlines() if line.startswith("asked")]
+        verbs = f"/run/holdfast/checkpoint.pyz {{}} {tmp_path}/checkpoints-t"
+        assert asked == [f"asked {verbs.format('register')}", f"asked {verbs.format('latest')}"]
+
+
 def test_without_an_agent_it_trains_all_the_same(tmp_path: Path) -> None:
     assert run(tmp_path, "exit 4", register="exit 1")[0] == 0
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.agent.launchers import Launcher, Launchers, send_line
+from holdfast.agent.namespaces import user_behind
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
@@ -54,6 +55,7 @@ class _Peer:
     connection: socket.socket
     pid: int
     uid: int
+    """In a container, of the user who made its namespace."""
     cgroup_job: int | None
     """Read when it connected; its process may be gone when the line is read."""
     heard_s: float
@@ -78,7 +80,8 @@ class JobProcesses:
             self._asked_s = time.monotonic()
             jobs = self.slurm.job_pids()
             self._users = {
-                job: frozenset(u for pid in pids if (u := owner_of(pid)) is not None) for job, pids in jobs.items()
+                job: frozenset(user_behind(pid, u) for pid in pids if (u := owner_of(pid)) is not None)
+                for job, pids in jobs.items()
             }
         return next((j for j in job_ids if uid in self._users.get(j, ())), None)
 
@@ -153,6 +156,7 @@ class JobSocket:
             log.warning("event=statement_accept_failed error=%r", str(error))
             return
         pid, uid, _gid = _PEERCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
+        uid = user_behind(pid, uid)
         of_user = sum(peer.uid == uid for peer in self._peers.values())
         if of_user >= _PER_USER or len(self._peers) >= _IN_ALL:
             self._count(_No("too many connections"), uid)

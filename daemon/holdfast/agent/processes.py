@@ -28,7 +28,9 @@ _NO_STEPS = ("no steps for job", "No job steps exist")
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
 """The executable; Debian installs it with the suffix."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
-_JOB_CGROUP = re.compile(r"/job_(\d+)(?:/|$)")
+_JOB_CGROUP = re.compile(r"(?:/[^/]+/uid_\d+|(?:/[^/]+\.slice)*/(?:[^/]+_)?slurmstepd\.scope)/job_(\d+)(?:/|$)")
+"""Slurm's, from the root of the tree: ``/slurm/uid_1000/job_7`` (v1), ``/system.slice/slurmstepd.scope/job_7`` (v2). A user may be given a
+cgroup (``user@1000.service``, a container's) and names what is below it at will; it never lies in one of these places."""
 _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
 
 
@@ -111,7 +113,13 @@ def job_of_cgroup(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = {int(match.group(1)) for match in map(_JOB_CGROUP.search, text.splitlines()) if match is not None}
+    return job_in(text)
+
+
+def job_in(cgroups: str) -> int | None:
+    """The job that a process's ``/proc/PID/cgroup`` names; None: none, or several."""
+    paths = (line.split(":", 2)[-1] for line in cgroups.splitlines())
+    found = {int(match.group(1)) for match in map(_JOB_CGROUP.match, paths) if match is not None}
     return found.pop() if len(found) == 1 else None
 
 

@@ -1,0 +1,56 @@
+"""Whose process it is that speaks from a user namespace, by the kernel's word. I/O only.
+
+Rootless containers give a user more ids than the own one (subuid(5)): a process of an image's user 1000 has a host uid such as 100999,
+which Slurm does not know. The namespace itself belongs to the user who made it, and no process of another user comes into it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+_NS_GET_PARENT = 0xB702
+_NS_GET_OWNER_UID = 0xB704
+"""ioctl_ns(2); the parent from Linux 4.9 on, the owner from 4.11."""
+_UID = struct.Struct("I")
+_DEPTH_MAX = 33
+"""The kernel nests 32 user namespaces at most."""
+_OURS = "/proc/self/ns/user"
+
+
+def user_behind(pid: int, uid: int) -> int:
+    """The user who made the outermost user namespace below ours that the process is in; ``uid`` where it is in ours.
+
+    ``uid`` too where root made it (a daemon's, for anyone), and where that cannot be known: the process is gone, or not ours to see."""
+    try:
+        inside = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return uid
+    try:
+        ours = os.stat(_OURS)
+        return _owner(inside, (ours.st_dev, ours.st_ino)) or uid
+    except OSError:
+        return uid
+
+
+def _owner(descriptor: int, ours: tuple[int, int]) -> int | None:
+    """Owner of the child of ours above this namespace, which is closed; None: it is ours. Raises OSError."""
+    for _ in range(_DEPTH_MAX):
+        try:
+            if _id(descriptor) == ours:
+                return None
+            parent = fcntl.ioctl(descriptor, _NS_GET_PARENT)
+            if _id(parent) == ours:
+                os.close(parent)
+                held = fcntl.ioctl(descriptor, _NS_GET_OWNER_UID, bytes(_UID.size))
+                return int(_UID.unpack(held)[0])
+        finally:
+            os.close(descriptor)
+        descriptor = parent
+    os.close(descriptor)
+    return None
+
+
+def _id(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
