@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.agent.container_paths import on_node
 from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.namespaces import user_behind
 from holdfast.agent.outbox import Item
@@ -206,7 +207,7 @@ class JobSocket:
         if job_id is None:
             self._refuse(peer, why)
             return
-        said = replace(said, job_id=job_id)
+        said = replace(said, job_id=job_id, path=None if said.path is None else on_node(said.path, peer.pid))
         if self._ledger.early(said, now_s):
             self._ledger.hold(said, said.item(peer.uid, now_s))
             return
@@ -226,7 +227,8 @@ class JobSocket:
         elif question.kind == ROOM:
             self._answer_room(peer, question)
         else:
-            self._beside(peer, lambda: self.answers.latest(question.directory, peer.uid, question.within_s))
+            said, where = question.directory, on_node(question.directory, peer.pid)
+            self._beside(peer, lambda: self.answers.latest(where, peer.uid, question.within_s, said=said))
 
     def _answer_room(self, peer: _Peer, question: Question) -> None:
         """Who belongs to the job is told its room, and is the launcher of that run from now on."""

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.agent.container_paths import as_said
 from holdfast.agent.job_gate import JobGate
 from holdfast.agent.rooms import Rooms, no_room
 from holdfast.agent.statements import Malformed, absolute_path, read_object, whole_number
@@ -114,12 +115,14 @@ class Answers:
             return encode(no_room("this agent knows no controller", retry=False))
         return encode(self._rooms.of(job_id, uid, restarts, pid))
 
-    def latest(self, directory: str, uid: int, within_s: float) -> bytes:
-        """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server."""
+    def latest(self, directory: str, uid: int, within_s: float, *, said: str | None = None) -> bytes:
+        """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server.
+
+        ``said``: what the asker, in a container, calls the directory; the answer is in these terms."""
         if not self._free.acquire(blocking=False):
             return encode({"error": "too many questions at a time"})
         try:
-            return _latest(directory, uid, within_s)
+            return _latest(directory, uid, within_s, said or directory)
         finally:
             self._free.release()
 
@@ -129,7 +132,7 @@ def encode(answer: Mapping[str, object]) -> bytes:
     return line + b"\n" if len(line) <= _LINE_MAX else b'{"error":"the answer is too long"}\n'
 
 
-def _latest(directory: str, uid: int, within_s: float) -> bytes:
+def _latest(directory: str, uid: int, within_s: float, said: str) -> bytes:
     argv = [sys.executable, "-P", "-c", _LOOK, directory, str(uid), str(within_s)]
     try:
         done = subprocess.run(
@@ -153,4 +156,4 @@ def _latest(directory: str, uid: int, within_s: float) -> bytes:
         return encode({"v": 1, "kind": "latest", "path": None})
     if done.returncode or not path.startswith("/"):
         return encode({"error": "nothing can be said of the directory now"})
-    return encode({"v": 1, "kind": "latest", "path": path})
+    return encode({"v": 1, "kind": "latest", "path": as_said(path, directory, said)})

@@ -1,0 +1,88 @@
+"""What a job in a container calls a directory, and what the node calls it. Mount tables only: no file system is touched.
+
+A job says ``/ckpt`` where the node has ``/fsx/me/run7``: both mount tables name the same device, and the path within it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from holdfast.model.said import CONTROL, PATH_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of ``/proc/PID/mountinfo``."""
+
+    device: str
+    """``major:minor``: one file system, wherever it is mounted."""
+    root: PurePosixPath
+    """What of it is mounted."""
+    point: PurePosixPath
+
+
+def read_mounts(text: str) -> tuple[Mount, ...]:
+    """In the kernel's order; lines of another form are passed over."""
+    rows = (line.split() for line in text.splitlines())
+    return tuple(
+        Mount(row[2], _path(row[3]), _path(row[4]))
+        for row in rows
+        if len(row) > 4 and ":" in row[2] and not row[3].endswith("//deleted")
+    )
+
+
+def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> str | None:
+    """What ``outside`` calls the file that ``inside`` calls ``path``; None: it has no name there.
+
+    Of several names the same one, else that of the earliest mount. ``path`` is absolute; links in it are not followed."""
+    name = PurePosixPath(os.path.normpath(path))
+    held = _cover(name, inside)
+    if held is None:
+        return None
+    within = held.root / name.relative_to(held.point)
+    names = [
+        found
+        for mount in outside
+        if mount.device == held.device and within.is_relative_to(mount.root)
+        if _cover(found := mount.point / within.relative_to(mount.root), outside) is mount
+    ]
+    return str(name if name in names else names[0]) if names else None
+
+
+def on_node(path: str, pid: int) -> str:
+    """The node's name for what this process calls ``path``; the path itself where the process is in no container, or it cannot be known."""
+    try:
+        if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
+            return path
+        inside, outside = (_table(process) for process in (str(pid), "self"))
+    except OSError:
+        return path
+    found = translate(path, inside, outside)
+    return path if found is None or CONTROL.search(found) or len(found) > PATH_MAX else found
+
+
+def as_said(path: str, directory: str, said: str) -> str:
+    """A path below ``directory``, as it is called by those who call that ``said``."""
+    folder = directory.rstrip("/") + "/"
+    return said.rstrip("/") + "/" + path.removeprefix(folder) if path.startswith(folder) else path
+
+
+def _table(process: str) -> tuple[Mount, ...]:
+    return read_mounts(Path(f"/proc/{process}/mountinfo").read_text(encoding="utf-8", errors="replace"))
+
+
+def _cover(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:
+    """The innermost mount that holds the path; of two at one point the later one."""
+    best: Mount | None = None
+    for mount in mounts:
+        if path.is_relative_to(mount.point) and (best is None or len(mount.point.parts) >= len(best.point.parts)):
+            best = mount
+    return best
+
+
+def _path(word: str) -> PurePosixPath:
+    """The kernel writes blanks, tabs, line ends and backslashes as three octal digits."""
+    return PurePosixPath(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), word))
