@@ -81,6 +81,7 @@ PURE_CONTROLLER = frozenset(
         "slurm_drains",
         "stacks",
         "stillborn",
+        "stays_down",
         "stragglers",
         "suspects",
     }

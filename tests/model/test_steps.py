@@ -88,6 +88,7 @@ TEXTS = [
     (steps.notify_held_job(), "Notify/held_job"),
     (steps.notify_capacity_end(), "Notify/capacity_end"),
     (steps.notify_short_of_spares(AT), "Notify/spares.1782909015"),
+    (steps.notify_stays_down(), "Notify/stays_down"),
     (steps.notify_orphan("i-7", WEEK), "Notify/orphan.i-7.2946"),
     (steps.notify_silent("10.2.3.0/24", AT), "Notify/silent.10.2.3.0_24.1782909015"),
     (steps.notify_silent("the cluster", AT), "Notify/silent.the_cluster.1782909015"),

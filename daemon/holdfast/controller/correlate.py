@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
+from holdfast.controller.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
@@ -86,7 +87,7 @@ def _home(world: World, opened: dict[str, Incident], finding: Finding) -> Incide
     window = timedelta(seconds=world.policy.join_window_s)
     watched: list[Incident] = []
     for incident in sorted(candidates.values(), key=lambda i: (i.state is IncidentState.WATCHING, i.id)):
-        if incident.state is IncidentState.SUSPECTED or incident.kind in _STANDS_APART:
+        if incident.state is IncidentState.SUSPECTED or incident.kind in _STANDS_APART or is_about(incident):
             continue  # a silent node, or a job that failed on it, is no fault of the node; evidence of one stands by itself
         if incident.acknowledged and _SEVERITY_RANK[finding.severity] > _SEVERITY_RANK[incident.severity]:
             continue  # an operator took over something milder: this is news

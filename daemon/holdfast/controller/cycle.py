@@ -28,6 +28,7 @@ from holdfast.controller.record import record
 from holdfast.controller.returns import follow_returns
 from holdfast.controller.silence import silent_nodes, watch_silence
 from holdfast.controller.slurm_drains import follow_slurm_drains
+from holdfast.controller.stays_down import follow_stays_down
 from holdfast.controller.stragglers import follow_stragglers
 from holdfast.controller.suspects import follow_suspects
 from holdfast.controller.upkeep import follow_upkeep
@@ -48,6 +49,7 @@ def turn(
         lambda w: follow_disputes(w, new_id),
         lambda w: plan_stops(w, new_id),
         lambda w: follow_slurm_drains(w, new_id),
+        lambda w: follow_stays_down(w, new_id),
         lambda w: unreached.remember(w, silent_nodes(w)),
         lambda w: watch_silence(w, new_id),
         follow_job_ends,

@@ -17,6 +17,7 @@ from holdfast.controller import (
     rungs,
     serving_now,
     slurm_drains,
+    stays_down,
     stillborn,
     validation,
 )
@@ -123,6 +124,8 @@ def _watching(world: World, incident: Incident) -> Moved:
         return incident, []  # about a job: hangs, stragglers and suspects see it through
     if incident.kind in (IncidentKind.HELD_JOB, IncidentKind.STALL):
         return incident, []  # held_jobs and stalls see them through
+    if stays_down.is_about(incident):
+        return incident, []
     mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
     if mine and not incident.notice and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "every finding has cleared")

@@ -342,6 +342,13 @@ class Node:
         someone's, and so is a DOWN without any (``State=DOWN`` in slurm.conf)."""
         return self.down and not self.draining and self.reason in NODE_REASONS_OF_SLURM  # rule prose: Slurm's own words
 
+    @property
+    def reboot_timed_out(self) -> bool:
+        """slurmctld set it DOWN since an ordered reboot took longer than ResumeTimeout. It is still whose reboot it was: Slurm clears the
+        drain, and its words may stand behind an operator's."""
+        said = self.reason.endswith(_REBOOT_TIMED_OUT)  # rule prose: Slurm's own words
+        return self.down and not self.draining and said
+
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
@@ -376,6 +383,7 @@ _FITS_NOWHERE = frozenset({"BadConstraints"})
 _DEPENDS = frozenset({"Dependency", "DependencyNeverSatisfied"})
 _WAITS_FOR_NODES = frozenset({"Resources", "Priority"})
 _NOT_LOOKED_AT = frozenset({"", "None"})
+_REBOOT_TIMED_OUT = "reboot timed out"
 _UNEXPECTED_REBOOT = "Node unexpectedly rebooted"
 NODE_REASONS_OF_SLURM = frozenset({"Not responding", _UNEXPECTED_REBOOT})
 """Reasons that slurmctld itself gives a node."""

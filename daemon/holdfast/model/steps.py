@@ -379,6 +379,11 @@ def notify_short_of_spares(since: datetime) -> Step:
     return Step("Notify", f"spares.{int(since.timestamp())}")
 
 
+def notify_stays_down() -> Step:
+    """Nodes that Slurm set DOWN, and that only an operator's resume brings back."""
+    return Step("Notify", "stays_down")
+
+
 def notify_orphan(instance_id: str, week: int) -> Step:
     """``week``: number of the week since 1970; at most one notification in each."""
     return Step("Notify", f"orphan.{instance_id}.{week}")
