@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -126,6 +127,25 @@ def test_a_line_too_long_is_not_sent(agent: socket.socket, tmp_path: Path) -> No
     assert encode(too_long) == b""
     assert not Teller(str(tmp_path / "agent.sock")).tell(too_long)
     assert not send_once(too_long, str(tmp_path / "agent.sock"))
+
+
+def test_send_once_stays_until_the_agent_has_seen_who_speaks(agent: socket.socket, tmp_path: Path) -> None:
+    """A process that is gone has no namespaces and no cgroup any more."""
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        connection = agent.accept()[0]
+        time.sleep(0.2)
+        with connection:
+            while data := connection.recv(4096):
+                seen.append(data)
+            connection.sendall(b'{"error":"not believed"}\n')
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=30)
+    assert seen
+    serving.join()
 
 
 def test_send_once_says_whether_somebody_took_it(agent: socket.socket, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Union
 
 from holdfast_checkpoint.runs import RunId
@@ -186,7 +187,9 @@ def mount_hint(path: str | None = None) -> str:
 
 
 def send_once(statement: Statement, path: str | None = None, timeout_s: float = 1.0) -> bool:
-    """Sends one statement and waits until the kernel has it, for command-line use. False when there is no agent."""
+    """Sends one statement, for command-line use. False when there is no agent.
+
+    Waits until the agent has read it: who speaks, and from which container, is asked of the kernel while the process is there."""
     line = encode(statement)
     if not line:
         return False
@@ -197,6 +200,11 @@ def send_once(statement: Statement, path: str | None = None, timeout_s: float = 
             connection.sendall(line)
         except (OSError, ValueError):
             return False
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+            for _ in range(8):
+                if not connection.recv(4096):  # what it objects to is in its log
+                    break
     return True
 
 

@@ -52,15 +52,22 @@ def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> s
     return str(name if name in names else names[0]) if names else None
 
 
-def on_node(path: str, pid: int) -> str:
-    """The node's name for what this process calls ``path``; the path itself where the process is in no container, or it cannot be known."""
+def mounts_of(pid: int) -> tuple[Mount, ...]:
+    """What the process has mounted where; empty: it is in no container, or it cannot be known, as of a process that is gone."""
     try:
         if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
-            return path
-        inside, outside = (_table(process) for process in (str(pid), "self"))
+            return ()
+        return _table(str(pid))
+    except OSError:
+        return ()
+
+
+def on_node(path: str, inside: Sequence[Mount]) -> str:
+    """The node's name for what is called ``path`` where these are the mounts; the path itself where that is not known."""
+    try:
+        found = translate(path, inside, _table("self")) if inside else None
     except OSError:
         return path
-    found = translate(path, inside, outside)
     return path if found is None or CONTROL.search(found) or len(found) > PATH_MAX else found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.container_paths import on_node
+from holdfast.agent.container_paths import Mount, mounts_of, on_node
 from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.namespaces import user_behind
 from holdfast.agent.outbox import Item
@@ -58,7 +58,8 @@ class _Peer:
     uid: int
     """In a container, of the user who made its namespace."""
     cgroup_job: int | None
-    """Read when it connected; its process may be gone when the line is read."""
+    mounts: tuple[Mount, ...]
+    """Both read when it connected; its process may be gone when the line is read. Empty: it is in no container."""
     heard_s: float
     spoke: bool = False
     partial: bytes = b""
@@ -164,7 +165,7 @@ class JobSocket:
             connection.close()
             return
         connection.setblocking(False)
-        peer = _Peer(connection, pid, uid, job_of_cgroup(pid), time.monotonic())
+        peer = _Peer(connection, pid, uid, job_of_cgroup(pid), mounts_of(pid), time.monotonic())
         self._peers[connection.fileno()] = peer
         self._selector.register(connection, selectors.EVENT_READ, peer)
 
@@ -207,7 +208,7 @@ class JobSocket:
         if job_id is None:
             self._refuse(peer, why)
             return
-        said = replace(said, job_id=job_id, path=None if said.path is None else on_node(said.path, peer.pid))
+        said = replace(said, job_id=job_id, path=None if said.path is None else on_node(said.path, peer.mounts))
         if self._ledger.early(said, now_s):
             self._ledger.hold(said, said.item(peer.uid, now_s))
             return
@@ -227,7 +228,7 @@ class JobSocket:
         elif question.kind == ROOM:
             self._answer_room(peer, question)
         else:
-            said, where = question.directory, on_node(question.directory, peer.pid)
+            said, where = question.directory, on_node(question.directory, peer.mounts)
             self._beside(peer, lambda: self.answers.latest(where, peer.uid, question.within_s, said=said))
 
     def _answer_room(self, peer: _Peer, question: Question) -> None:
