@@ -42,6 +42,7 @@ _OWN: Mapping[type, tuple[str, ...]] = {
         "hands_since",
         "hands_ended_at",
         "unreached_since",
+        "unreached_by",
         "unreached_until",
         "alive_at",
     ),

@@ -255,6 +255,7 @@ class Observer:
             view=view,
             agents=self.agents.views(),
             listening_since=self.listening_since,
+            led_until=self.led_at,
             frozen="the controller (or its clock) has just started anew and still waits for its agents"
             if cold
             else None,
@@ -289,6 +290,8 @@ class Observer:
         }
         if self.slurm.back_at is not None:
             self.slurm.back_at += step.by
+        if self.led_at is not None:
+            self.led_at += step.by
         self.listening_since = now
         self._put_down(step)
 
@@ -300,6 +303,7 @@ class Observer:
             log.warning("event=clock_step seconds=%.1f missed=true", -back_s)
             to_come = frozenset(at for at in clock_steps.own_times(book) if at > now)
             self._put_down(ClockStep(now, -back_s, to_come))
+            self.led_at = now
 
     def _put_down(self, step: ClockStep) -> None:
         self._steps = (*self._steps, step)[-clock_steps.MOST :]

@@ -72,8 +72,12 @@ class NodeRecord:
     """Incident that was closed while it was out of service, and whose return is not on record yet; empty: there is none."""
     unreached_since: datetime | None = None
     """When it last answered, its agent or its kernel, before it did neither (``controller/death/unreached.py``); None: it always has."""
+    unreached_by: datetime | None = None
+    """By when it had stopped at the latest, as often as it was heard or asked; None: 30 s later, as older releases assume."""
     unreached_until: datetime | None = None
     """When it answered again; None: it does not yet."""
+    unreached_unseen: bool = False
+    """It stopped while no controller listened: what was cut off with it may have been back before one did."""
     unreached_with: str = ""
     """A node that was cut off together with it and answers again; empty: none is known."""
     unreached_near: str = ""
@@ -102,6 +106,8 @@ class NodeRecord:
             hands_ended_at=self.hands_ended_at,
             out_for=self.out_for,
             unreached_since=self.unreached_since,
+            unreached_by=self.unreached_by,
+            unreached_unseen=self.unreached_unseen,
             unreached_until=self.unreached_until,
             unreached_with=self.unreached_with,
             unreached_near=self.unreached_near,
@@ -378,6 +384,8 @@ class World:
     """Node → its agents: one per machine while a replacement is validated beside the old one."""
     listening_since: datetime | None = None
     """Since when this controller has listened to agents: silence before that means nothing."""
+    led_until: datetime | None = None
+    """When the controller before this one last renewed its lease; None: it is not known."""
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
     slurmctld_started_at: datetime | None = None

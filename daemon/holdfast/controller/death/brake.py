@@ -6,6 +6,7 @@ them until power says off; the operator is told once, with what their jobs do me
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +14,6 @@ from datetime import datetime, timedelta
 from holdfast.controller import facts
 from holdfast.controller.death import domains, evidence, spans
 from holdfast.controller.death.spans import Span
-from holdfast.controller.death.unreached import CUT_S
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.incident import Incident
@@ -39,7 +39,10 @@ class Group:
     most: int
     """How many deaths at once are allowed there."""
     machines_only: bool = False
-    """They fell silent further apart than one cut: each is judged alone, and no machine of theirs is touched."""
+    """They fell silent further apart than one cut, beside one that lost its power, or while no controller listened: each is judged alone,
+    and no machine of theirs is touched."""
+    unseen: bool = False
+    """One node, which fell silent while no controller listened: what was cut off with it may be back."""
 
     @property
     def text(self) -> str:
@@ -52,6 +55,11 @@ class Group:
     @property
     def reason(self) -> str:
         """Why a node of theirs is left alone, with the group's text."""
+        if self.unseen:
+            return (
+                f"{self.text}, silent since before the controller started: others may have been cut off with it and be back. Its machine "
+                "is left alone until its power is off"
+            )
         if self.machines_only:
             return f"{self.text}, silent within ten minutes of each other: their machines are left alone until their power is off"
         return f"{self.text}: one cause, nothing is done to them until their power is off"
@@ -65,7 +73,14 @@ def groups(world: World, silent: Collection[str]) -> tuple[Group, ...]:
         return ()
     cuts = spans.cuts(world, silent)
     several = _widest([*_many(world, view, silences, cuts, ours), *_cuts(world, view, cuts, ours)])
-    apart = _widest(_cuts(world, view, cuts, ours, machines_only=True))
+    off = spans.without_power(world, silent)
+    there = ours - {s.node for s in off}
+    apart = _widest(
+        [
+            *_cuts(world, view, cuts, there, machines_only=True, within_s=DEATHS_S),
+            *(_cuts(world, view, (*cuts, *off), there, machines_only=True) if off else ()),
+        ]
+    )
     return (*several, *(g for g in apart if not any(set(g.nodes) <= set(other.nodes) for other in several)))
 
 
@@ -94,34 +109,42 @@ def _many(
 
 
 def _cuts(
-    world: World, view: ClusterView, cuts: Iterable[Span], ours: Collection[str], *, machines_only: bool = False
+    world: World,
+    view: ClusterView,
+    cuts: Iterable[Span],
+    ours: Collection[str],
+    *,
+    machines_only: bool = False,
+    within_s: float = 0.0,
 ) -> list[Group]:
-    """For each of our nodes that may be cut off, the others that stopped answering like it, whether or not they answer again: within
-    :data:`CUT_S` of it, or within ten minutes."""
-    within = timedelta(seconds=DEATHS_S if machines_only else CUT_S)
-    ordered = sorted(cuts, key=lambda s: (s.since, s.node))
+    """For each of our nodes that may be cut off, the others that may have stopped answering at the same moment, whether or not they answer
+    again, or within so many seconds."""
+
+    def end(span: Span) -> datetime:
+        return max(span.begun_by, span.since + timedelta(seconds=within_s))
+
+    ordered, by_end = sorted(cuts, key=lambda s: (s.since, s.node)), sorted(cuts, key=end)
     known = {s.node: s for s in ordered}
+    begins, ends = [s.since for s in ordered], [end(s) for s in by_end]
     found: dict[tuple[int, int, str], tuple[Span, ...]] = {}
-    begin = end = 0
     for span in ordered:
-        while span.since - ordered[begin].since > within:
-            begin += 1
-        while end < len(ordered) and ordered[end].since - span.since <= within:
-            end += 1
         if span.until is not None or span.node not in ours:
             continue
+        before, upto = bisect_left(ends, span.since), bisect_right(begins, end(span))
         marked = span.near if machines_only else span.cut_with
-        if (begin, end, marked) not in found and (marked or end - begin > 1):
-            those = {s.node: s for s in ordered[begin:end]}
+        lone = span.node if machines_only and span.unseen and not marked else ""
+        if (before, upto, marked or lone) not in found and (marked or lone or upto - before > 1):
+            gone = set(by_end[:before])
+            those = {s.node: s for s in ordered[:upto] if s not in gone}
             if marked and marked not in those:
                 other = known.get(marked)
                 both = other is not None and span.node in (other.cut_with, other.near)
                 those[marked] = other if other is not None and both else Span(marked, span.since, span.since)
-            found[begin, end, marked] = tuple(those.values())
+            found[before, upto, marked or lone] = tuple(those.values())
     return [
         _group(world, view, _where(world, view, those), those, 1, machines_only=machines_only)
         for those in found.values()
-        if len(those) > 1
+        if len(those) > 1 or any(s.unseen for s in those)
     ]
 
 
@@ -147,6 +170,7 @@ def _group(
         jobs_advance=_jobs_advance(world, view, nodes),
         most=most,
         machines_only=machines_only,
+        unseen=len(nodes) == 1,
     )
 
 

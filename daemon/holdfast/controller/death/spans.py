@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts, hands_off
 from holdfast.controller.death import unreached
-from holdfast.model.book import World
+from holdfast.model.book import NodeRecord, World
 from holdfast.model.incident import Incident, IncidentKind
 from holdfast.model.lookback import DEATHS_S
 
@@ -23,10 +23,19 @@ class Span:
     """When its agent was last heard before it, or its kernel last answered."""
     until: datetime | None
     """When it ended; None: it has not."""
+    by: datetime | None = None
+    """By when it had begun at the latest; None: :data:`unreached.CUT_S` after ``since``."""
     cut_with: str = ""
     """A node that was cut off together with it and answers again; empty: none is known."""
     near: str = ""
-    """The same of a node that stopped answering within ten minutes of it."""
+    """The same of a node that stopped answering within ten minutes of it, or lost its power in the same moment."""
+    unseen: bool = False
+    """It began while no controller listened."""
+
+    @property
+    def begun_by(self) -> datetime:
+        """By when it had begun at the latest."""
+        return unreached.latest(self.since, self.by)
 
 
 def silences(world: World, silent: Collection[str]) -> tuple[Span, ...]:
@@ -39,13 +48,28 @@ def cuts(world: World, silent: Collection[str]) -> tuple[Span, ...]:
     """When nodes did not answer the head node, which may be a cut of the network: the newest time of each node, in whosever hands it is.
     One that the head node has not tried yet counts."""
     known = world.book.nodes
-    found = [
-        Span(name, record.unreached_since, record.unreached_until, record.unreached_with, record.unreached_near)
-        for name, record in known.items()
-        if record.unreached_since is not None
-    ]
+    found = [span for record in known.values() if (span := _recorded(record)) is not None]
     away = {span.node for span in found if span.until is None}
     return (*(s for s in found), *(s for s in _untried(world, silent) if s.node not in away))
+
+
+def without_power(world: World, silent: Collection[str]) -> tuple[Span, ...]:
+    """Silent nodes whose power was seen off at once: no cut, but a switch may have lost its power with them."""
+    return tuple(Span(name, at, None) for name, at in unreached.off_at_once(world, silent))
+
+
+def _recorded(record: NodeRecord) -> Span | None:
+    if record.unreached_since is None:
+        return None
+    return Span(
+        record.name,
+        record.unreached_since,
+        record.unreached_until,
+        record.unreached_by,
+        record.unreached_with,
+        record.unreached_near,
+        record.unreached_unseen,
+    )
 
 
 def recent(world: World, found: Collection[Span]) -> list[Span]:
@@ -107,4 +131,4 @@ def _untried(world: World, silent: Collection[str]) -> Iterator[Span]:
         if heard is None or known or unreached.asked(world, name):
             continue
         if not (unreached.by_order(world, name) or unreached.lost_power(world, name)):
-            yield Span(name, heard, None)
+            yield Span(name, heard, None, unreached.stopped_by(world, name, heard))

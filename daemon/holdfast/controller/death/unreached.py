@@ -6,7 +6,7 @@ rebooted is silent by order, and what lost its power is no cut: neither is remem
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,8 @@ from holdfast.model.lookback import DEATHS_S
 CUT_S = 30.0
 """Nodes that stopped answering within this of each other were cut off together: three of the longest heartbeats that the controller gives
 (``controller/pace.py``), since each was last heard up to one heartbeat before, and one may be lost."""
+_BEATS = 3.0
+"""The same for a node with a longer heartbeat of its own."""
 _MACHINE_STEPS = (Reboot, Replace, StopStart, Terminate)
 
 
@@ -34,12 +36,23 @@ def remember(world: World, silent: Collection[str]) -> Change:
     for name, record in known.items():
         if lasts(record) and name not in quiet and facts.agent_of(world, name) is not None:
             changed[name] = replace(record, unreached_until=_heard_again(world, record))
-    return Change(nodes=tuple(_with_companions(world, changed).values()))
+    return Change(nodes=tuple(_with_companions(world, changed, silent).values()))
 
 
 def lasts(record: NodeRecord) -> bool:
     """Whether neither the node's agent nor its kernel answers."""
     return record.unreached_since is not None and record.unreached_until is None
+
+
+def latest(since: datetime, by: datetime | None) -> datetime:
+    """By when a node that last answered ``since`` had stopped. ``by``: as it is on record."""
+    return since + timedelta(seconds=CUT_S) if by is None else by
+
+
+def stopped_by(world: World, name: str, since: datetime) -> datetime:
+    """By when the silent node, last heard at ``since``, had stopped answering: it would have been heard again by then."""
+    interval_s = max((a.heartbeat_interval_s for a in world.agents.get(name, ())), default=0.0)
+    return since + timedelta(seconds=max(CUT_S, _BEATS * interval_s))
 
 
 def asked(world: World, name: str) -> bool:
@@ -76,6 +89,17 @@ def lost_power(world: World, name: str) -> bool:
     return any(evidence.fell_with_its_power(world, i, since or i.fault_at) for i in world.book.open_on(name))
 
 
+def off_at_once(world: World, silent: Collection[str]) -> Iterator[tuple[str, datetime]]:
+    """Silent nodes that :func:`lost_power`, and when they were last heard."""
+    for name in silent:
+        since = last_heard(world, name)
+        for incident in world.book.open_on(name):
+            at = since or incident.fault_at
+            if evidence.fell_with_its_power(world, incident, at):
+                yield name, at
+                break
+
+
 def _followed(world: World, record: NodeRecord) -> NodeRecord:
     """The record of a silent node after the head node's newest connect."""
     probe = world.head.get(record.name)
@@ -92,7 +116,15 @@ def _followed(world: World, record: NodeRecord) -> NodeRecord:
         return record
     answered = [at for at in (heard, probe.answered_at) if at is not None]
     since = max(answered, default=world.listening_since or world.now)
-    return replace(record, unreached_since=since, unreached_until=None, unreached_with="", unreached_near="")
+    return replace(
+        record,
+        unreached_since=since,
+        unreached_by=stopped_by(world, record.name, since) if since == heard else latest(since, None),
+        unreached_until=None,
+        unreached_unseen=not answered,
+        unreached_with="",
+        unreached_near="",
+    )
 
 
 def _alive(world: World, record: NodeRecord) -> NodeRecord:
@@ -112,16 +144,17 @@ def _heard_again(world: World, record: NodeRecord) -> datetime:
     return min((a.first_heard for a in world.agents.get(record.name, ()) if a.first_heard > since), default=world.now)
 
 
-def _with_companions(world: World, changed: dict[str, NodeRecord]) -> dict[str, NodeRecord]:
-    """With the marks of those that do not answer: what stopped answering with them, and answers again by now. A later silence of that
-    one takes the place of this one on its own record."""
+def _with_companions(world: World, changed: dict[str, NodeRecord], silent: Collection[str]) -> dict[str, NodeRecord]:
+    """With the marks of those that do not answer: what stopped answering with them, and answers again by now, or lost its power. A later
+    silence of that one takes the place of this one on its own record."""
     known = {**world.book.nodes, **changed}
+    off = tuple(off_at_once(world, silent))
     ended = [r for n, r in changed.items() if not lasts(r) and _began(world, n)]
     begun = {n for n, r in changed.items() if lasts(r) and r.unreached_since != _began(world, n)}
     over = [r for r in known.values() if r.unreached_until is not None] if begun else []
     for name, record in known.items():
-        if lasts(record) and (ended or name in begun):
-            marked = _marked(record, over if name in begun else ended)
+        if lasts(record) and (ended or off or name in begun):
+            marked = _beside_power(_marked(record, over if name in begun else ended), off)
             if marked != record:
                 changed[name] = marked
     return _of_a_start(world, {**known, **changed}, begun, changed)
@@ -140,26 +173,41 @@ def _marked(record: NodeRecord, others: Iterable[NodeRecord]) -> NodeRecord:
         if record.unreached_since is None or other.unreached_since is None or other.name == record.name:
             continue
         apart_s = abs((record.unreached_since - other.unreached_since).total_seconds())
-        if apart_s <= CUT_S:
+        if may_be_one(record, other.unreached_since, other.unreached_by):
             record = replace(record, unreached_with=other.name)
         elif apart_s <= DEATHS_S and not record.unreached_near:
             record = replace(record, unreached_near=other.name)
     return record
 
 
+def _beside_power(record: NodeRecord, off: Iterable[tuple[str, datetime]]) -> NodeRecord:
+    """With a node that lost its power in the moment in which this one stopped answering: a switch may have lost it too."""
+    for name, at in off:
+        if not record.unreached_near and name != record.name and may_be_one(record, at, None):
+            record = replace(record, unreached_near=name)
+    return record
+
+
+def may_be_one(record: NodeRecord, since: datetime, by: datetime | None) -> bool:
+    """Whether the node and one that last answered ``since``, and not from ``by`` on, may have stopped at the same moment."""
+    mine = record.unreached_since
+    return mine is not None and since <= latest(mine, record.unreached_by) and mine <= latest(since, by)
+
+
 def _of_a_start(
     world: World, known: dict[str, NodeRecord], begun: Collection[str], changed: dict[str, NodeRecord]
 ) -> dict[str, NodeRecord]:
     """Nodes that fell silent while no controller listened: when is not known, so that each may have been cut off with any other that did
-    not answer when the controller before was last at work, or that stopped answering after that."""
+    not answer when the controller before was last at work, or that stopped answering after that. What Slurm has no more is none."""
     start = world.listening_since
     unknown = [n for n in begun if last_heard(world, n) is None and known[n].unreached_since == start]
     if not unknown or start is None:
         return changed
-    worked_until = max((i.planned_at for i in world.book.intents.values() if i.planned_at < start), default=None)
-    earliest = worked_until - timedelta(seconds=2 * CUT_S) if worked_until is not None else None
+    earliest = world.led_until - timedelta(seconds=2 * CUT_S) if world.led_until is not None else None
     for name, record in known.items():
         if not lasts(record) or name in unknown or record.unreached_since is None:
+            continue
+        if world.view is not None and name not in world.view.nodes:
             continue
         if earliest is None or earliest <= record.unreached_since:
             changed[name] = replace(record, unreached_with=record.unreached_with or unknown[0])

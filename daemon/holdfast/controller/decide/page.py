@@ -75,6 +75,8 @@ def _size(group: brake.Group) -> int:
 
 def _body(group: brake.Group) -> str:
     where = f"Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
+    if group.unseen:
+        return f"{group.reason}. If it is dead: power-cycle it. {where}"
     if group.machines_only:
         return (
             f"{group.text}. They fell silent within ten minutes of each other, which may have one cause. No machine of theirs is rebooted "

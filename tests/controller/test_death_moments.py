@@ -1,0 +1,144 @@
+"""When the nodes of a cut stopped answering is known to their own heartbeat only, or not at all: none of them is judged alone for that.
+
+The shipped defaults, in ``act``; a provider that shows no power where nothing else is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from holdfast.controller import pace
+from holdfast.controller.death import unreached
+from holdfast.model.book import NodeRecord
+from holdfast.model.machine import Instance
+from support.simulated import Site, agents
+from support.simulated.network import back, cut
+from support.simulated.provider import FULL
+
+BLIND = replace(FULL, status=False)
+GRACE_S = 900
+
+
+@pytest.fixture(autouse=True)
+def _shipped_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the controller gives it to a fleet of this size."""
+    monkeypatch.setattr(agents, "HEARTBEAT_S", pace.interval_s(1000))
+
+
+def fenced_jobs(site: Site, jobs: int = 4) -> None:
+    """Each on a node of its own, from n1 on."""
+    for _ in range(jobs):
+        site.registers(site.slurm.submit(1, comment="holdfast", exclusive=True))
+    site.run(2)
+
+
+def done_to(site: Site, name: str) -> list[str]:
+    """What was done to the node and to its machines."""
+    machines = {m.instance_id for m in site.machines.values() if m.node == name}
+    provider = site.provider
+    return [
+        *(verb for verb, target in site.slurm.calls if target == name and verb in ("drain", "set_down", "reboot")),
+        *("ended" for number in provider.terminated if number in machines),
+        *("cycled" for number in provider.cycled.values() if number in machines),
+        *("launched" for number in provider.tokens.values() if number in machines),
+    ]
+
+
+def restart(site: Site, down_s: int) -> None:
+    """The controller is away for so long, and is ready after three seconds as in the practice."""
+    for _ in range(down_s):
+        site.clock.advance(1)
+        site.world_moves()
+    site.start_controller()
+    site.loop.observer.cold_start_s = 3
+
+
+@pytest.mark.parametrize("before_s", [35, 58])
+def test_a_companion_with_a_heartbeat_of_a_minute_is_one_however_long_before_it_was_heard(before_s: int) -> None:
+    site = Site(8, can=BLIND)
+    site.machine("n4").heartbeat_s = 60.0
+    fenced_jobs(site)
+    site.run(61)
+    while not site.machine("n4").next_beat_s - site.clock.elapsed_s <= 60 - before_s:
+        site.run(1)
+    cut(site, "n3", "n4")
+    site.run(120)
+    assert done_to(site, "n3") == []
+    back(site, "n4")
+    site.run(GRACE_S, step_s=10)
+    assert done_to(site, "n3") == []
+
+
+def shown_as_running(site: Site, *numbers: str) -> None:
+    """The provider shows nothing of these machines but that they run."""
+    plain = site.provider.instance
+
+    def shown(instance_id: str) -> Instance:
+        found = plain(instance_id)
+        return replace(found, state="running", healthy=None) if instance_id in numbers else found
+
+    site.provider.instance = shown  # type: ignore[method-assign]
+
+
+def test_beside_a_machine_that_lost_its_power_no_other_is_touched_whose_power_is_not_off() -> None:
+    """The switch has its power from the same PDU."""
+    site = Site(8, can=FULL)
+    shown_as_running(site, "i-0003")
+    site.machine("n4").powered = False
+    cut(site, "n3")
+    site.run(60)
+    assert site.incident("n4").dead
+    site.run(GRACE_S + 600, step_s=10)
+    assert [d for d in done_to(site, "n3") if d not in ("drain", "set_down")] == []
+    assert "ended" in done_to(site, "n4"), "its own power is off"
+
+
+def test_a_machine_that_lost_its_power_alone_is_replaced_and_no_one_is_told_of_a_group() -> None:
+    site = Site(8, can=FULL)
+    site.machine("n4").powered = False
+    site.run(30)
+    assert "launched" in done_to(site, "n4")
+    site.run(300, step_s=5)
+    assert [s for s in site.notices.sent if "not report" in s] == []
+
+
+def test_a_node_that_fell_silent_while_no_controller_ran_keeps_its_machine() -> None:
+    """The one that was cut off with it is back before a controller is: nothing shows that there was one."""
+    site = Site(8, can=BLIND)
+    fenced_jobs(site)
+    cut(site, "n3", "n4")
+    for _ in range(20):
+        site.clock.advance(1)
+        site.world_moves()
+    back(site, "n4")
+    restart(site, 20)
+    site.run(GRACE_S + 300, step_s=5)
+    assert [d for d in done_to(site, "n3") if d not in ("drain", "set_down")] == []
+    told = [body for subject, body in site.notices.bodies if subject.startswith("1 node")]
+    assert told, site.notices.sent
+    assert "before the controller started" in told[0]
+
+
+def test_a_death_while_the_controller_restarts_is_found_beside_a_node_that_has_long_been_dead() -> None:
+    """Until when the controller before worked its lease shows, also on a quiet site."""
+    site = Site(8, can=BLIND)
+    site.slurm.operator_drains("n8")
+    site.machine("n8").powered = False
+    site.run(900, step_s=10)
+    fenced_jobs(site)
+    site.machine("n3").powered = False
+    restart(site, 2)
+    site.run(60)
+    assert done_to(site, "n3") == ["set_down"], site.story()
+
+
+def test_two_moments_that_may_be_one() -> None:
+    """A node was last heard up to its own heartbeats before it stopped, and one that was heard after that had not stopped with it."""
+    site = Site(2)
+    at = site.clock.now()
+    slow = NodeRecord("n1", unreached_since=at, unreached_by=at + timedelta(seconds=180))
+    for later_s, one in ((0, True), (150, True), (200, False)):
+        assert unreached.may_be_one(slow, at + timedelta(seconds=later_s), None) is one
+    assert not unreached.may_be_one(slow, at - timedelta(seconds=40), None)
