@@ -4,13 +4,14 @@ The shipped defaults, in ``act``; a provider that shows no power where nothing e
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from holdfast.controller import pace
-from holdfast.controller.death import unreached
+from holdfast.controller.death import agentless, unreached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance
 from support.simulated import Site, agents
@@ -142,3 +143,77 @@ def test_two_moments_that_may_be_one() -> None:
     for later_s, one in ((0, True), (150, True), (200, False)):
         assert unreached.may_be_one(slow, at + timedelta(seconds=later_s), None) is one
     assert not unreached.may_be_one(slow, at - timedelta(seconds=40), None)
+
+
+class TestWithoutAgent:
+    """A pilot: some nodes of the switch have no agent. The head node's connects show whether they answer."""
+
+    @staticmethod
+    def site(*names: str, nodes: int = 8) -> Site:
+        site = Site(nodes, can=BLIND, warm=False)
+        for name in names:
+            site.machine(name).agent_up = False
+        site.run(31)
+        fenced_jobs(site)
+        return site
+
+    @pytest.mark.parametrize("back_s", [20, 400])
+    @pytest.mark.parametrize("quiet_s", [1, 250])
+    def test_one_that_is_cut_off_with_it_is_a_companion(self, quiet_s: int, back_s: int) -> None:
+        site = self.site("n5", "n6")
+        site.run(quiet_s, step_s=1)
+        cut(site, "n3", "n5")
+        site.run(back_s)
+        assert done_to(site, "n3") == []
+        back(site, "n5")
+        site.run(GRACE_S + 300, step_s=5)
+        assert done_to(site, "n3") == []
+        assert done_to(site, "n5") == []
+        back(site)
+        site.run(120, step_s=2)
+        assert site.store.incidents(only_open=True) == ()
+
+    def test_those_that_answer_delay_no_death(self) -> None:
+        site = self.site("n5", "n6", "n7")
+        before_s = site.clock.elapsed_s
+        site.machine("n3").powered = False
+        while not done_to(site, "n3"):
+            site.run(1)
+        assert site.clock.elapsed_s - before_s <= 17
+        assert done_to(site, "n3") == ["set_down"]
+
+    def test_those_that_never_answered_count_for_nothing(self) -> None:
+        site = Site(8, can=BLIND, warm=False)
+        for name in ("n5", "n6"):
+            site.machine(name).powered = False
+        site.run(31)
+        fenced_jobs(site)
+        site.machine("n3").powered = False
+        site.run(30)
+        assert done_to(site, "n3") == ["set_down"]
+
+    def test_one_that_was_switched_off_hours_ago_counts_for_nothing(self) -> None:
+        site = self.site("n5")
+        site.machine("n5").powered = False
+        site.run(3600, step_s=10)
+        assert [s for s in site.notices.sent if "not report" in s] == []
+        site.run(30)
+        site.machine("n3").powered = False
+        site.run(30)
+        assert done_to(site, "n3") == ["set_down"]
+
+    def test_each_is_asked_every_five_minutes_and_few_at_a_time(self) -> None:
+        site = self.site(*(f"n{n}" for n in range(9, 601)), nodes=600)
+        asked: list[int] = []
+        reach = site.loop.observer.head.connect
+
+        def counted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> frozenset[str]:
+            asked.append(len(targets))
+            return reach(targets, timeout_s)
+
+        site.loop.observer.head.connect = counted
+        written = site.store.load_book(site.clock.now()).nodes
+        site.run(300, step_s=5)
+        assert max(asked) <= agentless.MOST
+        assert sum(asked) == 592
+        assert site.store.load_book(site.clock.now()).nodes == written, "nothing is written of what answers"

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.controller import silence
+from holdfast.controller.death import agentless
 from holdfast.model.book import World
 from holdfast.model.reach import HeadProbe
 from holdfast.ports import Clock
 
 log = logging.getLogger(__name__)
 
+_QUIET_TIMEOUT_S = 0.5
+"""While nothing is silent: a slow round must not delay the first connect to a node that falls silent."""
 EVERY_S = 2.0
 """Pause between two looks at the nodes that are silent."""
 _BATCH = 512
@@ -91,7 +94,8 @@ def resolve(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class HeadReach:
-    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`). One thread at a time calls :meth:`refresh`."""
+    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`), and to each without an agent
+    (:mod:`holdfast.controller.death.agentless`). One thread at a time calls :meth:`refresh`."""
 
     clock: Clock
     timeout_s: float
@@ -99,20 +103,39 @@ class HeadReach:
     newest: Mapping[str, HeadProbe] = field(default_factory=dict)
 
     def refresh(self, world: World) -> bool:
-        """Try every such node of this world. True: one answers otherwise than before."""
-        view = world.view
-        silent = silence.silent_nodes(world)
-        targets = [n for n in silence.to_reach(world, silent) if view is not None and n in view.nodes]
-        if view is None or not silent:
-            self.newest = {}
+        """Try every such node of this world that is due. True: one answers otherwise than before."""
+        view, before = world.view, self.newest
+        if view is None:
+            self.newest = {n: p for n, p in before.items() if not world.agents.get(n)}
             return False
-        at = self.clock.now()
-        answered = self.connect({n: (view.nodes[n].address, view.nodes[n].port) for n in targets}, self.timeout_s)
-        before = self.newest
+        silent, without_agent = silence.silent_nodes(world), frozenset(agentless.names(world))
+        reached = [n for n in silence.to_reach(world, silent) if n in view.nodes] if silent else []
+        kept = {n: p for n, p in before.items() if n in without_agent or (silent and p.answered)}
+        targets = (*reached, *agentless.to_ask(world, silent, before))
+        if not targets:
+            self.newest = kept
+            return False
+        at, timeout_s = self.clock.now(), self.timeout_s if silent else min(self.timeout_s, _QUIET_TIMEOUT_S)
+        addresses = {n: view.nodes[n].address for n in reached} | {
+            n: world.background.addresses.get(n, view.nodes[n].address) for n in targets if n in without_agent
+        }
+        answered = self.connect({n: (address, view.nodes[n].port) for n, address in addresses.items()}, timeout_s)
         tried = {n: self._probe(before.get(n), at, n in answered) for n in targets}
-        self.newest = {**{n: p for n, p in before.items() if p.answered}, **tried}
-        return any(n not in before or before[n].answered != p.answered for n, p in tried.items())
+        self.newest = {**kept, **tried}
+        return any(self._news(before.get(n), p, n in without_agent) for n, p in tried.items())
 
     @staticmethod
     def _probe(before: HeadProbe | None, at: datetime, answered: bool) -> HeadProbe:
-        return HeadProbe(at, answered, at if answered else before.answered_at if before is not None else None)
+        if answered:
+            return HeadProbe(at, True, at)
+        if before is None:
+            return HeadProbe(at, False, None, 1, at)
+        return HeadProbe(at, False, before.answered_at, before.failures + 1, before.failing_since or at)
+
+    @staticmethod
+    def _news(before: HeadProbe | None, after: HeadProbe, without_agent: bool) -> bool:
+        """Whether something may be decided by it. One lost connect to a node without an agent says nothing."""
+        if without_agent:
+            told_before = before is not None and before.failures >= agentless.FAILURES
+            return (after.failures == agentless.FAILURES) or (told_before and after.answered)
+        return before is None or before.answered != after.answered

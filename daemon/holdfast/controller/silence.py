@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts, hands_off
-from holdfast.controller.death import brake, domains, evidence, unreached
+from holdfast.controller.death import agentless, brake, domains, evidence, unreached
 from holdfast.controller.death.verdict import Evidence, LivingPeer, PowerOff, StepsAdvance, TcpAnswered, Verdict, judge
 from holdfast.model.action import SendOrder
 from holdfast.model.book import Change, World
@@ -281,12 +281,14 @@ def _note(
 
 def _settled(world: World, incident: Incident, silent: Collection[str]) -> bool:
     """Whatever fell silent at the same moment would be seen by now: one more heartbeat of the node than it takes to be silent has passed,
-    and every other node is silent or answered two heartbeats after this one, which may have lost its last before it fell silent."""
+    and every other node is silent or answered two heartbeats after this one, which may have lost its last before it fell silent. Of nodes
+    without an agent those of its failure domain."""
     own_s = max((a.heartbeat_interval_s for a in world.agents.get(incident.node, ())), default=LONGEST_HEARTBEAT_S)
     if evidence.silent_s(world, incident) < own_s * (world.policy.death.silent_after_heartbeats + 1):
         return False
     since = evidence.last_answered(world, incident) + timedelta(seconds=2 * own_s)
-    return all(n in silent or n == incident.node or not _yet_to_report(world, n, since) for n in _with_agents(world))
+    heard = all(n in silent or n == incident.node or not _yet_to_report(world, n, since) for n in _with_agents(world))
+    return heard and not agentless.awaited(world, incident.node, since)
 
 
 def _with_agents(world: World) -> set[str]:

@@ -14,4 +14,8 @@ class HeadProbe:
     answered: bool
     """The connection was accepted or refused: the node's kernel lives."""
     answered_at: datetime | None = None
-    """When the newest connect of this silence was answered; None: none was."""
+    """When the newest connect of this silence was answered; of a node without an agent the newest of all. None: none was."""
+    failures: int = 0
+    """How many in a row got no answer."""
+    failing_since: datetime | None = None
+    """The first of these; None: it was answered."""

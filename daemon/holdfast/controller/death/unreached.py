@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.death import evidence
+from holdfast.controller.death import agentless, evidence
 from holdfast.model.action import Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.lookback import DEATHS_S
@@ -33,9 +33,17 @@ def remember(world: World, silent: Collection[str]) -> Change:
         after = _alive(world, _followed(world, before))
         if after != before:
             changed[name] = after
+    for name, since, failing in agentless.stopped(world):
+        before = known.get(name) or NodeRecord(name)
+        if name not in quiet and not lasts(before):
+            changed[name] = _stopped(before, since, max(failing, latest(since, None)))
     for name, record in known.items():
-        if lasts(record) and name not in quiet and facts.agent_of(world, name) is not None:
-            changed[name] = replace(record, unreached_until=_heard_again(world, record))
+        if lasts(record) and name not in quiet:
+            probe = world.head.get(name)
+            if facts.agent_of(world, name) is not None:
+                changed[name] = replace(record, unreached_until=_heard_again(world, record))
+            elif probe is not None and probe.answered and not world.agents.get(name):
+                changed[name] = replace(record, unreached_until=probe.at)
     return Change(nodes=tuple(_with_companions(world, changed, silent).values()))
 
 
@@ -116,12 +124,17 @@ def _followed(world: World, record: NodeRecord) -> NodeRecord:
         return record
     answered = [at for at in (heard, probe.answered_at) if at is not None]
     since = max(answered, default=world.listening_since or world.now)
+    by = stopped_by(world, record.name, since) if since == heard else latest(since, None)
+    return _stopped(record, since, by, unseen=not answered)
+
+
+def _stopped(record: NodeRecord, since: datetime, by: datetime, *, unseen: bool = False) -> NodeRecord:
     return replace(
         record,
         unreached_since=since,
-        unreached_by=stopped_by(world, record.name, since) if since == heard else latest(since, None),
+        unreached_by=by,
         unreached_until=None,
-        unreached_unseen=not answered,
+        unreached_unseen=unseen,
         unreached_with="",
         unreached_near="",
     )
