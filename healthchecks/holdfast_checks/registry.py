@@ -88,6 +88,8 @@ class Context:
     nvml: Snapshot | NvmlFailure | None = None
     """The newest snapshot or failure; None: nobody asked NVML."""
     inventory: Inventory = field(default_factory=Inventory)
+    slurm_gpus: frozenset[int] | None = None
+    """Device minors of the GPUs that the running slurmd gives to jobs; None: nothing proves it, or nobody asked."""
     before: Sample | None = None
     """Of a check that compares: what its run before this one gathered in the same boot, for histories that grow with each run."""
 

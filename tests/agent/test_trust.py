@@ -12,6 +12,7 @@ import pytest
 from holdfast.agent import courtesy, wire
 from holdfast.agent.checks import HostChecks
 from holdfast.agent.trust import Trust, Weighed
+from holdfast_checks.acting import Lists
 from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Grade, Remedy, Result, Severity, Verdict
 from holdfast_checks.seen_right import SeenRight
@@ -59,19 +60,19 @@ def test_the_words_of_an_observing_check_are_never_a_checks_own() -> None:
 
 @pytest.mark.parametrize("act_on", ["net.new", "*"])
 def test_a_site_switches_it_on(act_on: str) -> None:
-    assert Trust(KNOWN, act_on=frozenset({act_on})).weigh(FATAL) == Weighed(FATAL)
+    assert Trust(KNOWN, Lists((act_on,))).weigh(FATAL) == Weighed(FATAL)
 
 
 def test_a_proven_check_acts_unless_the_site_says_otherwise() -> None:
     proven = replace(FATAL, check="gpu.old")
     assert Trust(KNOWN).weigh(proven) == Weighed(proven)
-    assert Trust(KNOWN, observe_only=frozenset({"gpu.old"})).weigh(proven).result.severity is Severity.WARNING
-    assert Trust(KNOWN, frozenset({"*"}), frozenset({"gpu.old"})).acts("gpu.old") is False
+    assert Trust(KNOWN, Lists(observe_only=("gpu.old",))).weigh(proven).result.severity is Severity.WARNING
+    assert Trust(KNOWN, Lists(("*",), ("gpu.old",))).acts("gpu.old") is False
 
 
 def test_what_an_observing_check_cannot_ask_keeps_no_node_from_serving() -> None:
     assert Trust(KNOWN).for_service(UNKNOWN).result.verdict is Verdict.SKIPPED
-    assert Trust(KNOWN, act_on=frozenset({"*"})).for_service(UNKNOWN) == Weighed(UNKNOWN)
+    assert Trust(KNOWN, Lists(("*",))).for_service(UNKNOWN) == Weighed(UNKNOWN)
     assert Trust(KNOWN).for_service(replace(UNKNOWN, check="gpu.old")).result.verdict is Verdict.UNKNOWN
 
 
@@ -80,7 +81,7 @@ ABSENT = Result.finding("gpu.old", Severity.DEGRADED, Remedy.REBOOT, code="down"
 
 def test_what_was_never_seen_in_its_place_is_only_recorded_and_says_so() -> None:
     seen = SeenRight({"gpu.old": "/run/x.sock"})
-    trust = Trust(KNOWN, frozenset({"*"}), seen_right=seen)
+    trust = Trust(KNOWN, Lists(("*",)), seen_right=seen)
     weighed = trust.weigh(ABSENT)
     assert (weighed.result.outcome, weighed.would) == (Grade.of(Severity.WARNING), ABSENT.grade)
     assert weighed.result.summary == "it is not there; only recorded: never yet seen right on this node (/run/x.sock)"

@@ -16,6 +16,7 @@ from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import Mode, Policy
+from holdfast_checks.acting import Lists
 from holdfast_checks.result import Remedy, Severity, Verdict
 from support.store_nouns import incident
 
@@ -43,6 +44,8 @@ FINDING: dict[str, Any] = {
     "evidence": {"xid": 79},
     "from_a_newer_agent": {"x": 1},
 }
+
+LEADER: dict[str, Any] = {"leader": True, "checks": {"act_on": [], "observe_only": []}}
 
 
 def report(*items: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -254,9 +257,7 @@ def test_who_may_report(untouched: Any, path: str, headers: dict[str, str], stat
 
 class TestHeartbeats:
     def test_touch_memory_only(self, served: Any) -> None:
-        assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(failing=["gpu.thermal"])).json() == {
-            "leader": True
-        }
+        assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(failing=["gpu.thermal"])).json() == LEADER
         (view,) = served.agents.views()["n1"]
         assert (view.failing, view.all_ok, view.clock_offset_s) == (("gpu.thermal",), True, 3.0)
         assert served.store.reports == []
@@ -406,18 +407,35 @@ def test_the_answer_to_a_heartbeat_says_whether_jobs_are_kept_off(served: Any, m
     book = Book(incidents={"inc1": incident(state=IncidentState.OPEN)}, intents={drain.key: drain})
     served.world = World(now, replace(Policy(), mode=Mode.ACT, prolog=mode), book, None)
     answer = served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json()
-    assert answer == ({"leader": True, "keep_off": "inc1"} if kept_off else {"leader": True})
+    assert answer == (LEADER | {"keep_off": "inc1"} if kept_off else LEADER)
     served.deps.leader = lambda: False
     assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
 
 
 def test_the_answer_to_a_heartbeat_gives_the_interval_of_the_next_ones(served: Any) -> None:
     """Not that of a standby: it knows no fleet."""
-    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": True}
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == LEADER
     served.deps.heartbeat_s = lambda: 4.0
-    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": True, "interval_s": 4.0}
+    assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == LEADER | {"interval_s": 4.0}
     served.deps.leader = lambda: False
     assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
+
+
+def test_the_answer_to_a_heartbeat_says_which_checks_act_and_the_api_where_that_is_otherwise(served: Any) -> None:
+    lists = served.deps.acting = Lists(("gpu.nvlink",), ("gpu.ecc",))
+    told = served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json()["checks"]
+    assert told == {"act_on": ["gpu.nvlink"], "observe_only": ["gpu.ecc"]}
+    shown = served.call("GET", "/v1/checks", "eve").json()
+    assert [(o["node"], o["says"]) for o in shown["others"]] == [("n1", False)], "an older agent says nothing"
+    served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(act_on=["efa.count"], observe_only=[]))
+    (other,) = served.call("GET", "/v1/checks", "eve").json()["others"]
+    assert other == {"node": "n1", "act_on": ["efa.count"], "observe_only": [], "says": True}
+    served.call("POST", "/v1/heartbeats", "n1", json=heartbeat(act_on=lists.act_on, observe_only=lists.observe_only))
+    shown = served.call("GET", "/v1/checks", "eve").json()
+    acts = {c["id"]: (c["acts"], c["proven"]) for c in shown["checks"]}
+    assert shown["others"] == []
+    assert {acts[check] for check in ("gpu.nvlink",)} == {(True, False)}
+    assert (acts["gpu.ecc"], acts["gpu.xid"], acts["efa.count"]) == ((False, True), (True, True), (False, False))
 
 
 def test_in_observe_no_order_is_handed_out(served: Any) -> None:

@@ -290,6 +290,7 @@ ROUTES = [
     ("GET", "/v1/nodes"),
     ("GET", "/v1/nodes/n1"),
     ("GET", "/v1/spares"),
+    ("GET", "/v1/checks"),
     ("GET", "/v1/incidents"),
     ("GET", f"/v1/incidents/{ID}"),
     ("GET", f"/v1/incidents/{ID}/bundle"),

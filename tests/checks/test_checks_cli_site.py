@@ -46,7 +46,7 @@ def test_the_agents_own_example_is_read(tmp_path: Path) -> None:
         Settings(), state_dir=Path("/var/lib/holdfast"), slurmd_pid_file=Path("/run/slurmd.pid"),
         disk_paths=site.settings.disk_paths,
     )  # fmt: skip
-    assert (site.nvml_deadline_s, site.act_on) == (20.0, ())
+    assert (site.nvml_deadline_s, site.act_on) == (20.0, None)
 
 
 def test_a_site_is_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_checks.catalog.instance_types import lookup, table
-from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml
+from holdfast_checks.checks import gpu_count, gpu_leftover, gpu_nvml, gpu_slurm
 from holdfast_checks.inventory import GpuRef, Inventory
 from holdfast_checks.registry import Context, all_checks, expected_gpus
 from holdfast_checks.result import Verdict
@@ -147,4 +147,30 @@ def test_while_a_job_is_here_or_nobody_can_say_nothing_is_left_over(idle: Contex
     (tmp_path / "spool" / "n1_12.0").unlink()
     (tmp_path / "spool").rmdir()
     (result,) = run(gpu_leftover.CHECK, idle)
+    assert result.verdict is Verdict.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "known", "wanted"),
+    [
+        ({0, 1}, (0, 1), (), OK),
+        ({0}, (0, 1), (), OK),  # a site may keep one from jobs
+        ({0, 1, 2}, (0, 1), (), degraded("lacking", "human")),  # no agent has ever seen it
+        ({0, 1, 2}, (0, 1), (2,), OK),  # gpu.count has it
+        ({0, 1}, (0, None), (), UNKNOWN),
+    ],
+)
+def test_a_gpu_that_slurm_has_and_nvml_lacks(
+    given: set[int], shown: tuple[int | None, ...], known: tuple[int, ...], wanted: Short
+) -> None:
+    gpus = [gpu(index) if index is not None else GpuSnapshot(GpuRef(index=9), failed=15) for index in shown]
+    seen = Snapshot("580", "13", len(gpus), tuple(gpus), 1.0)
+    context = Context(nvml=seen, inventory=Inventory(tuple(map(ref, known))), slurm_gpus=frozenset(given))
+    (result,) = gpu_slurm.judge(gpu_slurm.gather(context))
+    assert short(result) == wanted
+    assert ("/dev/nvidia2" in result.summary) == (wanted[1] == "lacking")
+
+
+def test_what_slurm_gives_is_not_guessed() -> None:
+    (result,) = run(gpu_slurm.CHECK, Context(nvml=Snapshot("580", "13", 1, (gpu(0),), 1.0)), Samples())
     assert result.verdict is Verdict.SKIPPED

@@ -15,7 +15,16 @@ import pytest
 from holdfast_checkpoint import Checkpointer
 
 ID = "0h3k5d2m8x1q"
-READ = [("nodes",), ("nodes", "n1"), ("spares",), ("incidents",), ("incident", "show", ID), ("jobs",), ("metrics",)]
+READ = [
+    ("nodes",),
+    ("nodes", "n1"),
+    ("spares",),
+    ("incidents",),
+    ("incident", "show", ID),
+    ("jobs",),
+    ("checks",),
+    ("metrics",),
+]
 
 
 @pytest.fixture
@@ -48,6 +57,7 @@ SHOWN = [
             "outages, as read at ",
         ],
     ),
+    (("checks",), ["gpu.xid", "acts", "proven", "observes", "[checks] act_on of", "otherwise on n1: an older agent"]),
     (("spares",), ["holdfast-spares: 1 spare, 0 ready", "2 wanted", "spares.wanted = 2", "its agent is not heard"]),
     (("incidents",), [ID, "n1", "awaiting_human", "fatal", "no capacity"]),
     (("incidents", "--open", "--node", "n2"), ["no incidents"]),

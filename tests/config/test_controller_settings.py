@@ -157,6 +157,16 @@ BAD: list[tuple[str, str, str]] = [
     ("share in percent", "[brakes]\ndrains_10min_share = 5\n", "brakes.drains_10min_share: 5 is not between 0 and 1"),
     ("mode", "[mode]\nmode = 'obsreve'\n", "mode.mode: 'obsreve' is none of observe, act; did you mean 'observe'?"),
     ("mode in capitals is no mode", "[mode]\nmode = 'ACT'\n", "mode.mode: 'ACT' is none of observe, act"),
+    (
+        "check",
+        "[checks]\nact_on = ['gpu.nvlnk']\n",
+        "checks.act_on: no check is called 'gpu.nvlnk'; did you mean 'gpu.nvlink'?",
+    ),
+    (
+        "all checks",
+        "[checks]\nobserve_only = ['*']\n",
+        "checks.observe_only: no check is called '*'; `holdfast checks` lists them",
+    ),
     ("profile", "profile = 'practise'\n", "profile: 'practise' is none of practice; did you mean 'practice'?"),
     ("client", "[cluster]\nslurm_client = 'rest'\n", "cluster.slurm_client: 'rest' is none of auto, commands, pyslurm"),
     ("port", "[server]\nport = 70000\n", "server: port: 70000 is not between 0 and 65535"),

@@ -24,6 +24,7 @@ from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.standing import Standing
 from holdfast.agent.statements import parse
 from holdfast.agent.trust import Trust, Weighed
+from holdfast_checks.acting import Lists
 from holdfast_checks.aside import SetAside
 from holdfast_checks.inventory import GpuRef, Inventory
 from holdfast_checks.registry import all_checks
@@ -95,7 +96,7 @@ def finding(check: str, severity: Severity, remedy: Remedy, component: str = "no
 
 def weighed() -> list[Weighed]:
     """The results as they count on a node where one check only observes."""
-    trust = Trust(all_checks(), observe_only=frozenset({"gpu.nvlink"}), act_on=frozenset({"*"}))
+    trust = Trust(all_checks(), Lists(("*",), ("gpu.nvlink",)))
     return [trust.weigh(each) for each in results()]
 
 

@@ -84,7 +84,9 @@ def test_a_gres_conf_that_nvml_or_the_running_slurmd_contradicts_proves_nothing(
     practice: Practice, watch: GresWatch
 ) -> None:
     eventually(lambda: watch.told(range(9))[0] is not None, within_s=30, why=lambda: watch.told(range(9))[1])
+    assert watch.listed == frozenset(range(1, 9))
     assert watch.told(range(8)) == (None, "gres.conf: /dev/nvidia8 is no GPU; NVML has minors 0-7")
     (practice.folder / "etc" / "gres.conf").touch()
+    assert watch.listed is None
     assert watch.told(range(9))[0] is None
     eventually(lambda: "restart slurmd" in watch.told(range(9))[1], within_s=30, why=lambda: watch.told(range(9))[1])

@@ -12,6 +12,7 @@ from functools import partial
 
 from holdfast import unexpected
 from holdfast.agent import checkpoint_verbs, probing, verbs, wire
+from holdfast.agent.acting import Acting
 from holdfast.agent.authorities import Authorities
 from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
 from holdfast.agent.client import Client, Controllers
@@ -87,10 +88,12 @@ class Agent:
         checks = periodic_checks(config)
         self.nvml_checks, self.host_checks = split_by_need(checks)
         self.settings = settings_of(config)
+        self.acting = Acting(
+            (config.act_on, config.observe_only), config.state_dir, lambda: self.loop.call(self._take_lists)
+        )
         self.trust = Trust(
             {**all_checks(), **on_demand_checks(config), **checks},
-            frozenset(config.act_on),
-            frozenset(config.observe_only),
+            self.acting.lists,
             SeenRight(places_of(checks, self.settings)),
         )
         self.trust.seen_right.load(self.memory.get(SEEN_RIGHT_KEY))
@@ -116,6 +119,7 @@ class Agent:
             self.neighbours.told,
             self.pace,
             self.surveys.told,
+            self.acting.answered,
         )
         self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
@@ -133,7 +137,7 @@ class Agent:
         self.host = HostChecks(self._host_checked, room_for_files())
         self.stretch = Stretch()
         self.loop = Loop(self._tasks(), random.random(), {NVML_TASK: _NVML_AHEAD_S})  # noqa: S311 - jitter
-        inspector = Inspector(config, self.loop, self.nvml, checks, self.trust)
+        inspector = Inspector(config, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed)
         self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
         handlers = {verb.value: handler for verb, handler in self._handlers(inspector).items()}
         self.orders = Orders(self._client(), self.memory, self.identity, handlers, lambda item: self.report([item]))
@@ -279,6 +283,8 @@ class Agent:
                 "failing": (*self.standing.failing, *(f"agent.{part}" for part in sorted(unexpected.standing()))),
                 "fabric_silent_s": self.fabric.silent_s(time.monotonic()),
                 "authorities": self.authorities.known(),
+                "act_on": self.trust.lists.act_on,
+                "observe_only": self.trust.lists.observe_only,
                 "gres": gres,
                 "gres_problem": gres_problem,
                 "set_aside": aside.count,
@@ -289,6 +295,9 @@ class Agent:
     def _take_pace(self) -> None:
         self.loop.schedule.every(HEARTBEAT_TASK, self.pace.every_s, time.monotonic())
         log.info("event=heartbeat_interval seconds=%g", self.pace.every_s)
+
+    def _take_lists(self) -> None:
+        self.trust.lists = self.acting.lists
 
     def _save_cursor(self) -> None:
         if self.kernel.settled:
@@ -308,7 +317,7 @@ class Agent:
 
     def context(self, answer: Answer | None = None) -> Context:
         """What checks may look at now."""
-        return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory)
+        return Context(self.settings, answer or self.nvml.latest, self.nvml.known.inventory, self.gres.listed)
 
     def _begin(self, check: Check) -> None:
         self.loop.schedule.put_off(check.id, self.stretch.now(time.monotonic()) - 1.0)

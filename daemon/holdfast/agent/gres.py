@@ -233,6 +233,12 @@ class GresWatch:
         self._stopping = True
         self._again.set()
 
+    @property
+    def listed(self) -> frozenset[int] | None:
+        """Minors of the GPUs on the list, whether NVML shows them or not; None: there is no list, or it is not today's."""
+        found = self._read
+        return frozenset(found[1]["gpu"]) if found is not None and found[0].unchanged else None
+
     def told(self, known: Iterable[int]) -> tuple[Gres | None, str]:
         """The proved list, or None and why there is none. Costs a few system calls."""
         found = self._read

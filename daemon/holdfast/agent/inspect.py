@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.agent.checks import on_demand_checks, settings_of
@@ -21,8 +21,15 @@ class Inspector:
     """Looks at the node again, now."""
 
     def __init__(
-        self, config: AgentConfig, loop: Loop, nvml: NvmlSource, checks: Mapping[str, Check], trust: Trust
+        self,
+        config: AgentConfig,
+        loop: Loop,
+        nvml: NvmlSource,
+        checks: Mapping[str, Check],
+        trust: Trust,
+        slurm_gpus: Callable[[], frozenset[int] | None],
     ) -> None:
+        """``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is proved."""
         self._settings = settings_of(config)
         self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
         """A pending snapshot may have to miss its deadline before ours begins."""
@@ -32,6 +39,7 @@ class Inspector:
         self.named = {**checks, **on_demand_checks(config)}
         """What an order may name."""
         self._trust = trust
+        self._slurm_gpus = slurm_gpus
 
     def nvml_answer(self, within_s: float) -> Answer:
         """A snapshot begun after the call. Raises Unavailable when there is no answer in time."""
@@ -53,7 +61,7 @@ class Inspector:
         answer: Answer | None = None
         if any(Need.NVML in check.needs for check in chosen):
             answer = self.nvml_answer(self._nvml_wait_s)
-        context = Context(self._settings, answer, self._nvml.known.inventory)
+        context = Context(self._settings, answer, self._nvml.known.inventory, self._slurm_gpus())
         found = {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
         return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
 

@@ -67,9 +67,11 @@ class Sender:
         neighbours: Callable[[object], None] = lambda _named: None,
         pace: Pace | None = None,
         surveys: Callable[[object], None] = lambda _named: None,
+        acting: Callable[[Mapping[str, Any]], None] = lambda _answer: None,
     ) -> None:
-        """``reporting`` receives each request's outcome, ``gate`` and ``pace`` each answer to a heartbeat, ``neighbours`` and
-        ``surveys`` what a leader names; all from this class's thread."""
+        """``reporting`` receives each request's outcome, ``gate``, ``pace`` and ``acting`` each answer to a heartbeat, ``neighbours``
+        and ``surveys`` what a leader names; all from this class's thread."""
+        self._acting = acting
         self._neighbours = neighbours
         self._surveys = surveys
         self._pace = pace
@@ -139,6 +141,7 @@ class Sender:
                 self._surveys(answer.body.get("surveys", []))
             if self._pace is not None:
                 self._pace.answered(heartbeat, answer.body)
+            self._acting(answer.body)
         self._note(answer.failure, f"heartbeat answered {answer.status} {answer.error}", answer)
         if answer.status == 200 and self._failures:
             self._retry_at_s = 0.0

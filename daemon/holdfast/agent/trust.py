@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast_checks.acting import Lists
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Grade, Result, Severity, Verdict
 from holdfast_checks.seen_right import SeenRight, recorded_only
@@ -20,14 +21,13 @@ class Weighed:
     """Of a finding whose check only observes: what it would have called for. None: the result counts in full."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Trust:
     """A new check observes first: what it finds is a warning that says what it would have called for."""
 
     checks: Mapping[str, Check]
-    act_on: frozenset[str] = frozenset()
-    """Ids that the site trusts; ``*``: all."""
-    observe_only: frozenset[str] = frozenset()
+    lists: Lists = field(default_factory=Lists)
+    """What acts here; replaced when the controller gives others."""
     seen_right: SeenRight = field(default_factory=SeenRight)
     """Checks that take an absence for a fault act only where they have once seen the thing in its place."""
 
@@ -35,8 +35,8 @@ class Trust:
         """Whether the check's findings count in full. One that the registry does not know does: its results are the agent's own."""
         known = self.checks.get(check)
         if known is None:
-            return check not in self.observe_only
-        return known.acts(self.act_on, self.observe_only)
+            return check not in self.lists.observe_only
+        return known.acts(self.lists.act_on, self.lists.observe_only)
 
     def weigh(self, result: Result) -> Weighed:
         """What the result counts for."""

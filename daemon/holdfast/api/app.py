@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from holdfast import __version__
 from holdfast.api import errors
 from holdfast.api.budgets import budgets_router
+from holdfast.api.checks import checks_router
 from holdfast.api.counters import Counters
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.gauges import Gauges
@@ -64,6 +65,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
         reading_router(api),
         status_router(api, health),
         spares_router(api),
+        checks_router(api),
         jobs_router(api),
         operating_router(api),
         suppressing_router(api),

@@ -26,6 +26,7 @@ from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
 from holdfast.ports import Accepted, Clock, QuorumRooms, Store
+from holdfast_checks.acting import Lists
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -127,6 +128,8 @@ class ApiDeps:
     """Checkpoint directories that this node's agent reads now and then."""
     heartbeat_s: Callable[[], float | None] = lambda: None
     """Interval that agents without one of their own are given; None: the fleet is not known yet."""
+    acting: Lists = field(default_factory=Lists)
+    """Which checks act: every agent is given this."""
     look: Callable[[], None] = lambda: None
     """Has Slurm read soon: somebody knows more than the newest view shows."""
 

@@ -83,6 +83,8 @@ HEARTBEAT = _body(
         "failing": [],
         "fabric_silent_s": 0.0,
         "authorities": ["3a3f2a8068448822"],
+        "act_on": ["gpu.nvlink"],
+        "observe_only": [],
         "gres": {"gpu": [0, 1, 2, 3, 4, 5, 6, 7]},
         "gres_problem": "",
         "set_aside": 0,
@@ -90,6 +92,7 @@ HEARTBEAT = _body(
     },
     {
         "leader": True,
+        "checks": {"act_on": ["gpu.nvlink"], "observe_only": []},
         "neighbours": [["10.2.3.4", 6818]],
         "surveys": [{"job_id": 71, "uid": 1000, "restarts": 0, "dir": "/scratch/me/run7", "every_s": 600.0}],
         "interval_s": 4.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from holdfast.controller.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report
+from holdfast_checks.acting import Lists
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +106,7 @@ class _Ingest:
             failing=body.failing,
             fabric_silent_s=body.fabric_silent_s,
             authorities=body.authorities,
+            acting=None if body.act_on is None else Lists(body.act_on, body.observe_only or ()),
             gres=body.gres,
             gres_problem=body.gres_problem,
             set_aside=body.set_aside,
@@ -116,12 +119,12 @@ class _Ingest:
 
     def _beaten(self, node: str) -> Response:
         """The answer to a heartbeat: who leads, whether jobs are to be kept off the node, which others it watches, which
-        checkpoint directories it reads, and its pace."""
+        checkpoint directories it reads, which checks act, and its pace."""
         if not self._deps.leader():
             return Response(STANDBY, media_type="application/json")
         world = self._deps.world()
         incident = None if world is None else closed_by(world, node, self._deps.clock.now())
-        told: dict[str, object] = {"leader": True}
+        told: dict[str, object] = {"leader": True, "checks": asdict(self._deps.acting)}
         if incident is not None:
             told["keep_off"] = incident
         if neighbours := self._deps.neighbours(node):

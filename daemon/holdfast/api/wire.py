@@ -287,6 +287,8 @@ class HeartbeatBody(Envelope):
     failing: Words = ()
     fabric_silent_s: OptSilence = None
     authorities: OptWords = None
+    act_on: OptWords = None
+    observe_only: OptWords = None
     gres: OptGres = None
     gres_problem: Annotated[str, BeforeValidator(_problem)] = ""
     set_aside: Annotated[int, Field(ge=0, le=WHOLE_MAX)] | None = None

@@ -13,6 +13,7 @@ from holdfast import __version__
 from holdfast.cli import (
     budgets,
     checkpoints,
+    checks,
     local,
     maintaining,
     operating,
@@ -61,7 +62,16 @@ def _main(
     pass
 
 
-for look in (status.status, spares.nodes, spares.spares, reading.incidents, reading.jobs, why.why, reading.metrics):
+for look in (
+    status.status,
+    spares.nodes,
+    spares.spares,
+    reading.incidents,
+    reading.jobs,
+    why.why,
+    checks.checks,
+    reading.metrics,
+):
     app.command(rich_help_panel="Look")(look)
 _incident = _group("incident", "One incident: its timeline, and what to do with it.", "Look")
 _incident.command()(reading.show)

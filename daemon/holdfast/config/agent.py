@@ -61,11 +61,14 @@ class AgentConfig:
     )
     reminder_s: float = option(600.0, "A standing finding is reported again after this long.", low=10)
     disabled_checks: tuple[str, ...] = option((), 'Ids of checks that are not run, such as "host.disk".')
-    act_on: tuple[str, ...] = option(
-        (),
-        'New checks (see "holdfast-checks list") whose findings count in full; "*": all. The others report warnings.',
+    act_on: tuple[str, ...] | None = option(
+        None,
+        'New checks (see "holdfast-checks list") whose findings count in full on this node; "*": all. The others report warnings. '
+        "Not set: the controller gives them ([checks] act_on).",
     )
-    observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
+    observe_only: tuple[str, ...] = option(
+        (), "Proven checks whose findings are only reported as warnings, beside those that the controller gives."
+    )
     disk_paths: tuple[str, ...] = option(("/", "/var", "/tmp"), "Folders whose file systems must have room.")  # noqa: S108
     slurmd_pid_file: Path = option(
         Path("/run/slurmd.pid"),

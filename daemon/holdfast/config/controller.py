@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from holdfast.config import limits
 from holdfast.config.binding import check_bind
+from holdfast.config.check_ids import check_ids
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     LOG_FORMATS,
     SLURM_CLIENTS,
+    ChecksSection,
     ClusterSection,
     LogSection,
     ModeSection,
@@ -84,6 +86,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "stragglers": (StragglerPolicy, frozenset()),
     "elastic": (ElasticPolicy, frozenset()),
     "maintenance": (MaintenancePolicy, frozenset()),
+    "checks": (ChecksSection, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
     "quorum": (QuorumSection, frozenset()),
@@ -107,6 +110,7 @@ class Settings:
     """Its kind, one of ``holdfast.providers.PROVIDERS``."""
     provider_settings: object | None = None
     """What ``open_provider`` wants of this kind; None for a kind that needs nothing."""
+    checks: ChecksSection = field(default_factory=ChecksSection)
     notify: NotifySection = field(default_factory=NotifySection)
     run: RunSection = field(default_factory=RunSection)
     quorum: QuorumSection = field(default_factory=QuorumSection)
@@ -171,6 +175,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         policy=policy,
         provider=kind,
         provider_settings=provider,
+        checks=section("checks", ChecksSection),
         notify=section("notify", NotifySection),
         run=section("run", RunSection),
         quorum=section("quorum", QuorumSection),
@@ -288,6 +293,7 @@ def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.policy.hangs.group_act, tuple(HangAct), f"{where}: hangs.group_act")
     _one_of(settings.policy.stragglers.act, tuple(StragglerAct), f"{where}: stragglers.act")
     check_spares(settings.policy.spares, f"{where}: spares")
+    check_ids(settings.checks, f"{where}: checks")
     if why := limits.refused(settings.policy) or check_windows(
         settings.policy, timedelta(days=settings.store.keep_days)
     ):

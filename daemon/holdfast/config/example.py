@@ -38,6 +38,7 @@ _ABOUT = {
     "stragglers": "When a part of a job is slower than the others.",
     "elastic": "When jobs made of replica groups grow and shrink.",
     "maintenance": "When a node is in an operator's hands, so that nothing is done about it.",
+    "checks": "Which health checks act on all nodes. The agents are told.",
     "notify": "How humans are told.",
     "run": "The controller's own processes.",
     "quorum": "Where the groups of elastic jobs meet.",

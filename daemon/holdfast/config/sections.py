@@ -51,6 +51,17 @@ class ModeSection:
 
 
 @dataclass(frozen=True, slots=True)
+class ChecksSection:
+    """Given to every agent; a node's own ``act_on`` in ``agent.toml`` stands instead, its ``observe_only`` beside these."""
+
+    act_on: tuple[str, ...] = option(
+        (),
+        'New checks whose findings count in full, so that nodes are drained for them; "*": all. The others report warnings.',
+    )
+    observe_only: tuple[str, ...] = option((), "Proven checks whose findings are only reported as warnings.")
+
+
+@dataclass(frozen=True, slots=True)
 class NotifySection:
     urls: tuple[str, ...] = option((), "Apprise URLs, where messages to people go; they always go to the log.")
 

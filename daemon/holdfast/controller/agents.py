@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from holdfast.model.report import AgentView
+from holdfast_checks.acting import Lists
 
 GAP_HEARTBEATS = 2.5
 """A longer silence than this many intervals ends the span that ``first_heard`` counts from (DeathPolicy's default)."""
@@ -35,6 +36,8 @@ class Hello:
     """None in a heartbeat: nothing is known of the fabric (any more)."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts."""
+    acting: Lists | None = None
+    """Which checks act there."""
     gres: Mapping[str, tuple[int, ...]] | None = None
     """None in a heartbeat: nothing is proved (any more)."""
     gres_problem: str = ""
@@ -119,6 +122,7 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         failing=before.failing if hello.failing is None else hello.failing,
         all_ok=before.all_ok if hello.all_ok is None else hello.all_ok,
         authorities=before.authorities if hello.authorities is None else hello.authorities,
+        acting=before.acting if hello.acting is None else hello.acting,
         set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
         set_aside_since=before.set_aside_since if hello.set_aside is None else _since(hello, received_at),
         gres=before.gres if hello.interval_s is None else hello.gres,
@@ -141,6 +145,7 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         failing=hello.failing or (),
         all_ok=bool(hello.all_ok),
         authorities=hello.authorities,
+        acting=hello.acting,
         set_aside=hello.set_aside or 0,
         set_aside_since=_since(hello, received_at),
         gres=hello.gres,

@@ -20,7 +20,15 @@ EARLY = timedelta(seconds=10)
 _ENDS_NO_JOB = frozenset(
     {
         *("gpu.thermal", "gpu.temperature", "gpu.power", "gpu.pcie", "gpu.pcie_replay", "gpu.persistence"),
-        *("gpu.ecc_corrected", "gpu.ecc_mode", "gpu.nvlink_errors", "gpu.mix", "gpu.mig", "gpu.retired_pages"),
+        *(
+            "gpu.ecc_corrected",
+            "gpu.ecc_mode",
+            "gpu.nvlink_errors",
+            "gpu.mix",
+            "gpu.slurm",
+            "gpu.mig",
+            "gpu.retired_pages",
+        ),
         *("ib.counters", "efa.counters", "kernel.pcie", "host.load", "host.time", "host.services", "host.modules"),
         *("host.credential", "host.manifest", "cloud.rebalance", "cloud.maintenance"),
     }

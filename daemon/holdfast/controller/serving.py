@@ -46,6 +46,7 @@ from holdfast.model.ids import incident_id
 from holdfast.model.lookback import needed
 from holdfast.ports import Clock
 from holdfast.store import SqlStore, open_store
+from holdfast_checks.acting import Lists
 
 
 @dataclass
@@ -126,6 +127,7 @@ def build_controller(settings: Settings) -> Controller:
         neighbours=Neighbours(lambda: loop.world, clock).of,
         surveys=Surveys(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
+        acting=Lists(settings.checks.act_on, settings.checks.observe_only),
         look=loop.reader.slurm_changed,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,

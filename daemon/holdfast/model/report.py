@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from holdfast_checks.acting import Lists
 from holdfast_checks.result import Remedy, Result, Scalar, Severity, Verdict
 
 WIRE_VERSION = 1
@@ -181,6 +182,8 @@ class AgentView:
     """Every check that applies has reported OK since the agent started."""
     authorities: tuple[str, ...] | None = None
     """Fingerprints of the certificate authorities that it trusts; empty: those of its system; None: it does not say."""
+    acting: Lists | None = None
+    """Which checks act there; None: it does not say."""
     set_aside: int = 0
     """Files and items of its memory that it cannot read and has set aside (docs/upgrade.md)."""
     set_aside_since: datetime | None = None

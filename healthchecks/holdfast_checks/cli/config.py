@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast_checks import acting_file
+from holdfast_checks.acting import Lists
 from holdfast_checks.settings import Settings
 
 T = TypeVar("T")
@@ -24,6 +26,8 @@ _RENAMED = {"gpu_count": "expected_gpus", "sysfs_path": "sysfs", "node": "slurmd
 _NOT_IN_THE_FILE = frozenset({"proc", *_RENAMED.values()})
 _PATHS = ("state_dir", "kmsg_path", "pstore_path", "sysfs", "slurmd_pid_file", "slurm_conf")
 """Paths at the top; a relative one counts from the folder of the file."""
+_STATE_DIR = Path("/var/lib/holdfast")
+"""The agent's own default."""
 _WORDS: Mapping[Any, str] = {
     str: "a string",
     int: "a whole number",
@@ -42,8 +46,13 @@ class Site:
     nvml_deadline_s: float = 20.0
     nvml_env: dict[str, str] = field(default_factory=dict)
     disabled_checks: tuple[str, ...] = ()
-    act_on: tuple[str, ...] = ()
+    act_on: tuple[str, ...] | None = None
     observe_only: tuple[str, ...] = ()
+
+    @property
+    def acting(self) -> Lists:
+        """Which checks act here: as the file says, and the controller, as its agent remembers it."""
+        return acting_file.kept(self.settings.state_dir or _STATE_DIR).on_a_node(self.act_on, self.observe_only)
 
 
 def read(path: Path | None) -> Site:

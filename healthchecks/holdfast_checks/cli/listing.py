@@ -17,7 +17,8 @@ _WIDE = 110
 
 def run(args: argparse.Namespace) -> int:
     """Print the checks."""
-    checks = choice.known(config.read(args.config).settings)
+    site = config.read(args.config)
+    checks, lists = choice.known(site.settings), site.acting
     shown = choice.matching(checks, args.ids) if args.ids else list(checks.values())
     if args.json:
         for check in shown:
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [_HEAD]
     for check in shown:
         every = f"{check.interval_s:g} s" if check.interval_s else "event"
-        mode = "observes" if check.observe else "acts"
+        mode = "acts" if check.acts(lists.act_on, lists.observe_only) else "observes"
         needs = ",".join(sorted(check.needs))
         rows.append((check.id, needs, check.cost, every, check.severity, check.remedy, mode, check.title))
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     kept = keep.load(args.samples, boot_id) if args.samples else keep.Kept()
     seen_right = SeenRight(places_of({check.id: check for check in checks}, site.settings))
     seen_right.load(kept.seen_right)
-    scales = Scales(site.act_on, site.observe_only, seen_right)
+    scales = Scales(site.acting.act_on, site.acting.observe_only, seen_right)
     found: list[Counted] = []
     for check, results in _results(checks, site, kept.samples, run_s):
         found += weigh(check, results, scales, kept)

@@ -1,0 +1,68 @@
+"""Which health checks act on this cluster."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from holdfast.cli.answers import read
+from holdfast.cli.client import Client
+from holdfast.cli.options import Json, Url
+from holdfast.cli.reading import listed
+from holdfast.cli.show import as_json, counted, line
+
+if TYPE_CHECKING:
+    from holdfast.api.checks import CheckShape, ChecksShape, OtherNodeShape
+
+_FEW = 8
+
+
+def checks(url: Url = None, as_data: Json = False) -> None:
+    """Every health check: whether it acts (nodes are drained for it) or only observes, and the nodes on which that is otherwise."""
+    got = Client(url).get("/v1/checks")
+    if as_data:
+        as_json(got)
+        return
+    from holdfast.api.checks import ChecksShape  # noqa: PLC0415
+
+    shown = read(ChecksShape, got)
+    columns = ("CHECK", "MODE", "WORST", "REMEDY", "WHY", "TITLE")
+    rows = [
+        (c.id, "acts" if c.acts else "observes", c.severity, c.remedy, _why(c, shown), c.title) for c in shown.checks
+    ]
+    listed(columns, rows, "no checks", ("REMEDY", "TITLE"))
+    for sentence in check_lines(shown):
+        line(sentence)
+
+
+def _why(check: CheckShape, got: ChecksShape) -> str:
+    if check.id in got.observe_only:
+        return "observe_only"
+    if check.proven:
+        return "proven"
+    return "act_on" if check.acts else "new"
+
+
+def check_lines(got: ChecksShape) -> list[str]:
+    """What stands below the table."""
+    acting = sum(c.acts for c in got.checks)
+    lines = [
+        f"{counted(acting, 'check')} of {len(got.checks)} act. To let another one drain nodes, name it in [checks] act_on of "
+        "controller.toml and restart the controller; the agents are told with their next heartbeat"
+    ]
+    groups: dict[str, list[str]] = defaultdict(list)
+    for other in got.others:
+        groups[_otherwise(other)].append(other.node)
+    return lines + [f"otherwise on {_named(nodes)}: {how}" for how, nodes in sorted(groups.items())]
+
+
+def _otherwise(other: OtherNodeShape) -> str:
+    if not other.says:
+        return "an older agent, which goes by its own agent.toml alone; upgrade it"
+    return f"act_on = [{', '.join(other.act_on)}], observe_only = [{', '.join(other.observe_only)}] (its agent.toml, or not told yet)"
+
+
+def _named(nodes: Iterable[str]) -> str:
+    nodes = list(nodes)
+    return ", ".join(nodes[:_FEW]) + (f" and {len(nodes) - _FEW} more" if len(nodes) > _FEW else "")

@@ -1,0 +1,35 @@
+"""Where an agent keeps which checks act: also for a run by hand (``holdfast-checks``)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from holdfast_checks.acting import Lists, parsed
+
+FILE = "acting.json"
+"""In the agent's ``state_dir``: what the controller gave last."""
+
+
+def kept(state_dir: Path) -> Lists:
+    """What the controller gave last; nothing where that is not known: then new checks observe."""
+    try:
+        found = parsed(json.loads((state_dir / FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        found = None
+    return found or Lists()
+
+
+def keep(state_dir: Path, lists: Lists) -> None:
+    """Write it down. Raises OSError."""
+    new = state_dir / f"{FILE}.new"
+    text = json.dumps({"act_on": lists.act_on, "observe_only": lists.observe_only})
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, state_dir / FILE)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
