@@ -25,6 +25,7 @@ from holdfast.controller.lanes import lane, pools
 from holdfast.controller.leading import WhileLeading
 from holdfast.controller.outside import Outside
 from holdfast.model.action import (
+    LIVES,
     NEVER_BEGUN,
     Action,
     AdoptSpare,
@@ -178,7 +179,11 @@ def _of_the_silent(action: Action, incident: Incident) -> bool:
 
 _LAST_WORDS_S = 1.0
 """How long a node that is thought dead has to answer a connection before a step that cannot be taken back."""
-ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True)
+ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True, result={LIVES: True})
+POWERED = Outcome(
+    IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
+)
+_ON = frozenset({"pending", "running"})
 
 
 def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
@@ -192,6 +197,8 @@ def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
         return None
     if (ended := outlived(book, intent)) is not None:
         return ended
+    if not isinstance(action, SetDown) and evidence.shown_off(book, incident) and _on_again(incident, outside):
+        return POWERED
     try:
         node = outside.scheduler.node(action.node)
     except OutsideError:
@@ -199,6 +206,14 @@ def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
     if action.node not in outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S):
         return None
     return None if isinstance(action, Terminate) and _seen_off(action.instance_id, outside) else ANSWERS
+
+
+def _on_again(incident: Incident, outside: Outside) -> bool:
+    """Whether the provider shows the machine with its power on; not where it does not answer: the step itself needs it."""
+    try:
+        return outside.provider.instance(incident.serving_id).state in _ON
+    except OutsideError:
+        return False
 
 
 def _seen_off(instance_id: str, outside: Outside) -> bool:

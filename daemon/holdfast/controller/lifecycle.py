@@ -30,7 +30,7 @@ from holdfast.controller.machine_proof import refused_unproven
 from holdfast.controller.resumed import expects_drain
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState, Reboot, Replace, StopStart, Terminate
+from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
@@ -249,6 +249,21 @@ def _reports_again(world: World, view: ClusterView, incident: Incident) -> Moved
     return move(back, _S.VALIDATING, world.now, f"it reports again, and its machine was not touched: {how}")
 
 
+def _old_machine_back(world: World, view: ClusterView, incident: Incident) -> Moved | None:
+    """The machine of a node thought dead reports while another one was launched for it: it keeps the node, and what was launched is given
+    back (the attempt is over). Where it answers and does not report, an operator decides. None: neither."""
+    new = replacement.new_instance(world, incident)
+    if not incident.dead or new is None or machine_touched(world, incident):
+        return None
+    if (back := _reports_again(world, view, incident)) is not None:
+        return back
+    ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.serving_id)))
+    if ended is None or ended.result.get(LIVES) is not True or ended.attempt < world.policy.action_attempts:
+        return None
+    why = f"{incident.serving_id} lives and its agent does not report, so that {new}, launched in its place, is not used and ended"
+    return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, why)
+
+
 def machine_touched(world: World, incident: Incident) -> bool:
     """Whether a step has begun that ends, stops or restarts the machine that serves the node."""
     return any(
@@ -307,6 +322,8 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
         return close(incident, world.now, f"{done(world, incident).text}; back in service")
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
+    if undrain is None and (back := _old_machine_back(world, view, incident)) is not None:
+        return back
     ended = facts.last(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
     if ended is not None and ended.state is IntentState.REFUSED:
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, ended.outcome)

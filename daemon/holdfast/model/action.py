@@ -350,6 +350,8 @@ class IntentState(StrEnum):
 SETTLED = frozenset({IntentState.DONE, IntentState.FAILED, IntentState.REFUSED, IntentState.WITHHELD})
 
 
+LIVES = "lives"
+"""Of a failed step's result: right before it the machine was seen to live, so the step was not begun."""
 NEVER_BEGUN = "never_begun"
 """Field of the result of a step that expired before anything took it."""
 

@@ -107,7 +107,11 @@ TRANSITIONS: tuple[Transition, ...] = (
         "the rung failed for good, an operator drained the node, or may have resumed it",
     ),
     Transition(_S.REPAIRING, _S.CLOSED, "an operator put the node back into service"),
-    Transition(_S.VALIDATING, _S.VALIDATING, "another hand exchanged the machine: what serves now is validated"),
+    Transition(
+        _S.VALIDATING,
+        _S.VALIDATING,
+        "another hand exchanged the machine: what serves now is validated; or the machine of a node thought dead reports again",
+    ),
     Transition(_S.VALIDATING, _S.REPAIRING, "validation failed: next attempt or rung"),
     Transition(
         _S.VALIDATING,

@@ -22,7 +22,7 @@ from holdfast.controller.death.verdict import (
 )
 from holdfast.model import answers
 from holdfast.model.action import CheckInstance, Intent, IntentState, SendOrder, Verb
-from holdfast.model.book import CheckpointRecord, World
+from holdfast.model.book import Book, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.incident import Incident
 from holdfast.model.report import AgentView
@@ -30,7 +30,10 @@ from holdfast.model.report import AgentView
 ALIVE_ERRNO = errno.ECONNREFUSED
 """A refused connection was answered by the node's kernel: it lives."""
 HEAD = "the head node"
-OFF = frozenset({"stopped", "terminated"})
+TERMINATED = "terminated"
+OFF = frozenset({"stopped", TERMINATED})
+OFF_LASTS_S = 30.0
+"""Power that was off for this long was not switched off and on by hand: no one holds a button for this long."""
 """Only off counts: a machine that is on its way there is asked about again."""
 ALIVE_EVERY = timedelta(seconds=60)
 """A passing sign of life of a node that the head node does not reach is put on record this often."""
@@ -126,6 +129,27 @@ def power_off(world: World, incident: Incident) -> PowerOff | None:
     newest = _newest_check(world, incident, last_heard(world, incident))
     found = _of_the_provider(newest, incident) if newest is not None else None
     return found if isinstance(found, PowerOff) else None
+
+
+def off_lasts(world: World, incident: Incident) -> bool:
+    """Whether every answer of the provider for :data:`OFF_LASTS_S` up to the newest shows the machine off: one that was switched off and on
+    by hand is not. A terminated one does not come back."""
+    answers = _checks(world, incident, last_heard(world, incident))
+    first = newest = None
+    for answer in reversed(answers):
+        said = _of_the_provider(answer, incident)
+        if not isinstance(said, PowerOff):
+            break
+        if said.state == TERMINATED:
+            return True
+        first, newest = said, newest or said
+    return first is not None and newest is not None and newest.at - first.at >= timedelta(seconds=OFF_LASTS_S)
+
+
+def shown_off(book: Book, incident: Incident) -> bool:
+    """Whether the newest answer of the provider about the incident's machine shows it off, whenever that was."""
+    said = [i for i in book.intents_of(incident.id) if _is_check(i, incident)]
+    return bool(said) and isinstance(_of_the_provider(said[-1], incident), PowerOff)
 
 
 def died_of_power(world: World, incident: Incident) -> bool:
@@ -230,16 +254,19 @@ def provider_answer(world: World, incident: Incident) -> ProviderAnswer | None:
 
 def _newest_check(world: World, incident: Incident, since: datetime) -> Intent | None:
     """What is off stays off until it is seen otherwise, so this answer does not age while the node is silent."""
-    mine = [
-        i
-        for i in world.book.intents_of(incident.id)
-        if isinstance(i.action, CheckInstance)
-        and i.action.instance_id == incident.serving_id
-        and i.state is IntentState.DONE
-        and i.finished_at is not None
-        and i.finished_at >= since
-    ]
+    mine = _checks(world, incident, since)
     return mine[-1] if mine else None
+
+
+def _checks(world: World, incident: Incident, since: datetime) -> list[Intent]:
+    """The provider's answers about the incident's machine since then, oldest first."""
+    mine = (i for i in world.book.intents_of(incident.id) if _is_check(i, incident))
+    return [i for i in mine if i.finished_at is not None and i.finished_at >= since]
+
+
+def _is_check(intent: Intent, incident: Incident) -> bool:
+    asked = isinstance(intent.action, CheckInstance) and intent.action.instance_id == incident.serving_id
+    return asked and intent.state is IntentState.DONE
 
 
 def _of_the_provider(answer: Intent, incident: Incident) -> PowerOff | SeenRunning | None:

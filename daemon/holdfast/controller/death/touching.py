@@ -45,6 +45,10 @@ class Refusal:
     """For people."""
 
 
+_AT_THE_MACHINE = (Consequence.REBOOT, Consequence.END_MACHINE)
+"""For these power that is off must have lasted."""
+
+
 def about_silence(world: World, incident: Incident) -> bool:
     """Whether the incident's machine is accused by silence alone: what is done to it goes by the verdict's table."""
     silent = incident.dead or incident.kind is IncidentKind.SILENCE
@@ -62,9 +66,10 @@ def why_not(
     stands = Verdict.DEAD if incident.dead else Verdict.SILENT if suspicion else Verdict.TWO_WITNESSES
     if judge(found) is Verdict.SUSPECT or (not off and evidence.alive(found)):
         return Refusal(Why.ALIVE, "it shows a sign of life: nothing is done to its machine")
+    passing = off and what in _AT_THE_MACHINE and not evidence.off_lasts(world, incident)
     lifeless_s = (world.now - evidence.last_alive(world, incident, found)).total_seconds()
     now = Circumstances(
-        power_off=off,
+        power_off=off and not passing,
         braked=held is not None and not held.machines_only and not off,
         lifeless_s=lifeless_s,
         running=not off and any(isinstance(e, SeenRunning) for e in found),
@@ -76,7 +81,8 @@ def why_not(
     if not now.alone and held is not None:
         return Refusal(Why.ONE_CAUSE, held.reason)
     if lifeless_s < grace_s:
-        text = f"its power is not seen off: its machine is left alone until {grace_s:.0f} s after its last sign of life"
+        seen = "was seen off once, and may come back" if passing else "is not seen off"
+        text = f"its power {seen}: its machine is left alone until {grace_s:.0f} s after its last sign of life"
         return Refusal(Why.GRACE, text)
     if now.running:
         return Refusal(Why.RUNNING, "the provider shows its machine running with its checks passing: it is not ended")

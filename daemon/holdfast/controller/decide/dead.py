@@ -52,7 +52,9 @@ def _ask_provider(world: World, incident: Incident) -> list[Proposal]:
     if not world.can.status or not incident.serving_id:
         return []
     step = steps.check_instance(incident.serving_id)
-    pause_s = _DEAD_PAUSE_S if incident.dead else world.policy.death.reprobe_s
+    off = evidence.power_off(world, incident) is not None
+    settled = incident.dead and not (off and not evidence.off_lasts(world, incident))
+    pause_s = _DEAD_PAUSE_S if settled else world.policy.death.reprobe_s
     if not _may_ask(world, world.book.attempts(incident.id, step), pause_s):
         return []
     question = CheckInstance(incident.serving_id, incident.node)
