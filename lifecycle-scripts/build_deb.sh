@@ -132,7 +132,7 @@ control "$controller" holdfast-controller "holdfast-agent (= $version), $(basena
 	"Holdfast controller, actor and quorum service, for the head node of a Slurm cluster"
 printf '%s\n' /etc/logrotate.d/holdfast /etc/enroot/hooks.d/50-holdfast.sh >"$agent/DEBIAN/conffiles"
 scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast
-if command -v systemd-tmpfiles >/dev/null; then systemd-tmpfiles --create run-holdfast.conf; fi'
+[ -d /run/holdfast ] || ! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --create run-holdfast.conf || true'
 scripts "$controller" 'holdfast-tls-renew.timer holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
 cat >"$agent/DEBIAN/preinst" <<'PREINST'

@@ -79,3 +79,31 @@ def test_what_cannot_be_written_keeps_no_container_from_starting(tmp_path: Path)
         check=False,
     )
     assert done.returncode == 0
+
+
+@pytest.mark.skipif(
+    shutil.which("systemd-tmpfiles") is None or os.geteuid() != 0, reason="needs root and systemd-tmpfiles"
+)
+@pytest.mark.parametrize("head", [False, True])
+def test_the_folder_is_there_from_boot_on_and_stays_the_controllers(tmp_path: Path, head: bool) -> None:
+    """On a head node both files name it: the controller's line counts, whichever is installed last."""
+    there = tmp_path / "usr/lib/tmpfiles.d"
+    there.mkdir(parents=True)
+    shutil.copy(SCRIPTS / "holdfast-node-tmpfiles.conf", there / "run-holdfast.conf")
+    if head:
+        (there / "holdfast.conf").write_text("d /run/holdfast 2775 games games\n")
+    (tmp_path / "etc").mkdir()
+    for name in ("passwd", "group"):
+        shutil.copy(f"/etc/{name}", tmp_path / "etc" / name)
+    command = ["systemd-tmpfiles", f"--root={tmp_path}", "--create"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    folder = tmp_path / "run/holdfast"
+    assert folder.is_dir(), done.stderr
+    assert folder.stat().st_mode & 0o7777 == (0o2775 if head else 0o755)
+
+
+def test_an_install_leaves_a_folder_that_is_there_alone() -> None:
+    for name in ("lib/units.sh", "build_deb.sh"):
+        text = (SCRIPTS / name).read_text()
+        (line,) = [line for line in text.splitlines() if "--create run-holdfast.conf" in line]
+        assert "/run/holdfast" in line.split("systemd-tmpfiles")[0], "systemd-tmpfiles would make it root's"
