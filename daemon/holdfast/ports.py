@@ -166,11 +166,14 @@ class Scheduler(Protocol):
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        over: str | None = None,
         maint: bool = False,
     ) -> None:
         """A reservation that begins now on nodes that may be busy. ``duration_s`` None: without end.
 
         ``hold_for_job``: made to keep a stopped job's nodes for its restart; a job that started in it outlives it.
+        ``over``: of a hold, the one other reservation that may have some of its nodes; a job in the hold starts on nothing that any other
+        reservation keeps. None: whatever there is, and a job in it passes over that.
         ``maint``: for maintenance (flag MAINT): no job starts there, whatever else keeps the nodes; those that run go on.
         Creating the same again is a success; raises Rejected when one of that name exists with other nodes."""
         ...

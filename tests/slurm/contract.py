@@ -526,7 +526,12 @@ class SchedulerContract:
         began = time.monotonic()
         slurm.drain(bad, "holdfast[x]: bad")
         slurm.create_reservation(
-            "holdfast-x", (first, last, "n5"), users=(OWNER_NAME,), duration_s=300, hold_for_job=True
+            "holdfast-x",
+            (first, last, "n5"),
+            users=(OWNER_NAME,),
+            duration_s=300,
+            hold_for_job=True,
+            over="holdfast-spares",
         )
         slurm.requeue(job_id)
         slurm.set_reservation_nodes("holdfast-spares", ())
@@ -539,6 +544,48 @@ class SchedulerContract:
         after = slurm.job(job_id)
         assert (after.state, after.restarts, after.reservation) == ("RUNNING", 1, "")
         assert slurm.view().reservations == {}
+
+    @ROOT
+    def test_a_job_in_a_hold_starts_on_nothing_that_another_reservation_keeps(
+        self, slurm: Scheduler, practice: Practice
+    ) -> None:
+        """A job of the hold's owner that named it started on spares, and on nodes that were reserved for others.
+
+        The spares' reservation is one that an operator made, or an earlier release: it lets none overlap."""
+        spares = ("ReservationName=holdfast-spares", "Nodes=n5", "Users=root", "StartTime=now", "Duration=UNLIMITED")
+        practice.command("scontrol", "create", "reservation", *spares, "Flags=IGNORE_JOBS")
+        slurm.create_reservation("course", ("n4",), users=("root",), duration_s=300)
+        hold = {"users": (OWNER_NAME,), "duration_s": 300, "hold_for_job": True, "over": "holdfast-spares"}
+        slurm.create_reservation("holdfast-x", ("n1", "n5"), **hold)  # type: ignore[arg-type]
+        assert slurm.reservation("holdfast-x").nodes == ("n1", "n5")
+        assert "OVERLAP" not in slurm.reservation("holdfast-x").flags
+        place = ("-N1", "--exclusive", "--reservation=holdfast-x")
+        served = [practice.sbatch("sleep 60", *place, uid=OWNER) for _ in range(3)]
+        eventually(lambda: all(slurm.job(one).state == "RUNNING" for one in served), within_s=30)
+        assert {n for one in served for n in slurm.job(one).nodes} == {"n1", "n2", "n3"}, "its own, and free ones"
+        waiting = practice.sbatch("sleep 60", *place, uid=OWNER)
+        time.sleep(1)
+        assert slurm.job(waiting).state == "PENDING"
+        slurm.set_reservation_nodes("holdfast-spares", ())
+        eventually(lambda: slurm.job(waiting).state == "RUNNING", within_s=30)
+        assert slurm.job(waiting).nodes == ("n5",), "the spare that was given to the hold"
+
+    @ROOT
+    def test_no_hold_is_made_over_what_someone_else_keeps(self, slurm: Scheduler, practice: Practice) -> None:
+        practice.command(
+            *("scontrol", "create", "reservation", "ReservationName=course", "Nodes=n4", "Users=root"),
+            *("StartTime=now", "Duration=10", "Flags=IGNORE_JOBS"),
+        )
+        with pytest.raises(Rejected):
+            slurm.create_reservation(
+                "holdfast-x",
+                ("n1", "n4"),
+                users=(OWNER_NAME,),
+                duration_s=300,
+                hold_for_job=True,
+                over="holdfast-spares",
+            )
+        assert "OVERLAP" not in slurm.reservation("course").flags
 
     def test_deleting_a_reservation_lets_waiting_jobs_wait_on(self, slurm: Scheduler, practice: Practice) -> None:
         slurm.create_reservation("holdfast-y", ("n1",), users=(OWNER_NAME, "root"), duration_s=60, hold_for_job=True)

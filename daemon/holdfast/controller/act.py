@@ -223,7 +223,12 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
 
 def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
     outside.scheduler.create_reservation(
-        action.reservation, action.nodes, users=(action.user,), duration_s=action.duration_s, hold_for_job=True
+        action.reservation,
+        action.nodes,
+        users=(action.user,),
+        duration_s=action.duration_s,
+        hold_for_job=True,
+        over=outside.spare_reservation,
     )
     return done(f"{len(action.nodes)} nodes kept for job {action.job}")
 
@@ -331,6 +336,7 @@ def _release(action: Release, outside: Outside) -> Outcome:
         return done(f"it is {job.state} already")
     if job.restarts < action.restarts:
         raise Unavailable("the run that was stopped is not over yet")
+    _known(job)
     for part in job.components:
         _exclude(part, _exclusions(action, job, part), outside)
     if action.nodes is not None and job.state == "PENDING":
@@ -376,6 +382,12 @@ def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
     return tuple(sorted((set(part.excluded_nodes) & set(action.exclude)) | set(action.suspects)))
 
 
+def _known(job: Job) -> None:
+    """Nothing is written over a list that was not read just now; it is soon."""
+    if not job.exclusions_known:
+        raise Unavailable(f"the record of job {job.key} cannot be read now, nor which nodes its user excludes")
+
+
 def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
     """Never over a list that cannot be read: what its user excluded would be lost."""
     if not part.unreadable and set(nodes) != set(part.excluded_nodes):
@@ -400,6 +412,7 @@ def _set_throttle(action: SetThrottle, outside: Outside) -> Outcome:
 
 def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
     job = _job(action.job, outside)
+    _known(job)
     if not set(job.excluded_nodes) & set(action.nodes):
         return done("it is not kept off them")
     if job.state != "PENDING":

@@ -295,15 +295,16 @@ def reserved_by_others(world: World, node: str, job: Job) -> bool:
 def kept_for_others(world: World, hold: str, job: Job) -> frozenset[str]:
     """Nodes that other reservations keep for a time that the job would reach, but for those of its own hold.
 
-    A hold of ours is FLEX and OVERLAP: a job in it may start on what any other reservation keeps (docs/slurm-notes.md)."""
+    Slurm keeps a job in a hold of ours off them, but for one in a hold of an earlier release, which has OVERLAP (docs/slurm-notes.md)."""
     kept = frozenset(n for r in _in_the_way(world, job) if r.name != hold for n in r.nodes)
     own = world.view.reservations.get(hold) if world.view is not None else None
     return kept - frozenset(own.nodes) if own is not None else kept
 
 
 def _in_the_way(world: World, job: Job) -> list[Reservation]:
-    """Reservations of a time that the job, started now, would reach."""
-    until = None if job.time_limit_s is None else world.now + timedelta(seconds=job.time_limit_s)
+    """Reservations of a time that the job, started now, or its hold would reach."""
+    reach_s = None if job.time_limit_s is None else max(job.time_limit_s, world.policy.job.hold_duration_s)
+    until = None if reach_s is None else world.now + timedelta(seconds=reach_s)
     there = world.view.reservations.values() if world.view is not None else ()
     return [
         r

@@ -20,7 +20,12 @@ _WORDS = {
 
 
 def added_exclusions(recovery: Recovery, job: Job) -> tuple[str, ...]:
-    """What the job's list holds besides the user's own exclusions."""
+    """What the job's list holds besides the user's own exclusions. Before these were read: what an earlier recovery added; where the list
+    cannot be read now, what was added as far as is known."""
+    if not job.exclusions_known:
+        return recovery.excluded_added
+    if not recovery.exclusions_known:
+        return tuple(n for n in recovery.excluded_added if n in job.excluded_nodes)
     return tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
 
 

@@ -47,6 +47,7 @@ def whole(components: Iterable[Job]) -> Job:
         required_nodes=_union(p.required_nodes for p in parts),
         excluded_nodes=_union(p.excluded_nodes for p in parts),
         unreadable=" ".join(p.unreadable for p in parts if p.unreadable),
+        exclusions_known=all(p.exclusions_known for p in parts),
         gpu_indices=_gpus(parts),
         shared_indices=_shares(parts),
         gpus_known=all(p.gpus_known for p in parts),

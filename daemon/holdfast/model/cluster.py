@@ -110,6 +110,8 @@ class Job:
     excluded_nodes: tuple[str, ...]
     unreadable: str = ""
     """Of these two what its user wrote so that only Slurm can read it (``ExcNodeList=[n1``): such a list is unknown, and empty above."""
+    exclusions_known: bool = True
+    """False: its record could not be read just now; ``excluded_nodes`` is empty then and says nothing. A later reading shows it."""
     gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Node → GRES indices of GPUs or MIG instances that the job holds there (``scontrol show job -d``). No device minors: only the node's
     slurmd knows which GPU an index is (``controller/gpu_link.py``). A node that is absent: no GPU known."""

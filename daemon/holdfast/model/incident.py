@@ -401,6 +401,9 @@ class Recovery:
     stopped_estimated: bool = False
     """It had reported none: the step is reckoned from the times of its checkpoints."""
     resumed_step: int | None = None
+    exclusions_known: bool = True
+    """False: the job's record could not be read when the recovery began. ``excluded_before`` is read once the job waits in the queue,
+    before anything is written over it."""
     excluded_added: tuple[str, ...] = ()
     """What the job's exclusions hold besides the user's own, as of its begin and again when the run started; taken back when the job is
     queued again and the node serves (``decide/allow.py``)."""

@@ -127,6 +127,7 @@ WINDOWS: tuple[Window, ...] = (
     _fixed("brakes.stopped_gpu_share_60min", BRAKE_LONG_S, *_STOPS),
     _fixed("brakes.hang_stops_60min", BRAKE_LONG_S, *_STOPS),
     _fixed("brakes.hang_stops_per_user_60min", BRAKE_LONG_S, *_STOPS),
+    _fixed("jobs.holds_per_user_60min", BRAKE_LONG_S, _K.STEPS),
     _fixed("death.deaths_10min", DEATHS_S, _K.INCIDENTS),
     _fixed("death.deaths_10min_share", DEATHS_S, _K.INCIDENTS),
     Window("jobs.suspect_window_s", lambda p: p.job.suspect_window_s, (_K.RECOVERIES, _K.INCIDENTS)),

@@ -73,6 +73,9 @@ class JobPolicy:
     consent_qos: frozenset[str] = frozenset()
     hold_duration_s: int = 600
     """How long a stopped job's nodes are kept for it."""
+    holds_per_user_60min: int = 20
+    """Jobs of one user whose nodes are kept, and that get a spare, within an hour; further ones are restarted without, and their owner is
+    told. More than a bad day of a large user needs; 0: no job gets a hold."""
     restarts_without_progress: int = 3
     """Failures without a newer checkpoint before the job is held (NVRx restart agent). A failure after which nothing is known of the
     job's checkpoints does not count."""

@@ -21,8 +21,10 @@ from holdfast.slurm.run import Commands
 _LOG = logging.getLogger(__name__)
 _CRED_EXPIRE_S = 120
 """slurm.conf(5), AuthInfo: cred_expire's default."""
-_HOLD_FLAGS = "FLEX,IGNORE_JOBS,OVERLAP,NO_HOLD_JOBS_AFTER"
-_SPARE_FLAGS = "IGNORE_JOBS"
+_JOB_HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER"
+"""Without OVERLAP: a job in a reservation with FLEX and OVERLAP may start on what any other reservation keeps (docs/slurm-notes.md)."""
+_HOLD_FLAGS = f"{_JOB_HOLD_FLAGS},OVERLAP"
+_SPARE_FLAGS = "IGNORE_JOBS,OVERLAP"
 _MAINT_FLAGS = "MAINT,IGNORE_JOBS,OVERLAP"
 _TASKS_PER_NODE = re.compile(r"\bNtasksPerN:B:S:C=(\d+):")
 _KEEPS_RESERVATION = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
@@ -249,25 +251,43 @@ class SlurmCommands:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        over: str | None = None,
         maint: bool = False,
     ) -> None:
-        """See the port. A hold may overlap the spares' reservation, so that a spare passes over without a gap."""
+        """See the port. Slurm makes a reservation over another one where either has OVERLAP, which none can be rid of; so the one that a
+        job's hold may overlap has it."""
         if self._exists(name, nodes):
             return
+        hold_flags = _HOLD_FLAGS if over is None else _JOB_HOLD_FLAGS
+        words = (
+            "create",
+            "reservation",
+            f"ReservationName={name}",
+            f"Nodes={parse.fold(nodes)}",
+            f"Users={','.join(users)}",
+            "StartTime=now",
+            f"Duration={_duration(duration_s)}",
+            f"Flags={_MAINT_FLAGS if maint else hold_flags if hold_for_job else _SPARE_FLAGS}",
+        )
         try:
-            self._scontrol(
-                "create",
-                "reservation",
-                f"ReservationName={name}",
-                f"Nodes={parse.fold(nodes)}",
-                f"Users={','.join(users)}",
-                "StartTime=now",
-                f"Duration={_duration(duration_s)}",
-                f"Flags={_MAINT_FLAGS if maint else _HOLD_FLAGS if hold_for_job else _SPARE_FLAGS}",
-            )
+            self._scontrol(*words)
         except Rejected:
-            if not self._exists(name, nodes):
+            if self._exists(name, nodes):
+                return
+            if over is None or not self._let_overlap(over, nodes):
                 raise
+            self._scontrol(*words)
+
+    def _let_overlap(self, name: str, nodes: Sequence[str]) -> bool:
+        """Whether it has some of these nodes, and had no OVERLAP until now: an operator made it, or an earlier release."""
+        try:
+            there = self.reservation(name)
+        except NotFound:
+            return False
+        if "OVERLAP" in there.flags or not set(there.nodes) & set(nodes):
+            return False
+        self._scontrol("update", f"ReservationName={name}", "Flags+=OVERLAP")
+        return True
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
         if nodes:

@@ -32,6 +32,7 @@ class Details:
     excluded_nodes: tuple[str, ...] = ()
     unreadable: str = ""
     """The list of excluded nodes, where it cannot be read."""
+    exclusions_known: bool = True
     suspend_time: datetime | None = None
     exclusive: bool = False
     asks: Asks | None = None
@@ -42,8 +43,9 @@ class Details:
 
 
 def unknown(now: datetime) -> Details:
-    """Of a job whose record is in doubt: a fault of a GPU is not linked to it, and its silence counts from now on."""
-    return Details(gpus_known=False, suspend_time=now)
+    """Of a job whose record is in doubt: a fault of a GPU is not linked to it, its silence counts from now on, and nothing is written over
+    the nodes that its user excluded."""
+    return Details(exclusions_known=False, gpus_known=False, suspend_time=now)
 
 
 def details(record: str, row: Row) -> Details | None:

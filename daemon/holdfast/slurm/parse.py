@@ -73,6 +73,7 @@ def job(row: Row, cluster: str, details: Details) -> Job:
         required_nodes=required,
         excluded_nodes=details.excluded_nodes,
         unreadable=printable(" ".join(filter(None, (unreadable, details.unreadable)))),
+        exclusions_known=details.exclusions_known,
         gpu_indices=details.gpu_indices,
         shared_indices=details.shared_indices,
         gpus_known=details.gpus_known,

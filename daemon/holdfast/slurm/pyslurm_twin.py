@@ -195,10 +195,11 @@ class SlurmPyslurm:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        over: str | None = None,
         maint: bool = False,
     ) -> None:
         self._commands.create_reservation(
-            name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job, maint=maint
+            name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job, over=over, maint=maint
         )
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:

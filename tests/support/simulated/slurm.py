@@ -78,6 +78,8 @@ class SimJob:
     excluded: tuple[str, ...] = ()
     unreadable: str = ""
     """What of its lists its user wrote so that only Slurm can read it."""
+    in_doubt: bool = False
+    """Its record cannot be told from a text of its user's just now."""
     reservation: str = ""
     held: bool = False
     begin: datetime | None = None
@@ -424,9 +426,9 @@ class SimSlurm:
         over = [r.name for r in self.reservations.values() if name in r.nodes]
         mine = self.reservations.get(job.reservation)
         flexible = (
-            mine is not None and "FLEX" in mine.flags and not node.maintenance
-        )  # tried: it passes over what others keep
-        if over and job.reservation not in over and not flexible:
+            mine is not None and {"FLEX", "OVERLAP"} <= mine.flags and not node.maintenance
+        )  # tried: it passes over what others keep; with FLEX alone it does not
+        if set(over) - {job.reservation} and not flexible:
             return False
         if job.features is None or not job.features <= self.features.get(name, frozenset()):
             return False
@@ -565,9 +567,11 @@ class SimSlurm:
             num_nodes=job.num_nodes,
             nodes=job.nodes,
             required_nodes=job.required,
-            excluded_nodes=() if job.unreadable else job.excluded,
+            excluded_nodes=() if job.unreadable or job.in_doubt else job.excluded,
             unreadable=job.unreadable,
-            gpu_indices=dict(job.minors),
+            exclusions_known=not job.in_doubt,
+            gpu_indices={} if job.in_doubt else dict(job.minors),
+            gpus_known=not job.in_doubt,
             exclusive=job.exclusive,
             exit_code=job.exit_code,
             stderr=job.stderr,
@@ -741,6 +745,7 @@ class SimSlurm:
         users: tuple[str, ...],
         duration_s: int | None,
         hold_for_job: bool = False,
+        over: str | None = None,
         maint: bool = False,
     ) -> None:
         self._change("create_reservation", name)
@@ -750,7 +755,13 @@ class SimSlurm:
         if there is None:
             now = self._clock.now()
             end = None if duration_s is None else now + timedelta(seconds=duration_s)
-            flags = frozenset({"FLEX", "OVERLAP"}) if hold_for_job else frozenset({"MAINT"} if maint else ())
+            flags = frozenset({"OVERLAP"} if not hold_for_job else {"FLEX", "OVERLAP"} if over is None else {"FLEX"})
+            flags |= frozenset({"MAINT"} if maint else ())
+            if "OVERLAP" not in flags and any(
+                set(r.nodes) & set(nodes) and r.name != over and "OVERLAP" not in r.flags
+                for r in self.reservations.values()
+            ):  # tried: Slurm refuses it
+                raise Rejected("Requested reservation overlaps with another reservation")
             self.reservations[name] = Reservation(
                 name, tuple(sorted(nodes)), users, flags=flags, start_time=self._second(), end_time=end
             )

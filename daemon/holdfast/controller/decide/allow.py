@@ -27,7 +27,7 @@ def allow(world: World) -> Part:
     changed: list[Recovery] = []
     for recovery in _newest(world):
         job = _queued(view, recovery)
-        if job is None or job.unreadable:
+        if job is None or job.unreadable or not job.exclusions_known:
             continue
         ours = _ours(recovery, job)
         if recovery.final and ours != recovery.excluded_added:

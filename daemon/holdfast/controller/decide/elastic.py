@@ -264,7 +264,7 @@ class _Plan:
         delayed = [g for g in waiting if self._is_delayed(g.job)]
         ready = len(waiting) - len(delayed)
         for job in self._records(delayed[: max(0, more - ready)]):
-            if job.restarts or self._delayed_by_us(job):
+            if (job.restarts or self._delayed_by_us(job)) and job.exclusions_known:
                 action = Release(job.key, job.restarts, None, job.excluded_nodes)
                 step = steps.release_group(self._job.label, job.key, job.restarts, self._hour)
                 self._again(step, action, reason, order=92)

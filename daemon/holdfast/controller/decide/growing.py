@@ -121,6 +121,7 @@ def fits(job: Job, node: Node) -> bool:
     """Whether the node is in one of the job's partitions and not excluded by it, as far as its list can be read."""
     return (
         not job.unreadable
+        and job.exclusions_known
         and bool(set(job.partition.split(",")) & set(node.partitions))
         and node.name not in job.excluded_nodes
     )

@@ -84,11 +84,16 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
 
 def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
     """The user's own exclusions: without what Holdfast added for an earlier run (a running job's list cannot be changed)."""
+    added = added_before(world, job)
+    return tuple(n for n in job.excluded_nodes if n not in added)
+
+
+def added_before(world: World, job: Job) -> tuple[str, ...]:
+    """What Holdfast excluded for earlier runs of the job."""
     earlier = [
         r
         for r in world.book.recoveries.values()
         if (r.job.cluster, r.job.job_id, r.uid) == (job.key.cluster, job.key.job_id, job.uid)
         and r.restarts_before < job.restarts
     ]
-    added = max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()
-    return tuple(n for n in job.excluded_nodes if n not in added)
+    return max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()

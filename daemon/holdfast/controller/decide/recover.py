@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from holdfast.controller import consent, facts, fencing, hands_off, hangs, notices, saved, silence, surveying
 from holdfast.controller.death import brake
-from holdfast.controller.decide import budget, hurt, owner_note, saving
+from holdfast.controller.decide import budget, hurt, kept, owner_note, saving
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.releasing import release_step
 from holdfast.controller.decide.sizing import size_for
@@ -147,6 +147,7 @@ class _Plan:
 
     def _new(self, incident: Incident, job: Job) -> Recovery:
         own, newest = hurt.own_exclusions(self.world, job), saved.by_now(self.world, job)
+        added = tuple(n for n in job.excluded_nodes if n not in own)
         return Recovery(
             job=job.key,
             restarts_before=job.restarts,
@@ -156,7 +157,8 @@ class _Plan:
             uid=job.uid,
             nodes_before=job.nodes,
             excluded_before=own,
-            excluded_added=tuple(n for n in job.excluded_nodes if n not in own),
+            excluded_added=added if job.exclusions_known else hurt.added_before(self.world, job),
+            exclusions_known=job.exclusions_known,
             partition=job.partition,
             gpus=sum(len(m) for m in job.gpu_indices.values()),
             created_at=self.world.now,
@@ -287,22 +289,24 @@ class _Plan:
             self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
 
     def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
-        suspects = facts.suspect_nodes(self.world)
-        survivors = tuple(
-            n for n in job.nodes if n not in suspects and n in self.view.nodes and not self.view.nodes[n].out_of_service
-        )
+        survivors = kept.survivors(self.world, self.view, job)
         # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
         elsewhere = facts.reserved_by_its_user(self.world, job)
-        spares = () if elsewhere else self._take_spares(job, survivors)
-        kept = () if elsewhere else tuple(n for n in survivors if not facts.reserved_by_others(self.world, n, job))
-        hold = job_hold_name(incident.id, job.key.job_id) if kept or spares else None
-        recovery = replace(
-            recovery, spare=spares[0] if spares else None, hold=hold, phase=RecoveryPhase.STOPPING, note=""
-        )
+        too_many = None if elsewhere else kept.too_many(self.world, job.user, self.proposals)
+        none = elsewhere or too_many is not None
+        others = kept.of_other_holds(self.view, job, (*self.world.book.recoveries.values(), *self.recoveries.values()))
+        spares = () if none else self._take_spares(job, survivors)
+        keep = tuple(n for n in survivors if n not in others and not facts.reserved_by_others(self.world, n, job))
+        keep = () if none else keep
+        hold = job_hold_name(incident.id, job.key.job_id) if keep or spares else None
+        spare = spares[0] if spares else None
+        recovery = replace(recovery, spare=spare, hold=hold, phase=RecoveryPhase.STOPPING, note=too_many or "")
         self.recoveries[recovery.id] = recovery
+        if too_many is not None:
+            self._tell(incident, job, too_many)
         self.proposals += surveying.ask(self.world, job, recovery)
         if hold is not None:
-            self._hold_nodes(incident, recovery, hold, (*kept, *spares))
+            self._hold_nodes(incident, recovery, hold, (*keep, *spares))
         for spare in spares:
             self._promote(incident, recovery, spare, hold)
         if not recovery.via_down:
@@ -394,6 +398,12 @@ class _Plan:
             self._gather(recovery)
         if job is None or job.state != "PENDING" or job.held:
             return
+        if not job.exclusions_known:
+            return  # what its user excludes would be lost; Slurm starts it after two minutes whatever happens here
+        if not recovery.exclusions_known:
+            own = tuple(n for n in job.excluded_nodes if n not in recovery.excluded_added)
+            recovery = replace(recovery, excluded_before=own, exclusions_known=True)
+            self.recoveries[recovery.id] = recovery
         hold = recovery.hold if recovery.hold in self.view.reservations else None
         off = facts.to_exclude(self.world, in_service_only=recovery.in_service_only)
         if hold is not None:
