@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts
+from holdfast.controller import facts, mounts
 from holdfast.controller.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
@@ -45,7 +45,7 @@ def correlate(world: World, new_id: NewId) -> Change:
     placed: dict[int, str] = {}
     events: list[Event] = []
     for finding in sorted(world.book.findings.values(), key=lambda f: f.id):
-        if finding.incident_id is not None:
+        if finding.incident_id is not None or _may_be_storage(world, finding):
             continue
         if _suppressed(world, finding):
             if not finding.sticky:
@@ -70,6 +70,11 @@ def correlate(world: World, new_id: NewId) -> Change:
             events += seen
         placed[finding.id] = home.id
     return Change(incidents=tuple(opened.values()), placed=placed, events=tuple(events))
+
+
+def _may_be_storage(world: World, finding: Finding) -> bool:
+    """It is told as one event (``decide/file_systems.py``), and counts once its node is the only one."""
+    return acts(finding.severity, finding.remedy) and mounts.waits(world, finding)
 
 
 def _suppressed(world: World, finding: Finding) -> bool:

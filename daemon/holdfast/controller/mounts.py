@@ -14,6 +14,9 @@ _UNANSWERED = frozenset(
     {("host.mounts", "hang"), ("kernel.nfs", "not_responding"), ("kernel.lustre", "connection_lost")}
 )
 """(check, code) of a server that is away."""
+ALONE_S = 300.0
+"""For this long a file system that does not answer on one node is nobody's fault: others report it as late as that (``host.mounts`` asks
+every 60 s and is believed at the second failure of three)."""
 _OF_STORAGE = frozenset({"host.mounts", "host.dstate", "kernel.nfs", "kernel.lustre", "kernel.hung_task"})
 """Checks that find what a stalled file system does to every node that uses it. Watched, they are no fault of the node."""
 
@@ -27,6 +30,26 @@ def unanswered(world: World, nodes: Iterable[str], since: datetime) -> dict[str,
             name = f"{finding.component} ({source})" if source else finding.component
             found.setdefault(name, []).append(finding.node)
     return {name: sorted(set(on)) for name, on in found.items()}
+
+
+def waits(world: World, finding: Finding) -> bool:
+    """Whether a finding that calls for action on its node waits, since a file system may be to blame: it does not answer on other nodes
+    either, or nobody knows that yet. The server is one cause, and to drain its clients mends nothing."""
+    if finding.check not in _OF_STORAGE:
+        return False
+    if any(finding.node in {f.node for f in found} for found in away(world).values()):
+        return True
+    young = world.now - finding.received_at < timedelta(seconds=ALONE_S)
+    return _is_unanswered(finding) and finding.cleared_at is None and young
+
+
+def away(world: World) -> dict[str, list[Finding]]:
+    """File system → what says that it does not answer, where two nodes or more say so."""
+    found, since = dict[str, list[Finding]](), world.now - timedelta(seconds=ALONE_S)
+    for finding in world.book.findings.values():
+        if _is_unanswered(finding) and _counts(finding, since):
+            found.setdefault(str(finding.evidence.get("source") or finding.component), []).append(finding)
+    return {name: on for name, on in found.items() if len({f.node for f in on}) > 1}
 
 
 def _is_unanswered(finding: Finding) -> bool:

@@ -11,6 +11,7 @@ another hour is a step of its own."""
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -344,6 +345,11 @@ def notify_awaiting_human(repair_attempt: int) -> Step:
 def notify_frozen(since: datetime, hours: int) -> Step:
     """So many agents are silent that no death is concluded. ``hours``: whole hours since then; one notification in each."""
     return Step("Notify", f"frozen.{int(since.timestamp())}.{hours}")
+
+
+def notify_file_system(name: str) -> Step:
+    """A file system that does not answer on several nodes."""
+    return Step("Notify", f"file_system.{zlib.crc32(name.encode()):08x}")
 
 
 def notify_dispute() -> Step:
