@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from holdfast.controller import facts
 from holdfast.model.action import IntentState, Requeue, TellOwner
 from holdfast.model.incident import RecoveryPhase
 from holdfast_checks.result import Remedy
@@ -56,3 +59,29 @@ def test_the_owner_of_the_later_job_is_told_as_well() -> None:
     site.run(60)
     assert (job.state, job.restarts) == ("RUNNING", 0)
     assert done(site, TellOwner) == 2
+
+
+@pytest.mark.parametrize("registers", [False, True])
+def test_a_later_job_inherits_no_checkpoint(registers: bool) -> None:
+    """Its user's earlier job under the same id had registered one: the later one counted as one that may be stopped and started again."""
+    site = Site(4, policy=NO_BUDGET)
+    first = site.slurm.submit(2, exclusive=True)
+    site.run(20)
+    for kind, more in (("checkpoint.register", {"path": "/ckpt"}), ("checkpoint.saved", {"step": 5000})):
+        site.agents.state(site.machine("n1"), kind, first.job_id, 0, **more)
+    site.run(30)
+    assert site.loop.world is not None
+    assert (checkpoint := facts.checkpoint_of(site.loop.world, site.slurm.view().jobs[first.job_id])) is not None
+    assert checkpoint.saved_step == 5000
+    site.slurm.start_cold()
+    site.slurm.forgotten_jobs = 0
+    site.run(30)
+    second = site.slurm.submit(2, exclusive=True)
+    assert (second.job_id, second.nodes, second.uid) == (first.job_id, first.nodes, first.uid)
+    site.run(20)
+    if registers:
+        site.agents.state(site.machine("n1"), "checkpoint.register", second.job_id, 0, path="/ckpt")
+        site.run(5)
+    site.fault("n1", remedy=Remedy.HUMAN)
+    site.run(60)
+    assert (second.state, second.restarts) == ("RUNNING", int(registers)), site.story()

@@ -208,3 +208,22 @@ def test_what_sbatch_was_told_of_saving_outlasts_a_registration_by_the_job_itsel
     record = _run(first, own).record
     assert (record.fenced, record.save_signal, record.save_s) == (True, "USR2", 60)
     assert _run(first, replace(own, restarts=1)).record.save_signal is None
+
+
+def test_what_was_said_before_a_job_was_submitted_is_not_its_word() -> None:
+    told = (statement("checkpoint.saved", step=9, at=later(1)), statement("progress", step=10, at=later(2)))
+    record = _run(_register(detail={"fenced": True}), *told).record
+    assert record.registered_at == NOW
+    assert record.said_since(NOW) == record
+    assert record.said_since(later(0.5)).directory == ""
+    later_job = record.said_since(later(60))
+    assert (later_job.directory, later_job.fenced, later_job.saved_step, later_job.progress_step) == (
+        "",
+        False,
+        None,
+        None,
+    )
+    again = _run(_register(), *told, _register(at=later(90))).record.said_since(later(60))
+    assert (again.directory, again.saved_step, again.progress_step) == ("/ckpt", None, None)
+    by_an_earlier_release = replace(record, registered_at=None)
+    assert by_an_earlier_release.said_since(later(60)).directory == "/ckpt"

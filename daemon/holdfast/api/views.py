@@ -224,7 +224,7 @@ def _checkpoint(number: int, job: Job | None, recoveries: list[Recovery], world:
     owner = job.uid if job else next((r.uid for r in recoveries), None)
     if owner is None:
         return told_of(world.book.checkpoints.get(number, {}).values())
-    return world.book.checkpoint_of(number, owner, nodes)
+    return world.book.checkpoint_of(number, owner, nodes, job.speaks_since if job else None)
 
 
 def _job(number: int, recoveries: list[Recovery], world: World | None) -> JobShape:

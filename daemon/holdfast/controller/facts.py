@@ -255,7 +255,7 @@ def checkpoint_of(world: World, job: Job) -> CheckpointRecord | None:
 
     A task of a heterogeneous job speaks as the component that it belongs to; the component that saved last speaks for all."""
     nodes = _held_ever(world, job)
-    said = (world.book.checkpoint_of(part.key.job_id, job.uid, nodes) for part in job.components)
+    said = (world.book.checkpoint_of(part.key.job_id, job.uid, nodes, job.speaks_since) for part in job.components)
     mine = [record for record in said if record is not None]
     return max(mine, key=lambda r: -1 if r.saved_step is None else r.saved_step, default=None)
 
@@ -266,14 +266,14 @@ def restorable_step(world: World, job: Job) -> int | None:
     mine = checkpoint_of(world, job)
     known = [mine.saved_step] if mine is not None else []
     if declares_elastic(job.comment):
-        told = world.book.progress_of(job.key.job_id, job.uid, _held_ever(world, job))
+        told = world.book.progress_of(job.key.job_id, job.uid, _held_ever(world, job), job.speaks_since)
         known += [record.progress_step for record in told]
     return max((step for step in known if step is not None), default=None)
 
 
 def _held_ever(world: World, job: Job) -> set[str]:
     """Its nodes now and in the runs that were recovered."""
-    runs = (r for r in world.book.recoveries.values() if (r.job.job_id, r.uid) == (job.key.job_id, job.uid))
+    runs = (r for r in world.book.recoveries.values() if r.uid == job.uid and job.continues(r.job))
     return {*job.nodes, *(n for r in runs for n in r.nodes_before)}
 
 

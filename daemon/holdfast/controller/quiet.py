@@ -102,7 +102,7 @@ def words_of(world: World, job: Job) -> tuple[CheckpointRecord, ...]:
     return tuple(
         record
         for part in job.components
-        for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes)
+        for record in world.book.progress_of(part.key.job_id, job.uid, part.nodes, job.speaks_since)
         if record.progress_restarts == job.restarts and record.progress_at is not None
     )
 

@@ -171,6 +171,46 @@ class CheckpointRecord:
     """When that read began: what was written later may be missing."""
     node: str = ""
     """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
+    registered_at: datetime | None = None
+    """When a job under this id last registered the directory; None: it registered none, or told it to an earlier release."""
+
+    def said_since(self, begun: datetime) -> CheckpointRecord:
+        """Without what was said before this time. Slurm uses ids again: that was the word of an earlier job of the same user."""
+        there = self
+        if _is_before(self.registered_at, begun):
+            there = replace(
+                there, directory="", fenced=False, save_signal=None, save_s=None, survey=None, surveyed_at=None
+            )
+            there = replace(there, saved_step=None, saved_at=None)
+        if _is_before(self.saved_at, begun):
+            there = replace(there, saved_step=None, saved_at=None)
+        if _is_before(self.surveyed_at, begun):
+            there = replace(there, survey=None, surveyed_at=None)
+        if _is_before(self.resumed_at, begun):
+            there = replace(there, resumed_step=None, resumed_at=None, resumed_restarts=None, reached_step=None)
+        if _is_before(self.progress_at, begun):
+            none = CheckpointRecord(self.job_id, self.uid, self.restarts, directory="", fenced=False)
+            there = replace(there, **{name: getattr(none, name) for name in _OF_PROGRESS})
+        return there
+
+
+_OF_PROGRESS = (
+    "progress_step",
+    "progress_at",
+    "progress_restarts",
+    "progress_gap_s",
+    "quorum",
+    "phase",
+    "phase_at",
+    "step_at",
+    "longest_step_s",
+    "own_ms",
+    "own_at",
+)
+
+
+def _is_before(at: datetime | None, begun: datetime) -> bool:
+    return at is not None and at < begun
 
 
 def told_of(claims: Iterable[CheckpointRecord]) -> CheckpointRecord | None:
@@ -310,16 +350,23 @@ class Book:
         newest = {i.step: i for i in self.intents_of(incident_id) if i.is_attempt}
         return {step: i for step, i in newest.items() if i.state is IntentState.FAILED}
 
-    def checkpoint_of(self, job_id: int, uid: int, nodes: Collection[str]) -> CheckpointRecord | None:
-        """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing."""
-        claims = self.progress_of(job_id, uid, nodes)
+    def checkpoint_of(
+        self, job_id: int, uid: int, nodes: Collection[str], since: datetime | None = None
+    ) -> CheckpointRecord | None:
+        """What these nodes said of the job's checkpoints in that uid's name; what any other one says counts for nothing. ``since``: as of
+        :meth:`progress_of`."""
+        claims = self.progress_of(job_id, uid, nodes, since)
         told = told_of(r for r in claims if r.directory)
         return None if told is None else _with_survey(told, claims)
 
-    def progress_of(self, job_id: int, uid: int, nodes: Collection[str]) -> tuple[CheckpointRecord, ...]:
-        """What each of these nodes said of the job in that uid's name, also without a registered directory."""
+    def progress_of(
+        self, job_id: int, uid: int, nodes: Collection[str], since: datetime | None = None
+    ) -> tuple[CheckpointRecord, ...]:
+        """What each of these nodes said of the job in that uid's name, also without a registered directory. ``since``: no word from before
+        is this job's (:attr:`Job.speaks_since`); None: not known, all of it counts."""
         claims = self.checkpoints.get(job_id, {})
-        return tuple(r for node, r in sorted(claims.items()) if node in nodes and r.uid == uid)
+        mine = (r for node, r in sorted(claims.items()) if node in nodes and r.uid == uid)
+        return tuple(r if since is None else r.said_since(since) for r in mine)
 
     def recovery_of(self, job: JobKey, restarts: int) -> Recovery | None:
         run = JobRun.of(job, restarts)

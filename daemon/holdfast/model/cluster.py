@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from holdfast.model.asks import Asks, Has
@@ -37,6 +37,8 @@ class JobKey:
         return int(self.submit_time.timestamp())
 
 
+CLOCKS = timedelta(seconds=10)
+"""slurmctld's clock and the controller's differ by less, or the job is taken for one that has said nothing."""
 _RUN = re.compile(r"(?P<cluster>.*)/(?P<job_id>\d+)@(?P<submitted_s>-?\d+)r(?P<restarts>\d+)")
 
 
@@ -161,6 +163,11 @@ class Job:
         if self.array_job_id is None or self.array_task_id is None:
             return str(self.key.job_id)
         return f"{self.array_job_id}_{self.array_task_id}"
+
+    @property
+    def speaks_since(self) -> datetime | None:
+        """The earliest time of a word of this job: its submission, in its first run. None: not known, as a requeue sets that time anew."""
+        return None if self.restarts else self.key.submit_time - CLOCKS
 
     @property
     def suspended(self) -> bool:

@@ -93,6 +93,7 @@ def _begin(said: Statement, node: str) -> Kept | str:
         save_signal=_signal(said),
         save_s=_save_s(said),
         node=node,
+        registered_at=said.at,
     )
     return Kept(record, said.at, said.restarts)
 
@@ -137,6 +138,7 @@ def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRe
         fenced=said.detail.get("fenced") is True,
         save_signal=_signal(said) or same_run.save_signal,
         save_s=_save_s(said) or same_run.save_s,
+        registered_at=said.at,
     )
     if said.path == record.directory:
         return again

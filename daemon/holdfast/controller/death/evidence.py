@@ -363,7 +363,7 @@ def _newest_record(world: World, job: Job, away: frozenset[str]) -> CheckpointRe
     told = [
         record
         for part in job.components
-        for record in world.book.progress_of(part.key.job_id, job.uid, others)
+        for record in world.book.progress_of(part.key.job_id, job.uid, others, job.speaks_since)
         if record.progress_restarts in (None, job.restarts) and record.progress_at is not None
     ]
     return max(told, key=_stepped_at, default=None)

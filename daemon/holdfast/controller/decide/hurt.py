@@ -93,7 +93,6 @@ def added_before(world: World, job: Job) -> tuple[str, ...]:
     earlier = [
         r
         for r in world.book.recoveries.values()
-        if (r.job.cluster, r.job.job_id, r.uid) == (job.key.cluster, job.key.job_id, job.uid)
-        and r.restarts_before < job.restarts
+        if r.uid == job.uid and job.continues(r.job) and r.restarts_before < job.restarts
     ]
     return max(earlier, key=lambda r: r.restarts_before).excluded_added if earlier else ()
