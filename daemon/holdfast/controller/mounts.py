@@ -35,7 +35,7 @@ def unanswered(world: World, nodes: Iterable[str], since: datetime) -> dict[str,
 def waits(world: World, finding: Finding) -> bool:
     """Whether a finding that calls for action on its node waits, since a file system may be to blame: it does not answer on other nodes
     either, or nobody knows that yet. The server is one cause, and to drain its clients mends nothing."""
-    if finding.check not in _OF_STORAGE:
+    if finding.check not in _OF_STORAGE:  # rule kind-not-check: a finding has no kind
         return False
     if any(finding.node in {f.node for f in found} for found in away(world).values()):
         return True
