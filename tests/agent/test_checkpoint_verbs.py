@@ -16,6 +16,7 @@ from holdfast.agent.checkpoint_verbs import VERBS, archive, place
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
 from support.job_socket import KnownJobs
+from support.practice import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -78,13 +79,14 @@ def test_verbs_and_library_in_an_image(python: str, folder: Path, said: list[Ite
     assert run(python, folder, verbs, "latest", str(held)).returncode == 4, "there is none"
     trained = run(python, folder, "-c", _TRAIN, str(held), PYTHONPATH=verbs)
     assert (trained.returncode, trained.stderr) == (0, "")
+    eventually(lambda: len(said) >= 3, within_s=30)
     latest = run(python, folder, verbs, "latest", str(held))
     assert (latest.returncode, latest.stdout.strip()) == (0, str(held / "step-0000005-j7-r0.0.0"))
     assert run(python, folder, verbs, "verify", latest.stdout.strip()).returncode == 0
     assert run(python, folder, verbs, "register", str(held)).returncode == 0
+    eventually(lambda: [item.body.get("statement") for item in said].count("checkpoint.register") == 2, within_s=30)
     kinds = [item.body.get("statement") for item in said]
     assert kinds[:3] == ["checkpoint.register", "checkpoint.resumed", "checkpoint.saved"]
-    assert kinds.count("checkpoint.register") == 2
 
 
 def test_training_goes_on_while_the_agents_release_changes(folder: Path) -> None:
