@@ -25,7 +25,7 @@ from support.practice import eventually
 
 TESTS = Path(__file__).parents[1]
 _TRAIN = Path(sys.modules[Site.__module__].__file__ or "").parent / "jobs" / "train.sbatch"
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 """For whatever must happen at last on two busy cores; how fast is the benches' business."""
 
 
