@@ -34,7 +34,7 @@ from support.gpu_facts import (
 DETAILS_CHECKS = sorted(
     name
     for name in all_checks()
-    if name.startswith("gpu.") and all_checks()[name].interval_s == 60 and name != "gpu.leftover"
+    if name.startswith("gpu.") and all_checks()[name].interval_s == 60 and name not in ("gpu.leftover", "gpu.slurm")
 )
 
 

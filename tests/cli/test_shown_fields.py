@@ -46,6 +46,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "operated": "a count by which the store refuses a change made from an older incident",
     },
     Recovery: {
+        "exclusions_known": "whether the user's own were read; nothing is written over them before",
         "excluded_before": "the user's own; scontrol shows them, and they are put back",
         "excluded_added": "scontrol shows the job's exclusions; actions on them are in the timeline",
         "in_service_only": "the note says why the job waits; actions on its exclusions are in the timeline",

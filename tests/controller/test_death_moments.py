@@ -99,7 +99,7 @@ def test_beside_a_machine_that_lost_its_power_no_other_is_touched_whose_power_is
 def test_a_machine_that_lost_its_power_alone_is_replaced_and_no_one_is_told_of_a_group() -> None:
     site = Site(8, can=FULL)
     site.machine("n4").powered = False
-    site.run(30)
+    site.run(120)
     assert "launched" in done_to(site, "n4")
     site.run(300, step_s=5)
     assert [s for s in site.notices.sent if "not report" in s] == []
