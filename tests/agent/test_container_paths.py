@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.container_paths import as_said, read_mounts, translate
+from holdfast.agent import container_paths
+from holdfast.agent.container_paths import as_said, mounts_of, on_node, read_mounts, translate
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
 from support.job_socket import KnownJobs
+from support.practice import eventually
 
 NODE = """\
 22 1 259:1 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p1 rw
@@ -68,6 +70,18 @@ def test_the_same_place_of_the_same_file_system(said: str, node: str | None) -> 
 def test_nothing_is_known_without_mounts() -> None:
     assert translate("/x", (), read_mounts(NODE)) is None
     assert translate("/x", read_mounts(NODE), ()) is None
+
+
+def test_a_mount_table_that_is_longer_than_any_containers_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user may mount 100,000 times in a namespace of his own; the agent reads no more than a container has."""
+    with subprocess.Popen(["unshare", "--mount", "sleep", "60"]) as process:
+        try:
+            eventually(lambda: mounts_of(process.pid) != "")
+            monkeypatch.setattr(container_paths, "MOST_BYTES", len(mounts_of(process.pid)) - 1)
+            assert mounts_of(process.pid) == ""
+        finally:
+            process.kill()
+    assert on_node("/ckpt", "") == "/ckpt"
 
 
 def test_the_answer_is_in_the_askers_terms() -> None:

@@ -217,3 +217,17 @@ class TestWithoutAgent:
         assert max(asked) <= agentless.MOST
         assert sum(asked) == 592
         assert site.store.load_book(site.clock.now()).nodes == written, "nothing is written of what answers"
+
+
+def test_a_claimed_interval_of_an_hour_makes_no_companion_of_those_that_die_later() -> None:
+    """Root on one node claims it, and cuts the node off once: nodes that died in the three hours after were left to an operator."""
+    site = Site(16, can=BLIND)
+    fenced_jobs(site, 1)
+    name = "n1"
+    site.machine("n12").claims_interval_s = 3600.0
+    site.run(30)
+    cut(site, "n12")
+    site.run(700)
+    site.machine(name).powered = False
+    site.run(120)
+    assert "set_down" in done_to(site, name), site.story()

@@ -12,6 +12,9 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.model.said import CONTROL, PATH_MAX
 
+MOST_BYTES = 1 << 16
+"""Of a container's mount table: some 400 mounts. It is read as a job connects, and kept for as long as it stays."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -52,20 +55,21 @@ def translate(path: str, inside: Sequence[Mount], outside: Sequence[Mount]) -> s
     return str(name if name in names else names[0]) if names else None
 
 
-def mounts_of(pid: int) -> tuple[Mount, ...]:
-    """What the process has mounted where; empty: it is in no container, or it cannot be known, as of a process that is gone."""
+def mounts_of(pid: int) -> str:
+    """What the process has mounted where, as the kernel tells it; empty: it is in no container, or it cannot be known, as of a process that
+    is gone, or one that has mounted more than any container does: any user may mount 100,000 times in a namespace of his own."""
     try:
         if os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt"):
-            return ()
-        return _table(str(pid))
+            return ""
+        return _text(str(pid), MOST_BYTES)
     except OSError:
-        return ()
+        return ""
 
 
-def on_node(path: str, inside: Sequence[Mount]) -> str:
-    """The node's name for what is called ``path`` where these are the mounts; the path itself where that is not known."""
+def on_node(path: str, inside: str) -> str:
+    """The node's name for what is called ``path`` where these are the mounts (:func:`mounts_of`); the path itself where it is not known."""
     try:
-        found = translate(path, inside, _table("self")) if inside else None
+        found = translate(path, read_mounts(inside), read_mounts(_text("self"))) if inside else None
     except OSError:
         return path
     return path if found is None or CONTROL.search(found) or len(found) > PATH_MAX else found
@@ -77,8 +81,11 @@ def as_said(path: str, directory: str, said: str) -> str:
     return said.rstrip("/") + "/" + path.removeprefix(folder) if path.startswith(folder) else path
 
 
-def _table(process: str) -> tuple[Mount, ...]:
-    return read_mounts(Path(f"/proc/{process}/mountinfo").read_text(encoding="utf-8", errors="replace"))
+def _text(process: str, most_bytes: int = 1 << 24) -> str:
+    """The mount table; empty where it is longer. The kernel writes it as it is read, so no more than that is ever made."""
+    with Path(f"/proc/{process}/mountinfo").open("rb") as file:
+        found = file.read(most_bytes + 1)
+    return "" if len(found) > most_bytes else found.decode(errors="replace")
 
 
 def _cover(path: PurePosixPath, mounts: Sequence[Mount]) -> Mount | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from holdfast.agent.container_paths import Mount, mounts_of, on_node
+from holdfast.agent.container_paths import mounts_of, on_node
 from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.namespaces import user_behind
 from holdfast.agent.outbox import Item
@@ -58,7 +58,7 @@ class _Peer:
     uid: int
     """In a container, of the user who made its namespace."""
     cgroup_job: int | None
-    mounts: tuple[Mount, ...]
+    mounts: str
     """Both read when it connected; its process may be gone when the line is read. Empty: it is in no container."""
     heard_s: float
     spoke: bool = False

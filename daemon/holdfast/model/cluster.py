@@ -37,8 +37,10 @@ class JobKey:
         return int(self.submit_time.timestamp())
 
 
-CLOCKS = timedelta(seconds=10)
-"""slurmctld's clock and the controller's differ by less, or the job is taken for one that has said nothing."""
+ANOTHER_JOBS = timedelta(days=1)
+"""What was said so long before a job was submitted is the word of an earlier job under its id. Less would not do: where the head node's
+clock is set back, a job's own words are from before its submission, and among them is that its steps advance, which keeps a silent node
+from being taken for dead."""
 _RUN = re.compile(r"(?P<cluster>.*)/(?P<job_id>\d+)@(?P<submitted_s>-?\d+)r(?P<restarts>\d+)")
 
 
@@ -166,8 +168,9 @@ class Job:
 
     @property
     def speaks_since(self) -> datetime | None:
-        """The earliest time of a word of this job: its submission, in its first run. None: not known, as a requeue sets that time anew."""
-        return None if self.restarts else self.key.submit_time - CLOCKS
+        """No word from before this is this job's: a day before its submission, in its first run. None: not known, as a requeue sets that
+        time anew."""
+        return None if self.restarts else self.key.submit_time - ANOTHER_JOBS
 
     @property
     def suspended(self) -> bool:

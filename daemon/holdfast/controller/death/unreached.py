@@ -21,6 +21,8 @@ CUT_S = 30.0
 (``controller/pace.py``), since each was last heard up to one heartbeat before, and one may be lost."""
 _BEATS = 3.0
 """The same for a node with a longer heartbeat of its own."""
+_LONGEST_BEAT_S = 60.0
+"""The longest interval that ``agent.toml`` may have (``config/agent.py``)."""
 _MACHINE_STEPS = (Reboot, Replace, StopStart, Terminate)
 
 
@@ -58,9 +60,12 @@ def latest(since: datetime, by: datetime | None) -> datetime:
 
 
 def stopped_by(world: World, name: str, since: datetime) -> datetime:
-    """By when the silent node, last heard at ``since``, had stopped answering: it would have been heard again by then."""
+    """By when the silent node, last heard at ``since``, had stopped answering: it would have been heard again by then.
+
+    An interval longer than any that ``agent.toml`` may have is no agent's of ours: with it one node would count as cut off together with
+    each that dies for hours after."""
     interval_s = max((a.heartbeat_interval_s for a in world.agents.get(name, ())), default=0.0)
-    return since + timedelta(seconds=max(CUT_S, _BEATS * interval_s))
+    return since + timedelta(seconds=max(CUT_S, _BEATS * min(interval_s, _LONGEST_BEAT_S)))
 
 
 def asked(world: World, name: str) -> bool:
