@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.controller import pace
-from holdfast.controller.death import agentless, unreached
+from holdfast.controller.death import agentless, late, unreached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance
 from support.simulated import Site, agents
@@ -231,3 +231,87 @@ def test_a_claimed_interval_of_an_hour_makes_no_companion_of_those_that_die_late
     site.machine(name).powered = False
     site.run(120)
     assert "set_down" in done_to(site, name), site.story()
+
+
+class TestFlaps:
+    """Companions that report again before they are silent: the head node asks the kernel of each whose heartbeat is overdue."""
+
+    @pytest.mark.parametrize("phase_s", [0, 2])
+    @pytest.mark.parametrize("back_s", [8, 10])
+    def test_one_that_reports_again_within_ten_seconds_is_a_companion(self, back_s: int, phase_s: int) -> None:
+        site = Site(8, can=BLIND)
+        fenced_jobs(site)
+        site.run(60 + phase_s)
+        cut(site, "n3", "n4")
+        site.run(back_s)
+        back(site, "n4")
+        site.machine("n3").unreachable_by.add("n4")
+        site.run(120)
+        assert done_to(site, "n3") == []
+
+    @pytest.mark.parametrize("first_s", [9, 60])
+    def test_the_second_cut_of_a_flapping_switch_is_one_however_short_it_is_for_the_other(self, first_s: int) -> None:
+        site = Site(8, can=BLIND)
+        fenced_jobs(site)
+        cut(site, "n3", "n4")
+        site.run(first_s)
+        back(site)
+        site.run(180)
+        cut(site, "n3", "n4")
+        site.run(1)
+        back(site, "n4")
+        site.machine("n3").unreachable_by.add("n4")
+        site.run(120)
+        assert done_to(site, "n3") == []
+        back(site)
+        site.run(1200, step_s=2)
+        site.machine("n3").powered = False
+        site.run(30)
+        assert done_to(site, "n3") == ["set_down"], "long after the cuts a death is one"
+
+    def test_an_agent_that_restarts_is_no_companion(self) -> None:
+        site = Site(8, can=BLIND)
+        fenced_jobs(site)
+        site.machine("n3").powered = False
+        site.machine("n4").agent_up = False
+        site.run(9)
+        site.machine("n4").agent_up = True
+        site.run(21)
+        assert done_to(site, "n3") == ["set_down"]
+
+    def test_an_agent_that_is_late_all_the_time_is_no_companion(self) -> None:
+        site = Site(8, can=BLIND)
+        fenced_jobs(site)
+        for _ in range(5):
+            site.machine("n4").next_beat_s += 4
+            site.run(20)
+        site.machine("n4").next_beat_s += 4
+        site.machine("n3").powered = False
+        site.run(30)
+        assert done_to(site, "n3") == ["set_down"]
+
+    def test_an_agent_is_asked_for_once_in_each_gap_and_nothing_is_written_of_it(self) -> None:
+        site = Site(8, can=BLIND)
+        asked: list[str] = []
+        reach = site.loop.observer.head.connect
+
+        def noted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> frozenset[str]:
+            asked.extend(targets)
+            return reach(targets, timeout_s)
+
+        site.loop.observer.head.connect = noted
+        written = site.store.load_book(site.clock.now()).nodes
+        for _ in range(2):
+            site.machine("n4").next_beat_s += 4
+            site.run(20)
+        assert asked == ["n4", "n4"]
+        assert site.store.load_book(site.clock.now()).nodes == written
+
+    def test_few_are_asked_at_a_time_where_the_controller_was_held_up(self) -> None:
+        site = Site(100, can=BLIND)
+        site.run(8)
+        world = site.loop.world
+        assert world is not None
+        held_up = replace(world, now=world.now + timedelta(seconds=9))
+        assert late.to_ask(world, (), {}) == ()
+        assert len(late.to_ask(held_up, (), {})) == late.MOST

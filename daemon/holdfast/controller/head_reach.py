@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.controller import silence
-from holdfast.controller.death import agentless
+from holdfast.controller.death import agentless, late
 from holdfast.model.book import World
 from holdfast.model.reach import HeadProbe
 from holdfast.ports import Clock
@@ -20,7 +20,7 @@ from holdfast.ports import Clock
 log = logging.getLogger(__name__)
 
 _QUIET_TIMEOUT_S = 0.5
-"""While nothing is silent: a slow round must not delay the first connect to a node that falls silent."""
+"""While nothing is silent or late: a slow round must not delay the first connect to a node that falls silent."""
 EVERY_S = 2.0
 """Pause between two looks at the nodes that are silent."""
 _BATCH = 512
@@ -94,8 +94,9 @@ def resolve(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class HeadReach:
-    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`), and to each without an agent
-    (:mod:`holdfast.controller.death.agentless`). One thread at a time calls :meth:`refresh`."""
+    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`), to each whose heartbeat is overdue
+    (:mod:`holdfast.controller.death.late`), and to each without an agent (:mod:`holdfast.controller.death.agentless`). One thread at a
+    time calls :meth:`refresh`."""
 
     clock: Clock
     timeout_s: float
@@ -110,19 +111,24 @@ class HeadReach:
             return False
         silent, without_agent = silence.silent_nodes(world), frozenset(agentless.names(world))
         reached = [n for n in silence.to_reach(world, silent) if n in view.nodes] if silent else []
-        kept = {n: p for n, p in before.items() if n in without_agent or (silent and p.answered)}
+        overdue, asked_late = late.nodes(world), late.to_ask(world, silent, before)
+        reached += [n for n in asked_late if n not in reached]
+        kept = {n: p for n, p in before.items() if n in without_agent or n in overdue or (silent and p.answered)}
         targets = (*reached, *agentless.to_ask(world, silent, before))
         if not targets:
             self.newest = kept
             return False
-        at, timeout_s = self.clock.now(), self.timeout_s if silent else min(self.timeout_s, _QUIET_TIMEOUT_S)
+        at, timeout_s = self.clock.now(), self.timeout_s if reached else min(self.timeout_s, _QUIET_TIMEOUT_S)
         addresses = {n: view.nodes[n].address for n in reached} | {
             n: world.background.addresses.get(n, view.nodes[n].address) for n in targets if n in without_agent
         }
         answered = self.connect({n: (address, view.nodes[n].port) for n, address in addresses.items()}, timeout_s)
         tried = {n: self._probe(before.get(n), at, n in answered) for n in targets}
         self.newest = {**kept, **tried}
-        return any(self._news(before.get(n), p, n in without_agent) for n, p in tried.items())
+        lost = any(not tried[n].answered for n in asked_late)
+        return lost or any(
+            self._news(before.get(n), p, n in without_agent) for n, p in tried.items() if n not in asked_late
+        )
 
     @staticmethod
     def _probe(before: HeadProbe | None, at: datetime, answered: bool) -> HeadProbe:

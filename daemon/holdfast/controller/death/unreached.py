@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.death import agentless, evidence
+from holdfast.controller.death import agentless, evidence, late
 from holdfast.model.action import Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.lookback import DEATHS_S
@@ -28,9 +28,9 @@ _MACHINE_STEPS = (Reboot, Replace, StopStart, Terminate)
 
 def remember(world: World, silent: Collection[str]) -> Change:
     """Node records of what stopped answering or answers again. ``silent``: all silent nodes."""
-    quiet, known = frozenset(silent), world.book.nodes
+    quiet, known = frozenset((*silent, *late.unreached(world))), world.book.nodes
     changed: dict[str, NodeRecord] = {}
-    for name in silent:
+    for name in sorted(quiet):
         before = known.get(name) or NodeRecord(name)
         after = _alive(world, _followed(world, before))
         if after != before:
@@ -173,6 +173,8 @@ def _with_companions(world: World, changed: dict[str, NodeRecord], silent: Colle
     for name, record in known.items():
         if lasts(record) and (ended or off or name in begun):
             marked = _beside_power(_marked(record, over if name in begun else ended), off)
+            if name in begun:
+                marked = _cut_before(world, marked)
             if marked != record:
                 changed[name] = marked
     return _of_a_start(world, {**known, **changed}, begun, changed)
@@ -204,6 +206,17 @@ def _beside_power(record: NodeRecord, off: Iterable[tuple[str, datetime]]) -> No
         if not record.unreached_near and name != record.name and may_be_one(record, at, None):
             record = replace(record, unreached_near=name)
     return record
+
+
+def _cut_before(world: World, record: NodeRecord) -> NodeRecord:
+    """With a node that was cut off together with this one minutes ago, as this one came back from: the same switch, once more."""
+    before, since = world.book.nodes.get(record.name), record.unreached_since
+    if before is None or before.unreached_until is None or record.unreached_with or since is None:
+        return record
+    if since - before.unreached_until > timedelta(seconds=DEATHS_S):
+        return record
+    others = (r for r in world.book.nodes.values() if r.unreached_since is not None)
+    return replace(record, unreached_with=before.unreached_with or _marked(before, others).unreached_with)
 
 
 def may_be_one(record: NodeRecord, since: datetime, by: datetime | None) -> bool:
