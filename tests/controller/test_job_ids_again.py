@@ -66,7 +66,8 @@ def test_the_owner_of_the_later_job_is_told_as_well() -> None:
 
 @pytest.mark.parametrize("registers", [False, True])
 def test_a_later_job_inherits_no_checkpoint(registers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a day, here after ten seconds. Its user's earlier job under the same id had registered one: the later one counted as one that may be stopped and started again."""
+    """After a day, here ten seconds. The user's earlier job under the same id had registered one: the later one counted as one that may
+    be stopped and started again."""
     monkeypatch.setattr(cluster, "ANOTHER_JOBS", timedelta(seconds=10))
     site = Site(4, policy=NO_BUDGET)
     first = site.slurm.submit(2, exclusive=True)

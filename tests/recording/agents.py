@@ -138,6 +138,7 @@ def heartbeats() -> list[dict[str, Any]]:
             "memory": SimpleNamespace(set_aside=lambda: SetAside(1, time.time() - 60.0)),
             "gres": SimpleNamespace(told=lambda _known: ({"gpu": tuple(range(8))}, "")),
             "nvml": SimpleNamespace(known=SimpleNamespace(inventory=Inventory())),
+            "trust": Trust({}, Lists(("gpu.nvlink",), ())),
             "authorities": SimpleNamespace(known=lambda: ["3a3f2a8068448822"]),
         }
         Agent._heartbeat(cast(Any, SimpleNamespace(**parts)))
