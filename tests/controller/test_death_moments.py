@@ -219,6 +219,33 @@ class TestWithoutAgent:
         assert site.store.load_book(site.clock.now()).nodes == written, "nothing is written of what answers"
 
 
+@pytest.mark.parametrize("agent", [True, False])
+def test_a_companion_that_slurm_reboots_and_that_lives_on_counts(agent: bool) -> None:
+    """Its RebootProgram did nothing: Slurm shows REBOOT_ISSUED, and it answers until the cut."""
+    site = Site(8, can=BLIND)
+    site.machine("n4").agent_up = agent
+    site.slurm.resume_timeout_s = 3600.0
+    fenced_jobs(site, 3)
+    site.run(400)
+    site.slurm.on_reboot = lambda _: None
+    site.slurm.operator_reboots("n4")
+    site.run(400)
+    cut(site, "n3", "n4")
+    site.run(GRACE_S + 600, step_s=5)
+    assert done_to(site, "n3") == [], site.story()
+
+
+def test_a_companion_that_slurm_powers_up_and_that_reports_counts() -> None:
+    site = Site(8, can=BLIND)
+    fenced_jobs(site, 3)
+    site.run(30)
+    site.slurm.nodes["n5"].power = "POWERING_UP"
+    site.run(5)
+    cut(site, "n3", "n5")
+    site.run(GRACE_S + 600, step_s=5)
+    assert done_to(site, "n3") == [], site.story()
+
+
 def test_a_claimed_interval_of_an_hour_makes_no_companion_of_those_that_die_later() -> None:
     """Root on one node claims it, and cuts the node off once: nodes that died in the three hours after were left to an operator."""
     site = Site(16, can=BLIND)

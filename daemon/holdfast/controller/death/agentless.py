@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from holdfast.controller.death import domains
+from holdfast.controller.death import domains, ordered
 from holdfast.model.book import World
 from holdfast.model.reach import HeadProbe
 
@@ -22,16 +22,14 @@ FAILURES = 2
 
 
 def names(world: World) -> list[str]:
-    """Nodes of which no agent was ever heard, and that Slurm has not switched off or rebooted."""
+    """Nodes of which no agent was ever heard, and that Slurm's power saving has not switched off."""
     if world.view is None:
         return []
     agents, known = world.agents, world.book.nodes
     return [
         name
         for name, shown in world.view.nodes.items()
-        if not agents.get(name)
-        and (name not in known or not known[name].boot_id)
-        and not (shown.asleep or shown.reboot_issued)
+        if not agents.get(name) and (name not in known or not known[name].boot_id) and not shown.asleep
     ]
 
 
@@ -60,7 +58,9 @@ def stopped(world: World) -> Iterator[tuple[str, datetime, datetime]]:
     """Those that answered before and do not now: name, when they last did, and when they did not for the first time."""
     for name in names(world):
         probe = world.head.get(name)
-        if probe is not None and probe.failures >= FAILURES and probe.answered_at and probe.failing_since:
+        if probe is None or probe.failures < FAILURES or not (probe.answered_at and probe.failing_since):
+            continue
+        if not ordered.by_slurm(world, name, probe.answered_at):
             yield name, probe.answered_at, probe.failing_since
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from holdfast.controller import facts
-from holdfast.controller.death import agentless, evidence, late
+from holdfast.controller.death import agentless, evidence, late, ordered
 from holdfast.model.action import Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.lookback import DEATHS_S
@@ -82,8 +82,9 @@ def last_heard(world: World, name: str) -> datetime | None:
 def by_order(world: World, name: str) -> bool:
     """Whether the node is silent because Slurm or Holdfast switched it off or reboots it. A reboot that only waits for the node's jobs
     (REBOOT_REQUESTED) silences nothing, and one after which an agent was heard is over."""
-    shown = world.view.nodes.get(name) if world.view is not None else None
-    if shown is not None and (shown.reboot_issued or shown.asleep):
+    probe = world.head.get(name)
+    lived = [at for at in (last_heard(world, name), probe.answered_at if probe is not None else None) if at is not None]
+    if ordered.by_slurm(world, name, max(lived, default=None)):
         return True
     agents = world.agents.get(name, ())
     return any(
