@@ -53,6 +53,15 @@ def moment(scene: str) -> Recorded:
     return [m for m in moments() if m.name.rpartition("-")[0] == scene][-1]
 
 
+def moment_of(scene: str, node: str, folder: Path) -> Recorded:
+    """The last one of a scene in which the node has an open incident."""
+    for each in reversed([m for m in moments() if m.name.rpartition("-")[0] == scene]):
+        with closing(sqlite3.connect(each.database(folder / f"{each.name}.db"))) as db:
+            if db.execute("SELECT 1 FROM incidents WHERE is_open AND node = ?", (node,)).fetchone():
+                return each
+    raise AssertionError(f"{scene} has no moment with an open incident on {node}")
+
+
 @pytest.fixture(autouse=True)
 def _nothing_logged_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown, "_SEEN", unknown._Seen())
@@ -63,8 +72,9 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     """``opened(scene, damage)``: a site that goes on from the scene, after ``damage`` has changed its database."""
     stores: list[SqlStore] = []
 
-    def open_(scene: str, damage: Callable[[sqlite3.Connection], object]) -> Site:
-        recorded = moment(scene)
+    def open_(scene: str, damage: Callable[[sqlite3.Connection], object], suspected: str = "") -> Site:
+        """``suspected``: as of the last moment in which this node has an open incident."""
+        recorded = moment(scene) if not suspected else moment_of(scene, suspected, tmp_path)
         path = recorded.database(tmp_path / "holdfast.db")
         with closing(sqlite3.connect(path)) as db:
             damage(db)
@@ -121,7 +131,7 @@ def touched(site: Site, node: str) -> list[tuple[str, str]]:
 
 
 def test_the_node_of_an_unreadable_incident_is_held_until_an_operator_closes_it(opened: Callable[..., Site]) -> None:
-    site = opened("dead", lambda db: damaged(db, "incidents", DAMAGES["cut off"], "is_open AND node = 'n5'"))
+    site = opened("dead", lambda db: damaged(db, "incidents", DAMAGES["cut off"], "is_open AND node = 'n5'"), "n5")
     (held,) = [i for i in site.store.incidents(only_open=True) if i.kind is IncidentKind.UNREADABLE]
     assert (held.state, held.severity, held.remedy) == (IncidentState.AWAITING_HUMAN, Severity.DEGRADED, Remedy.HUMAN)
     site.machine(held.node).agent_up = True
