@@ -51,6 +51,8 @@ class Checkpointer:
         self._timeout_s = timeout_s
         self._save_signal = save_signal
         self._resumed = False
+        self._saves: dict[int, int] = {}
+        """How often this process has handed in its files of a step."""
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
         if not 0 <= self.rank < self.world_size:
             raise CheckpointError(f"rank {self.rank} of {self.world_size} ranks")
@@ -112,17 +114,21 @@ class Checkpointer:
         """Gives a folder of this rank's own to write files into; on leaving, they are made durable and handed in.
 
         Rank 0 waits for all ranks and commits; when its block has ended the checkpoint is complete. The others go on at
-        once. An exception in the block commits nothing. Raises FencedOff, RanksMissing, OSError."""
+        once. An exception in the block commits nothing. A step that is saved again, by all ranks alike, is a checkpoint of its own
+        that counts as the newer one. Raises FencedOff, RanksMissing, OSError."""
         if not self._resumed:
             raise CheckpointError("call resume() before save()")
         self._check_fence()
-        folder = Path(self.directory, folder_name(step, self.run))
-        own = folder / rank_folder(self.rank)
-        own.mkdir(parents=True, exist_ok=True)
+        number = self._saves.get(step, 0) + 1
+        folder = Path(self.directory, folder_name(step, self.run, number))
+        if commit.handed_in(folder, self.rank):
+            raise self._started_again(step)
+        own = commit.empty_folder(folder / rank_folder(self.rank))
         yield own
         durable.sync_folder(self.directory)
         names = [f"{own.name}/{path.name}" for path in own.iterdir()]
         files = commit.hand_in(folder, names, step, self.run, self.rank, self.world_size)
+        self._saves[step] = number
         if self.rank == 0:
             self._commit(folder, step, files)
 
@@ -168,10 +174,28 @@ class Checkpointer:
         while time.monotonic() < ends_at:
             decided = self._own_fence()
             if decided is not None:
+                self._refuse_second_life()
                 return self._chosen(decided)
             time.sleep(commit.POLL_S)
         hint = "; under torchrun call torch.distributed.init_process_group() before resume()" if self._elastic else ""
         raise RanksMissing(f"rank 0 did not say within {self._timeout_s:g} s where to resume{hint}")
+
+    def _refuse_second_life(self) -> None:
+        """Raises FencedOff if this rank has saved in this run before: the others are beyond the step at which the run began."""
+        mine = (
+            (own[0], name)
+            for name in os.listdir(self.directory)
+            if (own := parse_folder_name(name)) and own[1] == self.run
+        )
+        saved = [step for step, name in mine if commit.handed_in(Path(self.directory, name), self.rank)]
+        if saved:
+            raise self._started_again(max(saved))
+
+    def _started_again(self, step: int) -> FencedOff:
+        return FencedOff(
+            f"rank {self.rank} of {self.run} has saved step {step} before: a rank that was started again alone cannot join the others; "
+            "end all ranks, and give every restart a HOLDFAST_ATTEMPT of its own"
+        )
 
     def _chosen(self, decided: fence.Fence) -> Checkpoint | None:
         """Rank 0 has judged it; thousands of ranks need not read it all again."""

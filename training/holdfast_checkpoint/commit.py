@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast_checkpoint import durable
@@ -45,6 +47,19 @@ def hand_in(
         durable.sync_folder(str(parent))
     durable.replace(str(folder / receipt_name(rank)), dump_receipt(step, run, rank, world_size, files))
     return files
+
+
+def handed_in(folder: Path, rank: int) -> bool:
+    """Whether the rank has handed in its files of this save, or all ranks have. Raises OSError."""
+    return (folder / receipt_name(rank)).exists() or (folder / MANIFEST).exists()
+
+
+def empty_folder(folder: Path) -> Path:
+    """Makes the folder, without the files of a save that was broken off. Raises OSError."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def receipts(folder: Path, ranks: int, step: int, run: RunId, timeout_s: float) -> dict[str, FileEntry]:

@@ -18,6 +18,7 @@ from holdfast_checkpoint.fence import FOLDER as FENCES
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
 from holdfast_checkpoint.layouts import Entry
 from holdfast_checkpoint.layouts.common import step_in
+from holdfast_checkpoint.manifest import save_number
 from holdfast_checkpoint.model import Checkpoint, Layout, Survey, Unreadable, Verdict
 
 _DEFAULT = Limits()
@@ -130,7 +131,7 @@ def _recognised(entry: Entry) -> bool:
 
 
 def rank(candidates: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Newest first: by step, then by the run's generation, then by time of writing.
+    """Newest first: by step, then by the run's generation, the number of the save, and time of writing.
 
     Candidates without a known step (Lightning's ``last.ckpt``) go before the first that is not written later."""
     stepped = sorted((c for c in candidates if c.step is not None), key=_age_key, reverse=True)
@@ -140,9 +141,9 @@ def rank(candidates: Sequence[Checkpoint]) -> list[Checkpoint]:
     return stepped
 
 
-def _age_key(candidate: Checkpoint) -> tuple[int, tuple[int, int, int], float]:
+def _age_key(candidate: Checkpoint) -> tuple[int, tuple[int, int, int], int, float]:
     generation = candidate.run.generation if candidate.run else (0, 0, 0)
-    return candidate.step or 0, generation, _mtime(candidate)
+    return candidate.step or 0, generation, save_number(candidate.name), _mtime(candidate)
 
 
 def _mtime(candidate: Checkpoint) -> float:

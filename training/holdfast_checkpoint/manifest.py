@@ -1,7 +1,9 @@
 """Our own layout: ``step-0000120-j4711-r2.0.0/`` with files and, written last, ``MANIFEST.json``.
 
-The run is part of the folder's name, so two writers never share a folder whatever happens to the fence. Each rank
-writes below ``rank-00000/`` and hands in a receipt with sizes and digests; rank 0 joins the receipts to the manifest.
+The run is part of the folder's name, so two writers never share a folder whatever happens to the fence; so is the
+number of the save where a run saves one step again (``-s2``), so that nothing is written into a checkpoint that is
+complete. Each rank writes below ``rank-00000/`` and hands in a receipt with sizes and digests; rank 0 joins the receipts
+to the manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from holdfast_checkpoint.runs import RunId, parse_run
 
 MANIFEST = "MANIFEST.json"
 VERSION = 1
-_FOLDER = re.compile(r"step-(\d{7,15})-(j[A-Za-z0-9_]{1,64}-r\d{1,9}\.\d{1,9}\.\d{1,9})")
+_FOLDER = re.compile(r"step-(\d{7,15})-(j[A-Za-z0-9_]{1,64}-r\d{1,9}\.\d{1,9}\.\d{1,9})(?:-s([1-9]\d{0,5}))?")
 _FILES_MAX = 100_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -49,15 +51,21 @@ class Manifest:
         return sum(f.size_bytes for f in self.files.values())
 
 
-def folder_name(step: int, run: RunId) -> str:
-    """Name of the folder that this run writes this step into."""
-    return f"step-{step:07d}-{run}"
+def folder_name(step: int, run: RunId, number: int = 1) -> str:
+    """Name of the folder that this run writes this step into. ``number``: how often it has saved this step, this time included."""
+    return f"step-{step:07d}-{run}" + (f"-s{number}" if number > 1 else "")
 
 
 def parse_folder_name(name: str) -> tuple[int, RunId] | None:
     """(step, run) of a folder's name; None when it is not one of ours."""
     match = _FOLDER.fullmatch(name)
     return (int(match[1]), parse_run(match[2])) if match else None
+
+
+def save_number(name: str) -> int:
+    """Which save of its step by its run a folder of ours holds: 1 is the first. 0 when the name is not one of ours."""
+    match = _FOLDER.fullmatch(name)
+    return int(match[3] or 1) if match else 0
 
 
 def receipt_name(rank: int) -> str:

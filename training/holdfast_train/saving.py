@@ -70,6 +70,8 @@ class Saves:
         self._background.join()
         began_s = time.monotonic()
         folder = Path(self._directory, folder_name(about.step, term.run))
+        if (folder / MANIFEST).exists():  # of this very state; nothing is written into what is complete
+            return
         try:
             staged = Staged(folder, state, about, self._rank, self._buffers)
         except (RuntimeError, OSError, AssertionError) as error:  # the last: torch's, for a process group without gloo
