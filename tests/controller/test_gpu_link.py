@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.controller.gpu_link import HIT, PROOF_WAIT_S, Link, link, may_have_hit
 from holdfast.model.action import Intent, TellOwner
-from holdfast.model.book import Book, World
+from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import RecoveryPhase
 from holdfast.model.report import AgentView
@@ -23,6 +23,7 @@ Gres = Mapping[str, tuple[int, ...]]
 SAME: Gres = {"gpu": tuple(range(8))}
 SHIFTED: Gres = {"gpu": tuple(range(1, 9))}
 REVERSED: Gres = {"gpu": tuple(reversed(range(8)))}
+GAP: Gres = {"gpu": (0, 1, 2, 4, 5, 6, 7)}
 MIG: Gres = {"gpu": (1, 1, 2, 2)}
 SHARDS: Gres = {"gpu": tuple(range(1, 9)), "shard": tuple(range(1, 9))}
 MPS: Gres = {"gpu": (0, 1), "mps": (0, 1)}
@@ -37,6 +38,7 @@ def of(
     exclusive: bool = False,
     gpus: int = 8,
     boot: str = "boot-1",
+    inventory: int = 0,
 ) -> Link:
     minors = None if at_fault is None else frozenset(at_fault)
     fault = incident(node="n1", instance_id="i-1", boot_id="boot-1", gpu_minors=minors)
@@ -45,7 +47,8 @@ def of(
     view = view_of(job)
     view = replace(view, nodes={"n1": Node("n1", "MIXED", frozenset(), gpu_count=gpus)})
     agent = AgentView("n1", "i-1", boot, T0, T0, gres=gres)
-    return link(World(T0, POLICY, Book(), view, agents={"n1": (agent,)}), fault, job)
+    record = NodeRecord("n1", gpu_uuids=frozenset(f"GPU-{n}" for n in range(inventory)))
+    return link(World(T0, POLICY, Book(nodes={"n1": record}), view, agents={"n1": (agent,)}), fault, job)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +86,11 @@ def of(
         (None, {3}, set(), None, Link.NO_GPU),
         # no map is needed
         (None, {3}, set(range(8)), None, Link.WHOLE_NODE),
+        # gres.conf leaves GPU 3 out: File=/dev/nvidia[0-2,4-7]
+        (GAP, {3}, set(range(7)), None, Link.HOLDS_OTHERS),
+        (GAP, {3}, set(), None, Link.HOLDS_OTHERS),
+        (GAP, {4}, {3}, None, Link.HOLDS),
+        (GAP, {3, 4}, {3}, None, Link.HOLDS),
         (None, None, {1}, None, Link.NODE),
         (None, None, set(), None, Link.NODE),
     ],
@@ -98,6 +106,16 @@ def test_a_job_alone_on_its_node_needs_a_map_only_if_it_holds_some_of_the_gpus()
     assert of(None, {3}, {0, 1}, exclusive=True) is Link.UNPROVEN
     assert of(SAME, {3}, {0, 1}, exclusive=True) is Link.HOLDS_OTHERS
     assert of(None, {0}, {0}, gpus=1) is Link.WHOLE_NODE
+
+
+def test_all_that_slurm_gives_out_is_not_all_of_a_node_with_more() -> None:
+    """gres.conf leaves a GPU out that waits for its exchange: who holds all seven others does not hold it."""
+    seven = set(range(7))
+    assert of(GAP, {3}, seven, gpus=7) is Link.HOLDS_OTHERS
+    assert of(GAP, {4}, seven, gpus=7) is Link.WHOLE_NODE
+    assert of(GAP, {3}, set(), exclusive=True, gpus=7) is Link.HOLDS_OTHERS
+    assert of(None, {3}, seven, gpus=7, inventory=8) is Link.UNPROVEN
+    assert of(None, {3}, seven, gpus=7, inventory=7) is Link.WHOLE_NODE
 
 
 def test_a_map_of_another_boot_proves_nothing() -> None:

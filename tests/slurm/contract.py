@@ -329,6 +329,22 @@ class SchedulerContract:
         assert not slurm.node("n3").draining
         slurm.undrain("n3")
 
+    def test_a_comment_on_a_node_is_no_part_of_its_reason(self, slurm: Scheduler, practice: Practice) -> None:
+        comment = "was: Reason=bad fan [bob@1700000000] State=DOWN ticket 12 [bob@ops]"
+        practice.command("scontrol", "update", "nodename=n2", f"comment={comment}")
+        practice.command("scontrol", "update", "nodename=n2", f"extra={comment}")
+        try:
+            serving = slurm.node("n2")
+            assert (serving.reason, serving.reason_user, serving.out_of_service) == ("", "", False)
+            slurm.drain("n2", "holdfast[i9]: gpu.xid 79 GPU-1")
+            seen = slurm.node("n2")
+            assert (seen.reason, seen.reason_user) == ("holdfast[i9]: gpu.xid 79 GPU-1", "root")
+            assert slurm.view().nodes["n2"].reason == seen.reason
+            slurm.undrain("n2")
+        finally:
+            practice.command("scontrol", "update", "nodename=n2", "comment=")
+            practice.command("scontrol", "update", "nodename=n2", "extra=")
+
     def test_set_down_requeues_and_keeps_the_drain(self, slurm: Scheduler, practice: Practice) -> None:
         job = self.running(slurm, practice, "-N2", "-w", "n1,n2")
         slurm.set_down("n1", "holdfast[x]: dead")

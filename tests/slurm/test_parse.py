@@ -125,6 +125,40 @@ def test_nodes() -> None:
     assert (idle.gpu_count, idle.boot_time, idle.reason, idle.reason_time) == (0, None, "", None)
 
 
+STOPS = "NodeName=n3 Gres=gpu:8 State={state} ThreadsPerCore=1 Partitions=train  BootTime=1795187932 {texts}"
+OURS = "Reason=holdfast[1m863jfv]: gpu.xid 79: off the bus [root@1795501408]"
+
+
+@pytest.mark.parametrize(
+    ("texts", "reason", "user"),
+    [
+        (f"{OURS} Comment=ticket 12 [bob@ops]", "holdfast[1m863jfv]: gpu.xid 79: off the bus", "root"),
+        (f"{OURS} Comment=was: bad fan [bob@1700000000]", "holdfast[1m863jfv]: gpu.xid 79: off the bus", "root"),
+        (
+            f"{OURS} Comment=Reason=bad [bob@1700000000] Extra=x [y@1]",
+            "holdfast[1m863jfv]: gpu.xid 79: off the bus",
+            "root",
+        ),
+        (f'{OURS} Extra={{"a":1}} [eve@1700000000]', "holdfast[1m863jfv]: gpu.xid 79: off the bus", "root"),
+        (f"{OURS} ReservationName=vendor", "holdfast[1m863jfv]: gpu.xid 79: off the bus", "root"),
+        ("Reason=Not responding [slurm@1795501408] Comment=ticket 12 [bob@ops]", "Not responding", "slurm"),
+        ("Reason=Not responding [slurm@Unknown]", "Not responding", "slurm"),
+        ("Reason=as before [bob@1700000000] and now [root@1795501408]", "as before [bob@1700000000] and now", "root"),
+        ("Reason=see Comment=12 [root@1795501408]", "see Comment=12", "root"),
+        ("Reason=Not responding", "Not responding", ""),
+        ("Comment=was: Reason=bad fan [bob@1700000000]", "", ""),
+        ("Comment=State=DOWN Port=1 Gres=gpu:1", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_no_comment_of_a_node_is_taken_for_its_reason(texts: str, reason: str, user: str) -> None:
+    """Slurm prints a node's comment behind its reason, and quotes neither. A comment with brackets made our own drain a stranger's."""
+    node = parse.node(STOPS.format(state="IDLE+DRAIN", texts=texts))
+    assert (node.reason, node.reason_user) == (reason, user)
+    assert (node.base_state, node.gpu_count, node.port) == ("IDLE", 8, parse.SLURMD_PORT)
+    assert (node.reason_time is not None) is (bool(user) and "Unknown" not in texts)
+
+
 def test_reservation() -> None:
     found = parse.reservation(records.lines((DATA / "reservation_22.05.txt").read_text())[0])
     assert (found.name, found.nodes, found.users) == ("holdfast-1", ("n1", "n3", "n5"), ("alice", "root"))

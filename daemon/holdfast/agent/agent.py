@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 
 STANDING_KEY = "standing"
 SEEN_RIGHT_KEY = "seen_right"
+WITHHELD_KEY = "gpus_not_given_out"
 HEARTBEAT_TASK = "heartbeat"
 NVML_TASK = "nvml"
 _NVML_AHEAD_S = 1.0
@@ -97,6 +98,7 @@ class Agent:
             SeenRight(places_of(checks, self.settings)),
         )
         self.trust.seen_right.load(self.memory.get(SEEN_RIGHT_KEY))
+        self.trust.withheld.load(self.memory.get(WITHHELD_KEY))
         self.standing.expected = frozenset(checks)
         self.standing.load(self.memory.get(STANDING_KEY))
         self.events = Events()
@@ -272,9 +274,10 @@ class Agent:
 
     def _heartbeat(self) -> None:
         aside = self.memory.set_aside()
-        gres, gres_problem = self.gres.told(
-            ref.minor for ref in self.nvml.known.inventory.gpus if ref.minor is not None
-        )
+        gpus = self.nvml.known.inventory.gpus
+        gres, gres_problem = self.gres.told(ref.minor for ref in gpus if ref.minor is not None)
+        if gres is not None and self.trust.withheld.learn(gres["gpu"], gpus):
+            self.outbox.put((), {WITHHELD_KEY: self.trust.withheld.dump()})
         self.sender.beat(
             {
                 INTERVAL: self.pace.said_s,

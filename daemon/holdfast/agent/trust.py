@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast.agent.withheld import NOTE, Withheld
 from holdfast_checks.acting import Lists
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Grade, Result, Severity, Verdict
@@ -30,6 +31,8 @@ class Trust:
     """What acts here; replaced when the controller gives others."""
     seen_right: SeenRight = field(default_factory=SeenRight)
     """Checks that take an absence for a fault act only where they have once seen the thing in its place."""
+    withheld: Withheld = field(default_factory=Withheld)
+    """GPUs that Slurm gives to no job: what is found on them is a warning."""
 
     def acts(self, check: str) -> bool:
         """Whether the check's findings count in full. One that the registry does not know does: its results are the agent's own."""
@@ -40,17 +43,18 @@ class Trust:
 
     def weigh(self, result: Result) -> Weighed:
         """What the result counts for."""
-        grade, unproven = result.grade, self.seen_right.unproven(result)
-        if grade is None or (self.acts(result.check) and not unproven):
+        grade, unproven, withheld = result.grade, self.seen_right.unproven(result), self.withheld.holds(result)
+        if grade is None or (self.acts(result.check) and not (unproven or withheld)):
             return Weighed(result)
         if grade.severity is Severity.WARNING:
             return Weighed(result)
-        summary = f"{result.summary}; {recorded_only(unproven)}" if unproven else result.summary
+        why = [*([recorded_only(unproven)] if unproven else []), *([NOTE] if withheld else [])]
+        summary = "; ".join([result.summary, *why])
         return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)
 
     def for_service(self, result: Result) -> Weighed:
         """What the result counts for in a validation: what an observing check could not ask keeps no node from serving."""
-        acts = self.acts(result.check) and not self.seen_right.unproven(result)
+        acts = self.acts(result.check) and not (self.seen_right.unproven(result) or self.withheld.holds(result))
         if result.verdict is Verdict.UNKNOWN and not acts:
             said = f"observes only; could not be asked: {result.summary}"
             return Weighed(replace(result, outcome=Verdict.SKIPPED, summary=said))

@@ -12,9 +12,9 @@ from typing import Any
 
 _MORE: Mapping[str, str] = {
     "BrakePolicy.drains_10min": "New automatic drains in 10 minutes before they stop (the greater of this and the share).",
-    "BrakePolicy.drains_10min_share": "The same as a share of all Slurm nodes.",
+    "BrakePolicy.drains_10min_share": "The same as a share of the fleet (nodes with an agent that are not asleep).",
     "BrakePolicy.drains_60min": "New automatic drains in 60 minutes before they stop (the greater of this and the share).",
-    "BrakePolicy.drains_60min_share": "The same as a share of all Slurm nodes.",
+    "BrakePolicy.drains_60min_share": "The same as a share of the fleet (nodes with an agent that are not asleep).",
     "DeathPolicy.probe_timeout_s": "How long a peer's attempt to reach a silent node may take.",
     "JobPolicy.attribution_before_s": "A job's end is attributed to a fault that came up to this long before it (Meta RSC).",
     "JobPolicy.attribution_after_s": "A fault found up to this long after a job's end spares its nodes the probes; it restarts no job.",
@@ -33,9 +33,9 @@ _MORE: Mapping[str, str] = {
     "RepairPolicy.cycles_per_day": "The same in 24 hours.",
     "RepairPolicy.launches_per_hour": "Machines launched in an hour at most, or the share below.",
     "RepairPolicy.launches_per_day": "The same in 24 hours.",
-    "RepairPolicy.budget_hour_share": "The same numbers for an hour as a share of all Slurm nodes; the greater of the two holds.",
+    "RepairPolicy.budget_hour_share": "The same numbers for an hour as a share of the fleet; the greater of the two holds.",
     "RepairPolicy.budget_day_share": "The same for 24 hours.",
-    "RepairPolicy.budget_cluster_share": "Of so many different nodes in 24 hours at most, as a share of all; always one.",
+    "RepairPolicy.budget_cluster_share": "Of so many different nodes in 24 hours at most, as a share of the fleet; always one.",
     "RepairPolicy.return_as_spare": "A repaired node becomes a spare when one was used up for it.",
     "Policy.action_backoff_s": "First pause after a failed step; doubles.",
     "Ec2Settings.region": "AWS region.",

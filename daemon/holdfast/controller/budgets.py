@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from holdfast.controller import facts
 from holdfast.model.action import Action, IntentState
 from holdfast.model.book import World
 from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
@@ -23,7 +24,7 @@ def budgets(world: World) -> dict[BudgetKind, BudgetState]:
 
 
 def _state(world: World, kind: BudgetKind) -> BudgetState:
-    hour, day, nodes_most = limits(world.policy.repair, kind, len(world.view.nodes) if world.view is not None else 0)
+    hour, day, nodes_most = limits(world.policy.repair, kind, len(facts.fleet(world)))
     extension = world.book.extensions.get(kind)
     if extension is not None and extension.until <= world.now:
         extension = None
@@ -46,7 +47,7 @@ def _state(world: World, kind: BudgetKind) -> BudgetState:
 
 
 def limits(policy: RepairPolicy, kind: BudgetKind, nodes: int) -> tuple[int, int, int]:
-    """(most in an hour, most in a day, most different nodes in a day) on a cluster of so many nodes. The first two are the number or the
+    """(most in an hour, most in a day, most different nodes in a day) of a fleet of so many nodes. The first two are the number or the
     share, whichever is greater; the third is ``budget_cluster_share``, and always one."""
     hour, day = _numbers(policy, kind)
     return (

@@ -48,6 +48,16 @@ def fresh_view(world: World) -> ClusterView | None:
     return view
 
 
+def fleet(world: World) -> frozenset[str]:
+    """Nodes of Slurm that Holdfast looks after, of which shares are reckoned: each that has or had an agent, and that power saving has not
+    off. A cloud cluster defines a hundred times as many, and brakes of a share of those would never hold."""
+    if world.view is None:
+        return frozenset()
+    known = set(world.agents) | {name for name, record in world.book.nodes.items() if record.boot_id}
+    shown = ((name, world.view.nodes[name]) for name in known & world.view.nodes.keys())
+    return frozenset(name for name, node in shown if not node.asleep or world.book.open_on(name))
+
+
 SLURMD_TIMEOUT_S = 300.0
 """SlurmdTimeout as Slurm ships it, and what stands in for one that is 0 or not known."""
 

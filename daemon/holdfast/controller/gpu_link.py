@@ -10,7 +10,7 @@ from datetime import timedelta
 from enum import Enum
 
 from holdfast.model.book import World
-from holdfast.model.cluster import Job
+from holdfast.model.cluster import Job, Node
 from holdfast.model.incident import Incident
 
 
@@ -20,11 +20,11 @@ class Link(Enum):
     NODE = "node"
     """The node itself is at fault."""
     WHOLE_NODE = "whole_node"
-    """The job holds every GPU of the node, or the node alone: no map is needed."""
+    """The job holds every GPU that Slurm has on the node, or the node alone, and nothing proves that the one at fault is none of these."""
     HOLDS = "holds"
     """It is proved that it holds a GPU at fault."""
     HOLDS_OTHERS = "holds_others"
-    """It is proved that it holds none of them."""
+    """It is proved that it holds none of them: it holds others, or Slurm gives those at fault to no job."""
     NO_GPU = "no_gpu"
     """Slurm shows no GPU of the node as the job's."""
     UNPROVEN = "unproven"
@@ -44,14 +44,21 @@ def link(world: World, incident: Incident, job: Job) -> Link:
         return Link.NODE
     held = job.gpu_indices.get(incident.node, frozenset())
     shared = job.shared_indices.get(incident.node, {})
+    given = _map_of(world, incident)
+    if (
+        given
+        and incident.gpu_minors
+        and incident.gpu_minors.isdisjoint({minor for minors in given.values() for minor in minors})
+    ):
+        return Link.HOLDS_OTHERS
     if not held and not shared:
         if job.exclusive:
             return Link.WHOLE_NODE
         return Link.NO_GPU if job.gpus_known else Link.UNPROVEN
     node = world.view.nodes.get(incident.node) if world.view is not None else None
-    if node is not None and 0 < node.gpu_count <= len(held):
+    if node is not None and 0 < node.gpu_count <= len(held) and (given or not _has_more(world, node)):
         return Link.WHOLE_NODE
-    minors = _minors(_map_of(world, incident), {**shared, **({"gpu": held} if held else {})})
+    minors = _minors(given, {**shared, **({"gpu": held} if held else {})})
     if minors is None:
         return Link.UNPROVEN
     return Link.HOLDS if minors & incident.gpu_minors else Link.HOLDS_OTHERS
@@ -72,6 +79,12 @@ def proof_overdue(world: World, incident: Incident) -> bool:
     began to listen."""
     since = max(incident.opened_at, world.listening_since or incident.opened_at)
     return world.now - since >= timedelta(seconds=PROOF_WAIT_S)
+
+
+def _has_more(world: World, node: Node) -> bool:
+    """Whether the machine has GPUs that Slurm does not give out."""
+    record = world.book.nodes.get(node.name)
+    return record is not None and len(record.gpu_uuids) > node.gpu_count
 
 
 def _map_of(world: World, incident: Incident) -> Mapping[str, tuple[int, ...]]:

@@ -73,9 +73,9 @@ def busy(orders: Iterable[Intent]) -> frozenset[str]:
     return frozenset(i.action.node for i in orders if not i.settled and isinstance(i.action, SendOrder))
 
 
-def room(world: World, view: ClusterView, orders: Collection[Intent]) -> int:
+def room(world: World, orders: Collection[Intent]) -> int:
     """Pairs that may be begun now, of the whole cluster."""
-    most = max(1, int(len(view.nodes) * world.policy.suspects.cluster_share) // 2)
+    most = max(1, int(len(facts.fleet(world)) * world.policy.suspects.cluster_share) // 2)
     return most - (len(busy(orders)) + 1) // 2
 
 

@@ -15,9 +15,9 @@ from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 
 
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
-    """(window in seconds, most nodes) for the drain brake; the share counts all Slurm nodes."""
+    """(window in seconds, most nodes) for the drain brake; the share is one of the fleet."""
     brake = world.policy.brake
-    nodes = len(world.view.nodes) if world.view is not None else 0
+    nodes = len(facts.fleet(world))
     return (
         (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
         (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
@@ -159,7 +159,7 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     if jobs > brake.stopped_jobs_60min:
         return f"{jobs} running jobs would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
     sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
-    total = sum(n.gpu_count for n in world.view.nodes.values()) if world.view is not None else 0
+    total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
     if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
     return None

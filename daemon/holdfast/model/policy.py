@@ -21,7 +21,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrakePolicy:
-    """Design, section 6. A share is of all Slurm nodes; the limit is the greater of the two."""
+    """Design, section 6. A share is of the nodes that have an agent and are not asleep; the limit is the greater of the two."""
 
     drains_10min: int = 3
     drains_10min_share: float = 0.01
@@ -51,7 +51,7 @@ class DeathPolicy:
     deaths_10min: int = 3
     """More nodes silent within 10 minutes of each other than this are one cause: nothing is done to them until their power is off."""
     deaths_10min_share: float = 0.01
-    """The same as a share of all Slurm nodes; the greater of the two holds."""
+    """The same as a share of the fleet (nodes with an agent that are not asleep); the greater of the two holds."""
     deaths_domain_share: float = 0.5
     """The same for a failure domain: more than this share of its nodes."""
     reboot_grace_s: float = 900.0

@@ -19,7 +19,13 @@ from holdfast.slurm.records import EMPTY, fields, printable
 from holdfast.slurm.squeue import Row
 from holdfast.slurm.tasks import waiting_tasks
 
-_REASON = re.compile(r"(?:^|\s)Reason=(.*) \[([^\s@\]]*)@([^\s\]]*)\]", re.DOTALL)
+_FREE_TEXTS = re.compile(r"\s(?:Reason|Comment|Extra)=")
+"""Where a node's record stops being Slurm's alone: what comes from here on, administrators wrote, and ``Key=value`` in it is no key."""
+_REASON = re.compile(
+    r"\sReason=(.*?) \[([^\s@\]]*)@(\d+|Unknown)\](?=\s*$|\s+(?:Comment|Extra|ReservationName|InstanceId|InstanceType)=)",
+    re.DOTALL,
+)
+"""The first end that Slurm can have printed: a comment behind it may read like another one."""
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
@@ -126,16 +132,18 @@ SLURMD_PORT = 6818
 def node(record: str, slurmd_port: int = SLURMD_PORT) -> Node:
     """One node. ``slurmd_port``: slurm.conf's SlurmdPort; Slurm prints a node's port only where it is another. Raises Rejected when the
     record has no name."""
-    found = fields(record)
+    texts = _FREE_TEXTS.search(record)
+    found = fields(record[: texts.start()] if texts is not None else record)
     if not found.get("NodeName"):
         raise Rejected(f"not a node record: {record[:80]!r}")
     base, flags = node_state(found.get("State", "UNKNOWN"))
-    reason = _REASON.search(record)
+    behind = record[texts.start() :] if texts is not None else ""
+    reason = _REASON.match(behind)
     return Node(
         name=found["NodeName"],
         base_state=base,
         flags=flags,
-        reason=reason[1] if reason else found.get("Reason", ""),
+        reason=reason[1] if reason else _unsigned(behind),
         reason_user=reason[2] if reason else "",
         reason_time=time_or_none(reason[3]) if reason else None,
         address=found.get("NodeAddr", ""),
@@ -150,6 +158,11 @@ def node(record: str, slurmd_port: int = SLURMD_PORT) -> Node:
         slurmd_start_time=time_or_none(found.get("SlurmdStartTime", "")),
         last_busy_time=time_or_none(found.get("LastBusyTime", "")),
     )
+
+
+def _unsigned(behind: str) -> str:
+    """A reason of which Slurm does not say who gave it, as slurmctld's own may be."""
+    return fields(behind).get("Reason", "") if behind.lstrip().startswith("Reason=") else ""
 
 
 def node_state(text: str) -> tuple[str, frozenset[str]]:

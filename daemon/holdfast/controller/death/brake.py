@@ -99,7 +99,7 @@ def _many(
         )
         for domain, members in domains.domains(view, death, world.background.addresses).items()
     ]
-    most = max(death.deaths_10min, math.floor(len(view.nodes) * death.deaths_10min_share))
+    most = max(death.deaths_10min, math.floor(len(facts.fleet(world)) * death.deaths_10min_share))
     candidates.append((FLEET, recent, most))
     return [
         _group(world, view, where, group, limit)

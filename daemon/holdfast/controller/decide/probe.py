@@ -45,7 +45,7 @@ class _Plan:
         self.orders = probing.all_orders(world)
         self.proposals: list[Proposal] = []
         self._taken = set(probing.busy(self.orders))
-        self._room = probing.room(world, view, self.orders)
+        self._room = probing.room(world, self.orders)
 
     def inquire(self, incident: Incident) -> None:
         """The nodes of a job that failed or hung."""
