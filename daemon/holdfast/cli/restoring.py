@@ -11,28 +11,43 @@ import typer
 
 from holdfast.cli.options import DEFAULT_PATH, Config
 from holdfast.cli.show import line
+from holdfast.model.errors import Rejected
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="A file that `holdfast backup`, or an upgrade, has written.")],
+    source: Annotated[
+        Path | None, typer.Argument(help="A file that `holdfast backup`, or an upgrade, has written.")
+    ] = None,
     config: Config = DEFAULT_PATH,
+    mark: Annotated[
+        bool,
+        typer.Option("--mark", help="The store was put back by another tool (pg_restore, a copy): only say so in it."),
+    ] = False,
 ) -> None:
-    """Put a backup in the place of the SQLite store, with all daemons of this head node stopped. The store before is kept beside it."""
+    """Put a backup in the place of the SQLite store, with all daemons of this head node stopped. The former store is kept beside it.
+    Holdfast starts paused."""
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.controller.wiring import actor_lock, controller_lock  # noqa: PLC0415
+    from holdfast.store.restore import mark_restored  # noqa: PLC0415
     from holdfast.store.restore import restore as put_back  # noqa: PLC0415
 
+    if (source is None) is not mark:
+        raise Rejected("name the backup, or give --mark for a store that another tool has put back")
     settings = load(config)
     with ExitStack() as locks:
         for path in (controller_lock(settings), actor_lock(settings)):
             _keep_out(path, locks)
-        done = put_back(settings.store.url, source, datetime.now(UTC))
-    line(
-        f"restored {source} (schema {done.schema})"
-        + (f"; the store before is {done.replaced}" if done.replaced else "")
-    )
+        if source is None:
+            mark_restored(settings.store.url, datetime.now(UTC))
+            line("the store is marked as restored")
+        else:
+            done = put_back(settings.store.url, source, datetime.now(UTC))
+            line(
+                f"restored {source} (schema {done.schema})"
+                + (f"; the store before is {done.replaced}" if done.replaced else "")
+            )
     line("next: systemctl start holdfast-quorum holdfast-actor holdfast-controller; holdfast status")
-    line("where the backup is older than the cluster Holdfast pauses itself and says so: docs/runbooks/store-lost.md")
+    line("Holdfast starts paused: look at what it names (docs/runbooks/store-lost.md), then holdfast resume")
 
 
 def _keep_out(path: Path, locks: ExitStack) -> None:

@@ -25,6 +25,7 @@ from holdfast.controller.job_ends import follow_job_ends
 from holdfast.controller.lifecycle import follow_incidents
 from holdfast.controller.planned import plan_stops
 from holdfast.controller.record import record
+from holdfast.controller.restored import forget_old_findings
 from holdfast.controller.returns import follow_returns
 from holdfast.controller.silence import silent_nodes, watch_silence
 from holdfast.controller.slurm_drains import follow_slurm_drains
@@ -43,6 +44,7 @@ def turn(
     total, before = Change(), world.book
     for stage in (
         adopt,
+        forget_old_findings,
         follow_identity,
         remember,
         lambda w: correlate(w, new_id),

@@ -308,6 +308,8 @@ class Book:
     """Who paused and why; None: not paused."""
     paused_at: datetime | None = None
     """When; None: not paused, or paused by a release that did not record it."""
+    restored_at: datetime | None = None
+    """When the store was put back from a backup; None: never. Its incidents of before are as old as that backup."""
     provider: ProviderView | None = None
     """What the actor last saw of the provider; None: it has not looked yet, so nothing is known of what can be repaired."""
 

@@ -37,6 +37,8 @@ _AT_A_TIME = 500
 PAUSED = "paused"
 """Note that says who paused and why."""
 PAUSED_AT = "paused.at"
+RESTORED = "restored.at"
+"""When ``holdfast restore`` put a backup in the store's place; UTC."""
 """Note with the time of that (ISO 8601)."""
 MAINTENANCE = "maintenance"
 """Note with the maintenance windows."""
@@ -89,7 +91,8 @@ def load(connection: Connection, cache: BookCache, now: datetime, ahead: timedel
         rooms=read_rooms(_note(connection, ROOMS)),
         windows=read_windows(_note(connection, MAINTENANCE)).at(now).windows,
         paused=paused,
-        paused_at=read_paused_at(_note(connection, PAUSED_AT)) if paused is not None else None,
+        paused_at=read_time(_note(connection, PAUSED_AT)) if paused is not None else None,
+        restored_at=read_time(_note(connection, RESTORED)),
         provider=provider,
         extensions=_extensions(connection, now),
     )
@@ -99,8 +102,8 @@ def _note(connection: Connection, key: str) -> str | None:
     return connection.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar()
 
 
-def read_paused_at(note: str | None) -> datetime | None:
-    """None: a release that does not record it has paused, or the note cannot be read."""
+def read_time(note: str | None) -> datetime | None:
+    """None: there is no such note (of releases that did not record it), or it cannot be read."""
     try:
         return datetime.fromisoformat(note).astimezone(UTC) if note is not None else None
     except ValueError:

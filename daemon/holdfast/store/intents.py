@@ -60,7 +60,7 @@ def finish(connection: Connection, key: str, fence: int, outcome: Outcome, at: d
         if intent.state is not outcome.state:
             raise Rejected(f"intent {key} is {intent.state} already")
         return
-    _settle(connection, intent, outcome, at)
+    settle(connection, intent, outcome, at)
 
 
 def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> None:
@@ -78,7 +78,7 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
         return
     evidence.keep(connection, intent.incident_id, action.node, said)
     state = IntentState.DONE if said.ok else IntentState.FAILED
-    _settle(connection, intent, Outcome(state=state, text=said.summary, result=said.detail), said.at)
+    settle(connection, intent, Outcome(state=state, text=said.summary, result=said.detail), said.at)
 
 
 def orders_for(
@@ -126,7 +126,8 @@ def _mark_started(connection: Connection, intent: Intent, at: datetime) -> Inten
     return started
 
 
-def _settle(connection: Connection, intent: Intent, outcome: Outcome, at: datetime) -> None:
+def settle(connection: Connection, intent: Intent, outcome: Outcome, at: datetime) -> None:
+    """How it ended, with its event."""
     settled = replace(
         intent,
         state=outcome.state,

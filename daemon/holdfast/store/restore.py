@@ -10,8 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from holdfast.model.errors import Rejected
-from holdfast.store.engines import parse_url
-from holdfast.store.migrate import refuse_unknown
+from holdfast.store.engines import parse_url, writer_engine
+from holdfast.store.migrate import refuse_unknown, upgrade
+from holdfast.store.restored import mark, notes
 
 _ENDS = ("", "-wal", "-shm")
 """What belongs to a database besides its file."""
@@ -34,7 +35,9 @@ def restore(url: str, source: Path, now: datetime) -> Restored:
     backup that is damaged or no store, for a store that a process still has open, and for a disk without room."""
     parsed = parse_url(url)
     if parsed.get_backend_name() != "sqlite":
-        raise Rejected("restore PostgreSQL with pg_restore, with every daemon of Holdfast stopped")
+        raise Rejected(
+            "restore PostgreSQL with pg_restore, with every daemon of Holdfast stopped; then holdfast restore --mark"
+        )
     store = Path(parsed.database or "")
     if not source.is_file():
         raise Rejected(f"{source} is no file")
@@ -45,13 +48,23 @@ def restore(url: str, source: Path, now: datetime) -> Restored:
     try:
         content, schema = _read(source)
         refuse_unknown(schema)
-        _write(store, draft, content)
+        _write(store, draft, _marked(content, now))
         return Restored(schema, _exchange(store, draft, now))
     except OSError as error:
         raise Rejected(f"cannot write {error.filename or draft}: {error.strerror or error}") from error
     finally:
         for end in (*_ENDS, "-journal"):
             draft.with_name(draft.name + end).unlink(missing_ok=True)
+
+
+def mark_restored(url: str, now: datetime) -> None:
+    """The same notes in a store that another tool has put back. Raises ConfigError, Unavailable."""
+    engine = writer_engine(parse_url(url))
+    try:
+        upgrade(engine)
+        mark(engine, now)
+    finally:
+        engine.dispose()
 
 
 def _prove_unused(store: Path) -> None:
@@ -106,6 +119,17 @@ def _write(store: Path, draft: Path, content: bytes) -> None:
             owner = store.parent.stat() if former is None else former
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
         os.fsync(descriptor)
+
+
+def _marked(content: bytes, now: datetime) -> bytes:
+    """The same, paused. In memory: while root writes, the name of the draft may lead elsewhere."""
+    rollback = bytearray(content)
+    rollback[18:20] = b"\x01\x01"  # https://sqlite.org/fileformat.html 1.3.3: no log of its own, which memory has not
+    with closing(sqlite3.connect(":memory:")) as copy:
+        copy.deserialize(bytes(rollback))
+        with copy:
+            copy.executemany('INSERT OR REPLACE INTO notes ("key", value) VALUES (?, ?)', sorted(notes(now).items()))
+        return copy.serialize()
 
 
 def _former(store: Path) -> os.stat_result | None:

@@ -21,7 +21,20 @@ from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
 from holdfast.ports import Accepted, Lease, Operation, Outcome
-from holdfast.store import books, changes, evidence, intents, leases, operations, queries, reports, rows, tokens, upkeep
+from holdfast.store import (
+    books,
+    changes,
+    evidence,
+    intents,
+    leases,
+    operations,
+    queries,
+    reports,
+    restored,
+    rows,
+    tokens,
+    upkeep,
+)
 from holdfast.store import tables as t
 from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.evidence import Evidence
@@ -48,6 +61,7 @@ class SqlStore:
         engine = writer_engine(url)
         try:
             upgrade(engine)
+            restored.leave_out_planned(engine)
         except HoldfastError:
             engine.dispose()
             raise

@@ -211,7 +211,8 @@ class MemoryStore:
             windows=self._windows.at(now).windows,
             extensions={k: e for k, e in self._extensions.items() if e.until > now},
             paused=self._notes.get("paused"),
-            paused_at=books.read_paused_at(self._notes.get(books.PAUSED_AT) if books.PAUSED in self._notes else None),
+            paused_at=books.read_time(self._notes.get(books.PAUSED_AT) if books.PAUSED in self._notes else None),
+            restored_at=books.read_time(self._notes.get(books.RESTORED)),
             provider=provider,
         )
 

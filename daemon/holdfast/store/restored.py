@@ -1,0 +1,59 @@
+"""The notes of a store that was restored from a backup, and the steps that it had planned and not begun.
+
+Between the backup and now a node may have been repaired, a job ended: such a step is no ground for one today, and is left
+out. What was begun goes on: each step asks the outside what is true before it is repeated. What was only found is the
+controller's (:mod:`holdfast.controller.restored`).
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, Engine, select
+
+from holdfast.model.action import IntentState
+from holdfast.ports import Outcome
+from holdfast.store import intents, rows
+from holdfast.store import tables as t
+from holdfast.store.books import PAUSED, PAUSED_AT, RESTORED, read_time
+from holdfast.store.failures import translated
+
+log = logging.getLogger(__name__)
+
+_PAUSE = (
+    "holdfast restore: the store is a backup, and what was done since it was made is not known; see docs/runbooks/store-lost.md, "
+    "then holdfast resume"
+)
+_LEFT_OUT = "planned before the store was restored: decided again if it is still called for"
+
+
+def notes(at: datetime) -> dict[str, str]:
+    """For a store that has just been restored: it is paused, and says since when it is what it is."""
+    return {RESTORED: at.isoformat(), PAUSED: _PAUSE, PAUSED_AT: at.isoformat()}
+
+
+def mark(engine: Engine, at: datetime) -> None:
+    """Leave the notes in a store that another tool has restored. Raises Unavailable."""
+    with translated(), engine.begin() as connection:
+        rows.upsert(connection, t.notes, [{"key": key, "value": value} for key, value in notes(at).items()])
+
+
+def leave_out_planned(engine: Engine) -> None:
+    """Settle what was planned before the restore and not begun; nothing in any other store. Raises Unavailable."""
+    with translated(), engine.begin() as connection:
+        note = connection.execute(select(t.notes.c.value).where(t.notes.c.key == RESTORED)).scalar()
+        at = read_time(note)
+        if at is not None:
+            left = _leave_out(connection, at, datetime.now(UTC))
+            if left:
+                log.warning("event=store_restored restored_at=%s steps_left_out=%d", note, left)
+
+
+def _leave_out(connection: Connection, restored_at: datetime, now: datetime) -> int:
+    found = connection.execute(select(t.intents).where(~t.intents.c.settled)).mappings().all()
+    planned = [i for i in map(rows.intent_of, found) if i is not None and i.state is IntentState.PLANNED]
+    old = [i for i in planned if i.planned_at < restored_at]
+    for intent in old:
+        intents.settle(connection, intent, Outcome(IntentState.WITHHELD, _LEFT_OUT), now)
+    return len(old)
