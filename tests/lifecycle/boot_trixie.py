@@ -25,11 +25,12 @@ kmsg_path = "/{HARDWARE}/kmsg"
 nvml_library = "/{LIBRARY}"
 act_on = ["kernel.machine_check", "host.munge"]
 heartbeat_s = 2
+disabled_checks = ["host.load"]
 [intervals]
 "host.munge" = 2
 [nvml_env]
 """
-"""What agent.toml has besides the page's own lines. Everything else is as shipped; ``host.slurmd`` acts by itself."""
+"""What agent.toml has besides the page's own lines. Everything else is as shipped; ``host.slurmd`` acts by itself. ``host.load`` would see the load of the machine around it."""
 _API = """
 import json, ssl, sys, urllib.request
 token = open("/root/.config/holdfast/token").read().strip()
