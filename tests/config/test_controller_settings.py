@@ -155,6 +155,11 @@ BAD: list[tuple[str, str, str]] = [
     ("below zero", "[repair]\nquiet_s = -1\n", "repair.quiet_s: -1 is not between 0 and"),
     ("not finite", "[repair]\nquiet_s = inf\n", "repair: quiet_s: inf is not a finite number"),
     ("share in percent", "[brakes]\ndrains_10min_share = 5\n", "brakes.drains_10min_share: 5 is not between 0 and 1"),
+    (
+        "rung",
+        "[repair]\nrungs = ['rebooot']\n",
+        "repair.rungs: 'rebooot' is none of reset_gpu, reboot, stop_start, replace; did you mean 'reboot'?",
+    ),
     ("mode", "[mode]\nmode = 'obsreve'\n", "mode.mode: 'obsreve' is none of observe, act; did you mean 'observe'?"),
     ("mode in capitals is no mode", "[mode]\nmode = 'ACT'\n", "mode.mode: 'ACT' is none of observe, act"),
     (

@@ -30,7 +30,8 @@ disabled_checks = ["host.load"]
 "host.munge" = 2
 [nvml_env]
 """
-"""What agent.toml has besides the page's own lines. Everything else is as shipped; ``host.slurmd`` acts by itself. ``host.load`` would see the load of the machine around it."""
+"""What agent.toml has besides the page's own lines. Everything else is as shipped; ``host.slurmd`` acts by itself.
+``host.load`` would see the load of the machine around it."""
 _API = """
 import json, ssl, sys, urllib.request
 token = open("/root/.config/holdfast/token").read().strip()

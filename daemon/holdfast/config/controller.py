@@ -35,6 +35,7 @@ from holdfast.model.hangs import HangAct, HangPolicy, StragglerAct, StragglerPol
 from holdfast.model.lookback import check_windows
 from holdfast.model.planned import PlannedPolicy
 from holdfast.model.policy import (
+    RUNGS,
     BrakePolicy,
     DeathPolicy,
     HistoryPolicy,
@@ -292,6 +293,8 @@ def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.policy.hangs.act, tuple(HangAct), f"{where}: hangs.act")
     _one_of(settings.policy.hangs.group_act, tuple(HangAct), f"{where}: hangs.group_act")
     _one_of(settings.policy.stragglers.act, tuple(StragglerAct), f"{where}: stragglers.act")
+    for rung in settings.policy.repair.rungs:
+        _one_of(rung, RUNGS, f"{where}: repair.rungs")
     check_spares(settings.policy.spares, f"{where}: spares")
     check_ids(settings.checks, f"{where}: checks")
     if why := limits.refused(settings.policy) or check_windows(

@@ -12,6 +12,9 @@ from holdfast.model.planned import PlannedPolicy
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 
+RUNGS = ("reset_gpu", "reboot", "stop_start", "replace")
+"""Rungs of the ladder that a site may leave out."""
+
 
 class Mode(StrEnum):
     OBSERVE = "observe"
@@ -118,7 +121,7 @@ class RepairPolicy:
     launch_timeout_s: float = 1800.0
     """From launch to the new agent's first word (HyperPod: 20–30 min with lifecycle scripts)."""
     validate_timeout_s: float = 600.0
-    rungs: tuple[str, ...] = ("reset_gpu", "reboot", "stop_start", "replace")
+    rungs: tuple[str, ...] = RUNGS
     """Rungs of the ladder that may be used; the next higher one that is there takes the place of one that is not."""
     report_faults: bool = True
     """Tell the provider of a confirmed hardware fault, where it takes such a word (EC2: ReportInstanceStatus)."""
