@@ -10,8 +10,9 @@ from functools import cache
 import pytest
 
 from holdfast.controller import facts, hands_off
-from holdfast.controller.clock_steps import ClockStep, as_if_right
+from holdfast.controller.clock_steps import ClockStep, as_if_right, as_recorded
 from holdfast.model.action import Drain, IntentState, Launch, SendOrder
+from holdfast.model.book import Change, NodeRecord
 from holdfast.model.event import EventKind
 from holdfast.model.incident import IncidentState
 from holdfast.model.maintenance import Window
@@ -356,6 +357,19 @@ def test_several_steps_each_count_for_what_was_recorded_before_them() -> None:
     for recorded, counts in minutes.items():
         at = noon + timedelta(minutes=recorded)
         assert as_if_right(at, (first, second, third), now) == noon + timedelta(minutes=counts), recorded
+
+
+def test_what_a_process_remembers_of_before_a_step_is_read_as_it_was_written() -> None:
+    """A node fell silent before the clock was set back, and its silence is put on record afterwards: it was written in each turn (soak)."""
+    noon = EPOCH
+    steps = (ClockStep(noon - timedelta(minutes=1), -60.0), ClockStep(noon - timedelta(minutes=51), -3600.0))
+    now = noon - timedelta(minutes=40)
+    for minutes in (120, 90, 62, 55, 51, 45, 40):
+        heard = noon - timedelta(minutes=minutes)
+        record = NodeRecord("n1", unreached_since=heard)
+        (written,) = as_recorded(Change(nodes=(record,)), {}, steps, now).nodes
+        assert written.unreached_since is not None
+        assert as_if_right(written.unreached_since, steps, now) == heard, minutes
 
 
 def test_a_clock_that_is_set_again_and_again_repeats_no_question() -> None:

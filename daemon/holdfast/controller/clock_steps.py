@@ -141,13 +141,15 @@ def carry_agent(agent: AgentView, step: ClockStep) -> AgentView:
     return _moved(agent, lambda at: at + step.by)
 
 
-def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change:
-    """The change with the times of before a step as the store has them."""
-    if not recorded:
+def as_recorded(
+    change: Change, recorded: Mapping[datetime, datetime], steps: Sequence[ClockStep], now: datetime
+) -> Change:
+    """The change with the times of before a step as the store has them, or is to have them."""
+    if not steps:
         return change
 
     def back(at: datetime) -> datetime:
-        return recorded.get(at, at)
+        return recorded.get(at) or _unmoved(at, steps, now)
 
     return replace(
         change,
@@ -157,6 +159,18 @@ def as_recorded(change: Change, recorded: Mapping[datetime, datetime]) -> Change
         brakes=tuple(_moved(b, back) for b in change.brakes),
         ends=tuple(_moved(e, back) for e in change.ends),
     )
+
+
+def _unmoved(at: datetime, steps: Sequence[ClockStep], now: datetime) -> datetime:
+    """What is to be recorded of a time that this process remembers (when an agent was last heard): read again it must be the same."""
+    if as_if_right(at, steps, now) == at:
+        return at
+    by = timedelta(0)
+    for step in reversed(steps):
+        by += step.by
+        if as_if_right(at - by, steps, now) == at:
+            return at - by
+    return at
 
 
 def own_times(book: Book) -> frozenset[datetime]:

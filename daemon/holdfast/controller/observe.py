@@ -276,7 +276,7 @@ class Observer:
 
     def as_recorded(self, change: Change) -> Change:
         """A change of the newest world, as the store is to have it."""
-        return clock_steps.as_recorded(change, self._recorded)
+        return clock_steps.as_recorded(change, self._recorded, self._steps, self.clock.now())
 
     def _remember_step(self, now: datetime, step_s: float) -> None:
         known = clock_steps.own_times(self._before) if self._before is not None else frozenset()

@@ -11,7 +11,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from holdfast.model.action import Intent
 from holdfast.model.book import BrakeKind, Change
 from holdfast.model.errors import Rejected
-from holdfast.model.ids import incident_of_reason
+from holdfast.model.ids import has_slurms_words, incident_of_reason
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.steps import Key
 from holdfast_checks.result import Remedy, Severity
@@ -38,6 +38,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "consequence": {"code": "45", "consequence": True},
     "for a human": {"check": "host.psu", "code": "psu", "minor": None, "remedy": Remedy.HUMAN},
 }
+DAY_S = 86_400 - 4_000
+"""A step counts from when it was planned; it may be carried out so much later."""
 STEPS = ("Drain", "SetDown", "HoldNodes", "PromoteSpare", "Requeue", "Release", "DropHold", "HoldJob", "Undrain")
 REPAIRS = ("Launch", "Terminate", "Assign", "AdoptSpare", "CheckInstance", "TellOwner", "Notify")
 RUNGS = ("Replace", "Reboot", "StopStart")
@@ -86,8 +88,11 @@ class Anything(Announcements, Cuts, Untidy):
         """Incidents that were open when an operator released the brake on drains: these may go on, all at once (decision 5)."""
         self.slurm.on_requeue = self.site.watched(self._on_requeue)
         self.slurm.on_set_down = self.site.watched(self._on_set_down)
+        self.machines = {self.site.machine(name).instance_id: name for name in self.slurm.nodes}
+        """Those that served at the beginning."""
+        self.taken: dict[str, list[tuple[float, str]]] = {"ended": [], "cycled": []}
         self.provider.on_terminate = self.site.watched(self._on_terminate)
-        self.provider.on_boot = self.site.watched(self._on_terminate)
+        self.provider.on_boot = self.site.watched(self._on_boot)
         if slurm_reboots:
             self.slurm.reboot_program = "/usr/sbin/reboot"
         self.jobs: list[SimJob] = []
@@ -133,6 +138,22 @@ class Anything(Announcements, Cuts, Untidy):
         assert not (alone and reports(self.site, name)), f"{name} reports, and was {what}"
 
     def _on_terminate(self, instance_id: str) -> None:
+        self._the_machine_budget_holds("ended", instance_id)
+        self._may_be_taken(instance_id)
+
+    def _on_boot(self, instance_id: str) -> None:
+        self._the_machine_budget_holds("cycled", instance_id)
+        self._may_be_taken(instance_id)
+
+    def _the_machine_budget_holds(self, kind: str, instance_id: str) -> None:
+        """A quarter of the nodes in a day, always one; by the machines that served at first, as nobody extends a budget here."""
+        if instance_id in self.machines:
+            now_s = self.site.clock.elapsed_s
+            self.taken[kind].append((now_s, self.machines[instance_id]))
+            recent = {name for at_s, name in self.taken[kind] if at_s > now_s - DAY_S}
+            assert len(recent) <= max(1, NODES // 4), f"machines of {sorted(recent)} were {kind} within a day"
+
+    def _may_be_taken(self, instance_id: str) -> None:
         for name in self.slurm.nodes:
             if self.site.machine(name).instance_id != instance_id:
                 continue
@@ -362,7 +383,9 @@ class Anything(Announcements, Cuts, Untidy):
     def undrains_only_its_own(self) -> None:
         for undrained in self.slurm.undrained:
             assert undrained.reason.startswith("holdfast[")
-            assert undrained.user == "root"
+            assert undrained.user == "root" or has_slurms_words(undrained.reason), (
+                "slurmctld's own name is on a reboot of ours"
+            )
 
     def a_drain_by_hand_stands(self) -> None:
         for name, reason in self.by_hand.items():
