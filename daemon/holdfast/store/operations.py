@@ -49,8 +49,11 @@ def _acknowledge(connection: Connection, operation: Operation, at: datetime) -> 
 
 
 def _close(connection: Connection, operation: Operation, at: datetime) -> None:
+    """A state that lasts stays live: the agent repeats it every ten minutes, and that is no news to who closed its incident. Once it was
+    cleared, in another boot, or judged worse, it is. An event that comes again is."""
     incident = _move(connection, operation, at)
-    over = t.findings.update().where(t.findings.c.incident_id == incident.id, t.findings.c.live)
+    f = t.findings.c
+    over = t.findings.update().where(f.incident_id == incident.id, f.live, ~f.sticky)
     connection.execute(over.values(live=False))
 
 

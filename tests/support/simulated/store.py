@@ -256,11 +256,12 @@ class MemoryStore:
         if twice:
             raise Rejected(f"intent {twice[0]} exists already")
 
-    def _bury(self, touched: set[str]) -> None:
-        """The same fault after its incident has closed is news again."""
+    def _bury(self, touched: set[str], *, states: bool = True) -> None:
+        """The same fault after its incident has closed is news again; of a state that an operator has closed, not while it lasts."""
         for row in self._rows.values():
             incident = self._incidents.get(row.finding.incident_id or "")
-            if row.finding.incident_id in touched and incident is not None and not incident.open:
+            over = row.finding.incident_id in touched and incident is not None and not incident.open
+            if over and (states or not row.finding.sticky):
                 row.live = False
 
     def _append(self, events: Iterable[Event]) -> None:
@@ -391,7 +392,7 @@ class MemoryStore:
 
     def _close(self, operation: Operation, at: datetime) -> None:
         self._move(operation, at)
-        self._bury({operation.target})
+        self._bury({operation.target}, states=False)
 
     def _move(self, operation: Operation, at: datetime) -> None:
         before = self._open(operation.target)
