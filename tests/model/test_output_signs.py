@@ -36,6 +36,9 @@ LINES = [
     ("AssertionError", Sign.EXCEPTION, ""),
     ("/tmp/slurmd/job00005/slurm_script: line 4: trian.py: command not found", Sign.EXCEPTION, ""),
     ("python: can't open file '/home/ada/trian.py': [Errno 2] No such file or directory", Sign.EXCEPTION, ""),
+    ("slurmstepd-n1: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-11-24T06:41:13 DUE TO TIME LIMIT ***", Sign.TIME, ""),
+    ("slurmstepd-n3: error: execve(): /no/such/program: No such file or directory", Sign.EXCEPTION, ""),
+    ("slurmstepd-n3: error: execve(): bad interpreter(/no/such/interp): No such file or directory", Sign.EXCEPTION, ""),
     ("OSError: [Errno 5] Input/output error", Sign.OTHER, ""),
     ("ConnectionRefusedError: [Errno 111] Connection refused", Sign.OTHER, ""),
     ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", Sign.OTHER, ""),
@@ -69,8 +72,10 @@ def test_few_lines_of_each_sign_are_kept_and_none_is_long_or_hides_anything() ->
     assert all(len(clue.line) <= 240 and clue.line.isprintable() for clue in found)
 
 
-def test_what_an_earlier_run_wrote_to_the_same_file_does_not_count() -> None:
-    requeued = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO JOB REQUEUE ***"
+@pytest.mark.parametrize("stepd", ["slurmstepd", "slurmstepd-n1"])
+@pytest.mark.parametrize("why", ["JOB REQUEUE", "PREEMPTION"])
+def test_what_an_earlier_run_wrote_to_the_same_file_does_not_count(stepd: str, why: str) -> None:
+    requeued = f"{stepd}: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO {why} ***"
     assert signs_of(f"KeyError: 'x'\n{requeued}\nMemoryError\n") == (Clue(Sign.MEMORY, "MemoryError"),)
 
 

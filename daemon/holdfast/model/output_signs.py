@@ -14,15 +14,17 @@ _PER_SIGN = 2
 """Lines that are kept of each sign: the first ones, since later ones mostly follow from them."""
 
 _CRASH = "Segmentation fault|Bus error|Illegal instruction|Floating point exception"
+_STEPD = r"slurmstepd(?:-\S+)?: error:"
+"""Built for several slurmds on one host, as Debian's and Ubuntu's packages are, it names its node."""
 _NODE = r"(?P<node>[A-Za-z0-9][A-Za-z0-9._-]{0,251})"
 _SIGNS: tuple[tuple[Sign, re.Pattern[str]], ...] = tuple(
     (sign, re.compile(words))
     for sign, words in (
         (Sign.NODE_FAILED, rf"srun: error: Node failure on {_NODE}"),
-        (Sign.NODE_FAILED, rf"slurmstepd: error: \*\*\* \S+ \S+ ON {_NODE} CANCELLED AT \S+ DUE TO NODE FAILURE"),
+        (Sign.NODE_FAILED, rf"{_STEPD} \*\*\* \S+ \S+ ON {_NODE} CANCELLED AT \S+ DUE TO NODE FAILURE"),
         (Sign.NODE_FAILED, r"srun: error: (?:Aborting, io error and missing step on node|Job terminated due to node fail)"),
-        (Sign.TIME, r"slurmstepd: error: \*\*\* .* DUE TO TIME LIMIT"),
-        (Sign.STOPPED, r"slurmstepd: error: \*\*\* (?:JOB|STEP) .* DUE TO (?:PREEMPTION|JOB REQUEUE)"),
+        (Sign.TIME, rf"{_STEPD} \*\*\* .* DUE TO TIME LIMIT"),
+        (Sign.STOPPED, rf"{_STEPD} \*\*\* (?:JOB|STEP) .* DUE TO (?:PREEMPTION|JOB REQUEUE)"),
         (Sign.MEMORY, rf"srun: error: {_NODE}: tasks? [^:]*: Out Of Memory"),
         (Sign.MEMORY, r"oom[_-]kill|[Oo]ut [Oo]f [Mm]emory|OutOfMemoryError|\bMemoryError\b|std::bad_alloc|Cannot allocate memory"),
         (Sign.DISK, r"No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]"),
@@ -37,11 +39,11 @@ _SIGNS: tuple[tuple[Sign, re.Pattern[str]], ...] = tuple(
         (Sign.SIGNAL, rf"{_CRASH}|Aborted \(core dumped\)|Fatal Python error"),
         (Sign.TASK, rf"srun: error: {_NODE}: tasks? [^:]*: (?:Exited with exit code|Killed|Terminated)"),
         (Sign.EXCEPTION, r"^(?:\[rank\d+\]:\s*|\d+:\s*)?(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$)"),
-        (Sign.EXCEPTION, r": command not found$|: can't open file |(?:srun|slurmstepd): error: execve\(\)"),
+        (Sign.EXCEPTION, rf": command not found$|: can't open file |(?:srun: error:|{_STEPD}) execve\(\)"),
     )
 )  # fmt: skip
 _EARLIER_RUN = re.compile(
-    r"^slurmstepd: error: \*\*\* JOB .* DUE TO (?:JOB REQUEUE|NODE FAILURE).*$(?=\n\s*\S)", re.MULTILINE
+    rf"^{_STEPD} \*\*\* JOB .* DUE TO (?:JOB REQUEUE|PREEMPTION|NODE FAILURE).*$(?=\n\s*\S)", re.MULTILINE
 )
 """The end of a run that was queued again: what is above it in a file that is appended to is of that run."""
 _NO_BUG = re.compile(
