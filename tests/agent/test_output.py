@@ -20,7 +20,7 @@ NOBODY = 65534
 def _read(path: Path | str, **changed: Any) -> Done:
     args = {"job_id": 7, "uid": os.geteuid(), "path": str(path), **changed}
     raw = {"id": "o1", "verb": "read_job_output", "args": args, "incident": "", "expires_s": 9.0}
-    return read_output("n1.cluster")(Order.from_wire({**raw, "boot_id": "b", "instance_id": "i"}, 0.0))
+    return read_output("host1.cluster")(Order.from_wire({**raw, "boot_id": "b", "instance_id": "i"}, 0.0))
 
 
 def test_the_lines_that_name_a_cause_are_told_and_no_others(tmp_path: Path) -> None:
@@ -66,17 +66,7 @@ def test_nonsense_is_refused(args: dict[str, Any]) -> None:
         _read(args.pop("path", "/tmp/x"), **args)
 
 
-@pytest.mark.parametrize(
-    ("path", "filled"),
-    [
-        ("/o/slurm-%j.out", "/o/slurm-7.out"),
-        ("/o/%A_%a", "/o/5_3"),
-        ("/o/%4j", "/o/0007"),
-        ("/o/%x.%u.%N", "/o/train.ada.n1"),
-        ("/o/100%%", "/o/100%"),
-        ("/o/%z", "/o/%z"),
-    ],
-)
-def test_slurms_patterns_are_filled_in(path: str, filled: str) -> None:
-    args = {"job_id": 7, "array_job_id": 5, "array_task_id": 3, "name": "train", "user": "ada", "path": path}
-    assert path_of(args, "n1.cluster") == filled
+def test_slurms_patterns_are_filled_in_with_the_machines_own_host_name() -> None:
+    args = {"job_id": 7, "array_job_id": 5, "array_task_id": 3, "name": "train", "user": "ada", "restarts": 1}
+    assert path_of({**args, "path": "/o/%A_%a/%x.%u.%N.%r"}, "host1.cluster") == "/o/5_3/train.ada.host1.1"
+    assert path_of({"job_id": 7, "path": "/o/%A_%r"}, "host1") == "/o/7_0"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from holdfast.controller import attribution
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentKind, RecoveryPhase
 from holdfast.model.job_ends import Cause, JobEnd, Reading
@@ -17,6 +19,7 @@ from support.simulated.slurm import SimJob
 
 BUG = "Traceback (most recent call last):\nKeyError: 'loss'\n"
 NCCL = "torch.distributed.DistBackendError: NCCL error in ProcessGroupNCCL.cpp\n"
+CUDA = "RuntimeError: CUDA error: unspecified launch failure\n"
 
 
 def _training(site: Site, nodes: int = 2, **changed: Any) -> SimJob:
@@ -272,3 +275,46 @@ def test_a_users_other_job_that_merely_waited_for_nodes_changes_nothing() -> Non
     site.fault("n3" if other.nodes != ("n3",) else "n2", fault_at=at)
     site.run(30)
     assert site.recovery(job.job_id).phase is not RecoveryPhase.LEFT_ALONE
+
+
+# Runs that began after the fault was over
+
+
+def test_a_job_that_began_on_the_repaired_node_is_no_victim_of_the_old_fault() -> None:
+    site = Site(3)
+    site.fault("n1")
+    site.run(240)
+    assert not site.incident("n1").open
+    job = _training(site, 3)
+    _fails(site, job, CUDA)
+    site.run(30)
+    end = _end(site, job)
+    assert end.ended_at - site.incident("n1").fault_at < timedelta(minutes=10)
+    assert (end.cause, end.incident_id, job.restarts) == (Cause.UNKNOWN, "", 0)
+    site.run(60, step_s=2)
+    kinds = {i.kind for i in site.store.incidents()}
+    assert IncidentKind.UNEXPLAINED in kinds, "the old fault explains nothing: its nodes are probed"
+
+
+def test_a_fault_is_over_once_the_repaired_machine_is_proved() -> None:
+    """The node serves again, and may take a job, before its incident is closed."""
+    site = Site(3)
+    site.fault("n1")
+    site.run(240)
+    incident = site.incident("n1")
+    assert incident.validated_at is not None
+    assert incident.closed_at is not None
+    assert attribution.over_at(incident) == incident.validated_at < incident.closed_at
+    assert attribution.over_at(replace(incident, validated_at=None)) == incident.closed_at
+    found_since = replace(incident, fault_at=incident.closed_at)
+    assert attribution.over_at(found_since) == incident.closed_at, "proved before this fault: that says nothing of it"
+    assert not attribution.over_before(incident, None)
+
+
+def test_a_run_keeps_when_it_began() -> None:
+    site = Site(3)
+    job = _training(site)
+    site.run(30)
+    _fails(site, job, BUG)
+    site.run(10)
+    assert _end(site, job).started_at == job.start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,14 +27,14 @@ EXITED_ELSEWHERE = "srun: error: n2: task 0: Exited with exit code 1"
 
 def _end(state: str, code: str, output: str | None = "", **changed: Any) -> JobEnd:
     read = Reading.UNREADABLE if output is None else Reading.READ
-    said = {"reading": read, "clues": signs_of(output or ""), "reason": "", **changed}
+    said = {"reading": read, "clues": signs_of(output or ""), "reason": "", "output": "/o/7.out", **changed}
     key = JobKey("c", 5, ENDED - timedelta(hours=1))
     return JobEnd(key, 0, "ada", 1000, "train", ("n1", "n2"), state, code, ended_at=ENDED, seen_at=ENDED, **said)
 
 
 def _fault(before_s: float = 30, **changed: Any) -> NearFault:
     at = ENDED - timedelta(seconds=before_s)
-    said = {"fault_at": at, "until": at + timedelta(minutes=10), "kills": True, **changed}
+    said: dict[str, Any] = {"fault_at": at, "until": at + timedelta(minutes=10), "kills": True, **changed}
     return NearFault("i1", "n1", "gpu.xid 79: fell off the bus", **said)
 
 
@@ -129,3 +130,69 @@ def test_slurms_own_word_that_a_node_failed_counts_however_late_it_comes_for_a_d
 def test_the_second_in_which_both_happened_counts() -> None:
     """Slurm cuts the fraction off."""
     assert speaks_against(_end("FAILED", "0:9", None), _fault(-1.5)) is True
+
+
+@pytest.mark.parametrize(
+    ("began_s", "over_s", "said"),
+    [
+        (-60, -100, False),
+        (-60, -56, False),  # the node takes its next job at once; the incident closes a moment later
+        (-60, -50, True),
+        (-60, None, True),
+        (None, -100, True),  # a row of an earlier release
+    ],
+)
+def test_a_fault_that_was_over_when_the_run_began_never_reaches_it(
+    began_s: float | None, over_s: float | None, said: bool
+) -> None:
+    """Seconds after the run's end."""
+    began, over = (None if s is None else ENDED + timedelta(seconds=s) for s in (began_s, over_s))
+    fault = _fault(300, over_at=over)
+    end = _end("FAILED", "1:0", LOST, started_at=began)
+    assert speaks_against(end, fault) is said
+    assert classify(end, [fault]).incident_id == ("i1" if said else "")
+    assert speaks_against(end, replace(fault, proved=True)) is True
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "cause", "words"),
+    [
+        ("0:53", 4021, Cause.NO_FILE, "could not open the file of its output (/o/7.out), or of its input"),
+        ("0:53", None, Cause.NO_FILE, "could not open the file of its output (/o/7.out), or of its input"),
+        ("0:53", 0, Cause.UNKNOWN, "real-time signal 53 ended it; no one says who sent it"),
+        ("0:40", 0, Cause.UNKNOWN, "real-time signal 40 ended it; no one says who sent it"),
+        (
+            "0:40",
+            None,
+            Cause.UNKNOWN,
+            "real-time signal 40 ended it; no one says who sent it. It may as well be an error",
+        ),
+        ("0:48", 4016, Cause.UNKNOWN, "its script never began: Slurm's error 4016; the log of slurmd on n1"),
+        ("0:4", 4100, Cause.UNKNOWN, "its script never began: Slurm's error 4100"),
+        ("0:1", 0, Cause.UNKNOWN, "SIGHUP ended it"),
+        ("0:10", None, Cause.UNKNOWN, "SIGUSR1 ended it"),
+        ("0:11", 0, Cause.CODE, "its program crashed (SIGSEGV)"),
+        ("0:9", None, Cause.UNKNOWN, "SIGKILL ended it; the kernel may have"),
+        ("0:99", None, Cause.UNKNOWN, "it ended with exit code 0:99"),
+    ],
+)
+def test_errors_of_slurms_own_and_signals(code: str, error: int | None, cause: Cause, words: str) -> None:
+    """Tried on 22.05, whose squeue shows 4021 and 53 as such; scontrol shows both as 0:53."""
+    died = classify(_end("FAILED", code, None, slurm_error=error))
+    assert died.cause is cause
+    assert words in died.text
+
+
+def test_a_file_that_cannot_be_opened_is_no_gpus_fault_and_may_be_a_nodes() -> None:
+    end = _end("FAILED", "0:53", None, slurm_error=4021, stdout="/o/7.log")
+    assert "the file of its output (/o/7.log and /o/7.out)" in classify(end).text
+    assert speaks_against(end, _fault(of_gpus=True)) is False
+    assert speaks_against(end, _fault()) is None
+    died = classify(end, [_fault()])
+    assert (died.cause, died.incident_id) == (Cause.UNKNOWN, "i1")
+    assert "which may have ended it: Slurm could not open the file of its output" in died.text
+
+
+def test_a_real_time_signal_speaks_against_no_node() -> None:
+    assert speaks_against(_end("FAILED", "0:40", None, slurm_error=0), _fault()) is None
+    assert speaks_against(_end("FAILED", "0:11", None, slurm_error=0), _fault()) is True

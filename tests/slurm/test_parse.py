@@ -224,12 +224,52 @@ def test_more_tasks_than_an_array_may_have_are_none() -> None:
     assert waiting_tasks("0-99999999999") == waiting_tasks("0-4000000,5-9") == ()
 
 
+def test_the_default_output_of_an_arrays_element_is_named_by_the_array() -> None:
+    """squeue of 22.05 shows it under the element's own id, which is not where slurmd writes to."""
+    shown = {"work_dir": "/w", "stdout": "/w/slurm-11.out", "stderr": "/w/slurm-11.out"}
+    element = job_of(row=ROW._replace(array_id="7", task="3", **shown))
+    assert (element.stdout, element.stderr) == ("/w/slurm-7_3.out", "/w/slurm-7_3.out")
+    other = job_of(row=ROW._replace(**shown))
+    assert (other.stdout, other.stderr) == ("/w/slurm-11.out", "/w/slurm-11.out")
+    named = job_of(row=ROW._replace(array_id="7", task="3", work_dir="/w", stdout="/w/%A_%a", stderr="/v/slurm-11.out"))
+    assert (named.stdout, named.stderr) == ("/w/%A_%a", "/v/slurm-11.out")
+
+
+def test_a_relative_output_is_in_the_working_directory() -> None:
+    job = job_of(row=ROW._replace(work_dir="/w", stdout="o-%j", stderr=""))
+    assert (job.stdout, job.stderr) == ("/w/o-%j", "")
+
+
 @pytest.mark.parametrize(
     ("printed", "wanted"),
-    [("0", "0:0"), ("256", "1:0"), ("15", "0:15"), ("139", "0:11"), ("34304", "134:0"), ("1:0", "1:0"), ("0:9", "0:9")],
+    [
+        *(
+            ("0", "0:0"),
+            ("256", "1:0"),
+            ("15", "0:15"),
+            ("139", "0:11"),
+            ("34304", "134:0"),
+            ("1:0", "1:0"),
+            ("0:9", "0:9"),
+        ),
+        *(("4021", "0:53"), ("53", "0:53"), ("4294967295", "0:0")),
+    ],
 )
 def test_exit_codes_of_all_releases(printed: str, wanted: str) -> None:
     assert parse.exit_code(printed) == wanted
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        *(("4021", 4021), ("4016", 4016)),
+        *(("0", 0), ("256", 0), ("53", 0), ("15", 0), ("139", 0), ("34304", 0), ("65280", 0), ("4294967295", 0)),
+        *(("0:53", None), ("1:0", None)),
+    ],
+)
+def test_an_error_of_slurms_own_is_no_signal(printed: str, error: int | None) -> None:
+    """Tried on 22.05: 4021 where the output cannot be opened, 53 for a script that ends by that signal; scontrol shows both as 0:53."""
+    assert parse.slurm_error(printed) == error
 
 
 def test_a_time_after_the_last_one_that_there_is() -> None:

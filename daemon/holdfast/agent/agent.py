@@ -169,7 +169,7 @@ class Agent:
             Verb.SAVE: verbs.ask_job_to_save(self.slurm),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
-            Verb.OUTPUT: read_output(self.identity.node),
+            Verb.OUTPUT: read_output(os.uname().nodename),
             Verb.RESET_GPU: reset_gpu(Held(self.loop, self.nvml), self.slurm, self.settings.gpu),
             Verb.PROBE_PAIR: probing.probe_pair(lambda side: run_side(side, self.settings.active), self.slurm),
             Verb.SURVEY: self.surveys.handler(),

@@ -4,7 +4,6 @@ What goes to the controller are the lines that name a cause (:mod:`holdfast.mode
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,21 +11,20 @@ from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.statements import Malformed, absolute_path
 from holdfast.agent.verbs import job_id_of, number
 from holdfast.model.errors import Rejected
+from holdfast.model.output_path import OutputOf, filled_in
 from holdfast.model.output_signs import signs_of
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
-_PATTERN = re.compile(r"%(?P<width>\d{0,2})(?P<letter>[%AaJjNnstux])")
-_FIRST = {"n": "0", "s": "batch", "t": "0"}
 
 
-def read_output(node: str) -> Handler:
-    """ok: it was read. ``detail``: ``clues``, a list of ``sign``, ``line`` and ``node``; ``path``."""
+def read_output(host: str) -> Handler:
+    """``host``: this machine's host name. ok: it was read. ``detail``: ``clues``, a list of ``sign``, ``line`` and ``node``; ``path``."""
 
     def verb(order: Order) -> Done:
         job_id, uid = job_id_of(order.args), order.args.get("uid")
         if isinstance(uid, bool) or not isinstance(uid, int) or uid < 0:
             raise Rejected("argument uid (the job's owner) is needed")
-        path = path_of(order.args, node)
+        path = path_of(order.args, host)
         deadline_s = number(order.args, "deadline_s", _DEADLINE_S, _DEADLINE_MAX_S)
         # Not imported at the start: the agent loads little.
         from holdfast_checkpoint.as_user import identity_of, tail_as  # noqa: PLC0415
@@ -43,28 +41,20 @@ def read_output(node: str) -> Handler:
     return verb
 
 
-def path_of(args: Mapping[str, Any], node: str) -> str:
-    """The file, with Slurm's patterns filled in: some releases show them as they were given. Raises Rejected."""
-    job = str(job_id_of(args))
-    array, task = args.get("array_job_id"), args.get("array_task_id")
-    known = {
-        "j": job,
-        "J": job,
-        "A": str(array) if isinstance(array, int) else job,
-        "a": str(task) if isinstance(task, int) else "4294967294",
-        "N": node.partition(".")[0],
-        "u": str(args.get("user", "")),
-        "x": str(args.get("name", "")),
-        "%": "%",
-        **_FIRST,
-    }
-
-    def filled(found: re.Match[str]) -> str:
-        value = known[found["letter"]]
-        return value.zfill(int(found["width"])) if found["width"] and value.isdigit() else value
-
+def path_of(args: Mapping[str, Any], host: str) -> str:
+    """The file: some releases of Slurm show the path as it was given. Raises Rejected."""
+    array, task, restarts = (args.get(name) for name in ("array_job_id", "array_task_id", "restarts"))
+    of = OutputOf(
+        job_id_of(args),
+        str(args.get("name", "")),
+        str(args.get("user", "")),
+        host,
+        array if isinstance(array, int) else None,
+        task if isinstance(task, int) else None,
+        restarts if isinstance(restarts, int) else 0,
+    )
     try:
-        path = absolute_path(_PATTERN.sub(filled, str(args.get("path", ""))))
+        path = absolute_path(filled_in(str(args.get("path", "")), of))
     except Malformed as error:
         raise Rejected(f"argument path: {error}") from error
     if path is None:

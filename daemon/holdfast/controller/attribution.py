@@ -5,10 +5,10 @@ that ends jobs; and only where the evidence says so, or says nothing."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.controller import gpu_link, notices
-from holdfast.controller.why_died import NearFault, speaks_against
+from holdfast.controller.why_died import BACK, NearFault, speaks_against
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind
@@ -63,7 +63,24 @@ def fault_near(world: World, incident: Incident, end: JobEnd) -> NearFault:
         kills=planned or may_end_jobs(incident),
         dead=incident.dead,
         proved=incident.kind is IncidentKind.PAIR and incident.run == end.run,
+        over_at=over_at(incident),
+        of_gpus=incident.gpu_minors is not None,
     )
+
+
+def over_at(incident: Incident) -> datetime | None:
+    """When the node was at fault no more: its machine was proved, or the incident closed. None: it still is, for all that is known.
+
+    A node out of service takes no job: what began on it since its machine was proved began once it served again, a moment before the
+    incident closed."""
+    proved = incident.validated_at
+    return proved if proved is not None and incident.fault_at <= proved else incident.closed_at
+
+
+def over_before(incident: Incident, started_at: datetime | None) -> bool:
+    """Whether the incident was over when a run began; its start is not known: it was not."""
+    over = over_at(incident)
+    return started_at is not None and over is not None and over - BACK <= started_at
 
 
 def faults_of(world: World, job: Job | None, end: JobEnd) -> list[NearFault]:

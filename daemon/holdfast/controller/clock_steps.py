@@ -32,7 +32,7 @@ _FUTURE = timedelta(seconds=5)
 _OWN: Mapping[type, tuple[str, ...]] = {
     Incident: ("opened_at", "state_since", "closed_at", "validated_at", "drain_lost_at", "fault_at"),
     Intent: ("planned_at", "started_at", "finished_at"),
-    JobEnd: ("ended_at", "seen_at"),
+    JobEnd: ("ended_at", "seen_at", "started_at"),
     Finding: ("received_at", "fault_at", "cleared_at"),
     Recovery: ("created_at", "started_at", "checkpoint_at"),
     Brake: ("tripped_at", "released_at"),

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from holdfast.controller import facts
 from holdfast.controller.attribution import faults_of
+from holdfast.controller.exit_codes import slurm_error_of
 from holdfast.controller.why_died import classify
 from holdfast.model import answers, steps
 from holdfast.model.action import Intent
@@ -19,6 +20,7 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
 from holdfast.model.job_ends import Cause, JobEnd, Reading
 from holdfast.model.lookback import JOB_ENDS_S
+from holdfast.model.output_path import OutputOf, as_given, filled_in
 
 MOST, MOST_OF_A_USER = 1000, 200
 """Ends within :data:`JOB_ENDS_S` that are put on record."""
@@ -67,6 +69,11 @@ def order_of(world: World, end: JobEnd) -> Intent | None:
     return facts.last(world.book.attempts(UPKEEP, steps.read_output(end.job, end.restarts)))
 
 
+def path_to_read(end: JobEnd, job: Job | None) -> str:
+    """For the agent, which fills in Slurm's patterns itself: it knows its host's name. ``job``: the run, where Slurm still shows it."""
+    return job.stderr or job.stdout if job is not None else as_given(end.output)
+
+
 def _known(world: World) -> list[JobEnd]:
     since = world.now - timedelta(seconds=_OPEN_S)
     return [e for _, e in sorted(world.book.ends.items()) if e.seen_at > since or e.reading is Reading.PENDING]
@@ -88,9 +95,8 @@ def _new(world: World, view: ClusterView) -> list[JobEnd]:
 
 
 def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
-    why_not = _why_not_read(world, job)
-    needed = job.state in facts.FAILED
-    return JobEnd(
+    stdout, output = (_file(job, path) for path in (job.stdout, job.stderr or job.stdout))
+    end = JobEnd(
         job=job.key,
         restarts=job.restarts,
         user=job.user,
@@ -102,10 +108,24 @@ def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
         reason=job.reason,
         ended_at=ended_at,
         seen_at=world.now,
-        reading=Reading.NOT_NEEDED if not needed else Reading.PENDING if why_not is None else Reading.UNREADABLE,
-        reading_note=why_not or "" if needed else "",
-        output=job.stderr or job.stdout,
+        started_at=job.start_time if job.nodes else None,
+        slurm_error=job.slurm_error,
+        output=output,
+        stdout=stdout if stdout != output else "",
     )
+    if job.state not in facts.FAILED or slurm_error_of(
+        end
+    ):  # where the script never began, what is there is of another job
+        return end
+    why_not = _why_not_read(world, job)
+    return replace(end, reading=Reading.PENDING if why_not is None else Reading.UNREADABLE, reading_note=why_not or "")
+
+
+def _file(job: Job, path: str) -> str:
+    """As people find it. The agent knows the host's own name, where that is another one than the node's."""
+    host = job.batch_host or next(iter(job.nodes), "")
+    names = OutputOf(job.key.job_id, job.name, job.user, host, job.array_job_id, job.array_task_id, job.restarts)
+    return filled_in(path, names)
 
 
 def _why_not_read(world: World, job: Job) -> str | None:
@@ -125,6 +145,7 @@ def _read(world: World, end: JobEnd) -> JobEnd:
         return end
     order = order_of(world, end)
     if order is not None and order.settled:
+        end = replace(end, output=answers.output_path(order.result) or end.output)
         said = answers.output_read(order.result)
         if said is not None:
             return replace(end, reading=Reading.READ, clues=said)

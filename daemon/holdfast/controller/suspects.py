@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, job_ends, mounts, probing
+from holdfast.controller import attribution, facts, job_ends, mounts, probing
 from holdfast.controller.consent import consent
 from holdfast.controller.groups import elastic_of
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
@@ -124,7 +124,10 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
             continue  # what a bug, a full disk or a user did costs no node anything
         if mounts.in_a_stall(world, job, job.end_time):
             continue  # no node of it is asked for what a file system did
-        if world.book.recovery_of(job.key, job.restarts) is None and explained(world, job.nodes, job.end_time) is None:
+        if world.book.recovery_of(job.key, job.restarts) is not None:
+            continue
+        over = frozenset(i.id for i in world.book.incidents.values() if attribution.over_before(i, job.start_time))
+        if explained(world, job.nodes, job.end_time, apart=over) is None:
             found.append((job, job.end_time))
     return found
 

@@ -8,16 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from signal import SIGKILL
 
+from holdfast.controller.exit_codes import (
+    CANNOT_OPEN,
+    CRASHES,
+    may_be_slurms,
+    name_of,
+    real_time_signal_of,
+    signal_of,
+    slurm_error_of,
+    status_of,
+)
 from holdfast.model.elastic import NO_REQUEUE_EXIT, REQUEUE_EXIT
 from holdfast.model.job_ends import Cause, JobEnd, Reading, Sign
 
 CLOCKS = timedelta(seconds=2)
 """Slurm shows an end in whole seconds, and its clock and the agents' ages of findings differ a little."""
-_CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
-_ENDED = {9: "SIGKILL", 15: "SIGTERM"}
-_SHELL = 128
-"""A shell, and srun, end with this plus the number of the signal that ended their child."""
+BACK = timedelta(seconds=5)
+"""A node that is put back into service takes its next job at once; that its incident is over is on record so much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,10 @@ class NearFault:
     """The node is dead: its jobs are lost whenever Slurm ends them."""
     proved: bool = False
     """The node was found at fault because of this very run."""
+    over_at: datetime | None = None
+    """When its incident was over, or the repaired machine was proved; None: it was not. A run that began later never met it."""
+    of_gpus: bool = False
+    """It is certain that only GPUs are at fault: it keeps Slurm from opening no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +66,12 @@ def classify(end: JobEnd, faults: Sequence[NearFault] = ()) -> Died:
 
 
 def in_reach(end: JobEnd, fault: NearFault) -> bool:
-    """Whether the run may have ended of the fault, by their times: never of one that showed itself only afterwards."""
+    """Whether the run may have ended of the fault, by their times: never of one that showed itself only afterwards, or that was over when
+    the run began."""
     if fault.proved:
         return True
+    if end.started_at is not None and fault.over_at is not None and fault.over_at - BACK <= end.started_at:
+        return False
     after = end.ended_at + CLOCKS >= fault.fault_at
     return after and (end.ended_at <= fault.until or (fault.dead and end.slurm_state == "NODE_FAIL"))
 
@@ -66,6 +82,8 @@ def speaks_against(end: JobEnd, fault: NearFault) -> bool | None:
         return False
     if fault.proved or end.slurm_state == "NODE_FAIL" or end.reason == "NodeDown":  # rule prose: Slurm's own words
         return True
+    if slurm_error_of(end) == CANNOT_OPEN:
+        return False if fault.of_gpus else None
     named = [clue for clue in end.clues if clue.node == fault.node]
     if any(clue.sign is Sign.NODE_FAILED for clue in named) or end.shows(Sign.GPU_LOST):
         return True
@@ -78,14 +96,6 @@ def speaks_against(end: JobEnd, fault: NearFault) -> bool | None:
     if end.shows(Sign.NCCL):
         return True
     return True if named or signal_of(end) or end.shows(Sign.NODE_FAILED, Sign.SIGNAL) else None
-
-
-def signal_of(end: JobEnd) -> int:
-    """The signal that ended it, or the command that its script ended with; 0: none."""
-    status, number = _code(end)
-    if number:
-        return number
-    return status - _SHELL if status - _SHELL in {**_CRASHES, **_ENDED} else 0
 
 
 def _by_state(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
@@ -127,6 +137,8 @@ def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
 
 def _by_itself(end: JobEnd) -> Died:
     """No fault of a node was found that could have ended it."""
+    if slurm_error_of(end) == CANNOT_OPEN:
+        return Died(Cause.NO_FILE, f"its script never began: {_not_opened(end)}")
     for sign, cause, text in (
         (Sign.NODE_FAILED, Cause.NODE, "srun lost a node"),
         (Sign.TIME, Cause.TIME, "a step of it reached its time limit"),
@@ -146,14 +158,15 @@ def _by_itself(end: JobEnd) -> Died:
 
 
 def _by_code(end: JobEnd) -> Died:
-    status, _ = _code(end)
-    number, clue = signal_of(end), end.shows(Sign.SIGNAL)
-    if number in _CRASHES:
-        what = f"its program crashed ({_CRASHES[number]})"
+    status, number, clue = status_of(end), signal_of(end), end.shows(Sign.SIGNAL)
+    if slurm_error_of(end):
+        text = f"its script never began: Slurm's error {slurm_error_of(end)}; the log of slurmd on {end.nodes[0]} says more"
+        return Died(Cause.UNKNOWN, text)
+    if number in CRASHES:
+        what = f"its program crashed ({name_of(number)})"
         return Died(Cause.CODE, f"{what}: {clue.line}" if clue is not None else what)
-    if number:
-        who = "the kernel may have, for want of memory, or a user" if number == 9 else "no one says who sent it"
-        return Died(Cause.UNKNOWN, f"{_ENDED.get(number, f'signal {number}')} ended it; {who}")
+    if number or real_time_signal_of(end):
+        return Died(Cause.UNKNOWN, _signalled(end, number))
     if status in (126, 127):
         return Died(Cause.CODE, f"its script names a command that cannot be run (exit code {status})")
     if status in (REQUEUE_EXIT, NO_REQUEUE_EXIT) and clue is None:
@@ -165,9 +178,19 @@ def _by_code(end: JobEnd) -> Died:
     )
 
 
-def _code(end: JobEnd) -> tuple[int, int]:
-    status, _, number = end.exit_code.partition(":")
-    return (int(status) if status.isdecimal() else 0, int(number) if number.isdecimal() else 0)
+def _signalled(end: JobEnd, number: int) -> str:
+    if number:
+        who = "the kernel may have, for want of memory, or a user" if number == SIGKILL else "no one says who sent it"
+        return f"{name_of(number)} ended it; {who}"
+    what = f"real-time signal {real_time_signal_of(end)} ended it; no one says who sent it"
+    return f"{what}. It may as well be an error of Slurm's own, before its script began" if may_be_slurms(end) else what
+
+
+def _not_opened(end: JobEnd) -> str:
+    """Slurm does not say which of them it is."""
+    files = " and ".join(filter(None, (end.stdout, end.output)))
+    of_output = f"the file of its output ({files})" if files else "the file of its output"
+    return f"Slurm could not open {of_output}, or of its input"
 
 
 def _ago(end: JobEnd, fault: NearFault) -> str:
@@ -182,6 +205,8 @@ def _seen(end: JobEnd) -> str:
 
 
 def _unsaid(end: JobEnd) -> str:
+    if slurm_error_of(end) == CANNOT_OPEN:
+        return _not_opened(end)
     if end.reading is Reading.READ:
         return "the last lines of its output name no cause that is known"
     return f"its output was not read ({end.reading_note})" if end.reading_note else "its output was not read"

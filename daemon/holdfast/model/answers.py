@@ -15,6 +15,7 @@ from holdfast_checks.words import known
 W = TypeVar("W", bound=StrEnum)
 
 _MOST_CLUES, _CLUE_CHARS = 40, 300
+_PATH_CHARS = 4096
 REFUSED, SAID, OUTCOME = "refused", "said", "outcome"
 """Fields of an outcome's detail."""
 
@@ -128,6 +129,13 @@ def output_read(detail: Mapping[str, Any]) -> tuple[Clue, ...] | None:
     if not isinstance(said, list):
         return None
     return tuple(clue for each in said[:_MOST_CLUES] if (clue := _clue(each)) is not None)
+
+
+def output_path(detail: Mapping[str, Any]) -> str | None:
+    """The file that was, or was to be, read; None: it is not named."""
+    path = detail.get("path")
+    fits = isinstance(path, str) and path.startswith("/") and len(path) < _PATH_CHARS and path.isprintable()
+    return str(path) if fits else None
 
 
 def _clue(said: object) -> Clue | None:

@@ -137,6 +137,10 @@ class Job:
     eligible_time: datetime | None = None
     time_limit_s: int | None = None
     exit_code: str = ""
+    """``status:signal``, as scontrol prints it. The signal may be none, but the low bits of an error of Slurm's own."""
+    slurm_error: int | None = None
+    """Number of the error of Slurm's own that stands in the place of an exit status, as the script was not begun (4021: the file of its
+    output cannot be opened); 0: there is none; None: the release does not show it (from 25.05 on)."""
     het_leader: int | None = None
     """Job id of the leader of a heterogeneous job; None for an ordinary job."""
     parts: tuple[Job, ...] = ()
@@ -152,7 +156,7 @@ class Job:
     work_dir: str = ""
     stdout: str = ""
     stderr: str = ""
-    """Path of its standard error as Slurm shows it, with ``%`` patterns where its release leaves them."""
+    """Path of its standard error, with ``%`` patterns where its release leaves them (:mod:`holdfast.model.output_path`)."""
     batch_host: str = ""
     """Node that its script runs, or ran, on; empty: none, or not read."""
     dependency: str | None = None

@@ -25,6 +25,8 @@ class Cause(StrEnum):
     """A bug of the program: an exception of its own, a crash, a command that is not there."""
     STOPPED = "stopped"
     """Cancelled or preempted."""
+    NO_FILE = "no_file"
+    """Slurm could not open a file of its output or its input: its script never began."""
     UNKNOWN = "unknown"
 
 
@@ -101,13 +103,19 @@ class JobEnd:
     reading_note: str = ""
     """Why its output was not read."""
     output: str = ""
-    """Path of its standard error, as Slurm shows it; empty: unknown."""
+    """The file that its standard error goes to; empty: unknown."""
+    stdout: str = ""
+    """The file of its standard output, where that is another one."""
     clues: tuple[Clue, ...] = ()
     cause: Cause = Cause.UNKNOWN
     text: str = ""
     """The cause in a sentence, for people."""
     incident_id: str = ""
     """Incident of the fault that ended it; empty: of none."""
+    started_at: datetime | None = None
+    """When the run began, by the same clock; None: not known (earlier releases did not record it), or it never did."""
+    slurm_error: int | None = None
+    """As :attr:`holdfast.model.cluster.Job.slurm_error`."""
 
     @property
     def run(self) -> JobRun:

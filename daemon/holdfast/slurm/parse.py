@@ -29,6 +29,8 @@ _REASON = re.compile(
 _GRES_COUNT = re.compile(r"(?:^|,)(?:gres[:/])?gpu(?::[^:,()]+)?:(\d+)(?=,|$)")
 _STATE_SIGNS = "*~#!%$@^-"
 """sinfo(1): signs after a state; the star is for a node that does not respond."""
+_SIGNAL = 0x7F
+"""The bits of a status of wait(2) that hold the signal."""
 LAST_S = 253_402_300_799
 """The end of the year 9999; a user may ask for any time."""
 _UNITS_S = (86400, 3600, 60, 1)
@@ -95,17 +97,27 @@ def job(row: Row, cluster: str, details: Details) -> Job:
         eligible_time=time_or_none(row.eligible),
         time_limit_s=duration_s(row.time_limit),
         exit_code=exit_code(row.exit_code),
+        slurm_error=slurm_error(row.exit_code),
         het_leader=_optional(row.het_id),
         array_job_id=_optional(row.array_id) if element else None,
         array_task_id=_optional(row.task),
         array_tasks_waiting=waiting_tasks(row.task) if element and not row.task.isdigit() else (),
         array_throttle=details.array_throttle,
         work_dir=_text(row.work_dir),
-        stdout=_text(row.stdout) if batch else "",
-        stderr=_text(row.stderr) if batch else "",
+        stdout=_file(row, row.stdout) if batch else "",
+        stderr=_file(row, row.stderr) if batch else "",
         batch_host=_text(row.batch_host) if batch and "," not in row.batch_host else "",
         dependency=_word(row.dependency) if row.state == "PENDING" else None,
     )
+
+
+def _file(row: Row, shown: str) -> str:
+    """A file that a batch job writes to, its patterns as they are. squeue of 22.05 shows the default of an array's element under the
+    element's own id; slurmd names it by the array."""
+    path, folder = _text(shown), _text(row.work_dir)
+    if row.task.isdigit() and path == f"{folder}/slurm-{row.job_id}.out":
+        return f"{folder}/slurm-{row.array_id}_{row.task}.out"
+    return f"{folder}/{path}" if path and folder and not path.startswith("/") else path
 
 
 def exit_code(text: str) -> str:
@@ -113,7 +125,19 @@ def exit_code(text: str) -> str:
     if not text.isdigit():
         return text
     code = int(text)
-    return f"0:{code & 0x7F}" if code & 0x7F else f"{code >> 8 & 0xFF}:0"
+    number = code & _SIGNAL
+    if number == _SIGNAL:  # Slurm's -1: the script was never begun
+        return "0:0"
+    return f"0:{number}" if number else f"{code >> 8 & 0xFF}:0"
+
+
+def slurm_error(text: str) -> int | None:
+    """The error of Slurm's own that squeue prints as if wait(2) had given it: no process ends with a status and by a signal. 0: there is
+    none; None: the release does not show it."""
+    if not text.isdigit():
+        return None
+    code = int(text)
+    return code if code & _SIGNAL not in (0, _SIGNAL) and 0 < code >> 8 <= 0xFF else 0
 
 
 def _text(text: str) -> str:

@@ -26,6 +26,7 @@ def read_outputs(world: World) -> Part:
     proposals: list[Proposal] = []
     for end in [end for end in waiting if end.id not in asked][: max(0, AT_A_TIME - len(asked))]:
         job = view.jobs.get(end.job.job_id)
+        job = job if job is not None and job.run == end.run else None
         host = job.batch_host if job is not None and job.batch_host else end.nodes[0]
         agent = facts.agent_of(world, host)
         if agent is None:
@@ -33,9 +34,10 @@ def read_outputs(world: World) -> Part:
         args = {
             "job_id": end.job.job_id,
             "uid": end.uid,
-            "path": end.output,
+            "path": job_ends.path_to_read(end, job),
             "name": end.name,
             "user": end.user,
+            "restarts": end.restarts,
             "deadline_s": READ_S,
             **(
                 {"array_job_id": job.array_job_id, "array_task_id": job.array_task_id}

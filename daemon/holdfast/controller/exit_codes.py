@@ -1,0 +1,68 @@
+"""What a run's exit code says: a status, a signal, or an error of Slurm's own that reads like one. Pure.
+
+Slurm keeps what wait(2) gave. Where slurmstepd could not begin the script, the number of its error is there instead (4021), and its low
+bits are shown as a signal (``0:53``). Releases before 25.05 print the whole number, which tells the two apart; of later ones 32 to 63
+may be either."""
+
+from __future__ import annotations
+
+import signal
+
+from holdfast.model.job_ends import JobEnd
+
+CANNOT_OPEN = 4021
+"""ESLURMD_IO_ERROR: a file of the job's standard output, error or input cannot be opened (tried on 22.05)."""
+CRASHES = frozenset({signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV})
+"""By which a program ends for an error of its own."""
+_OF_A_SHELL = CRASHES | {signal.SIGKILL, signal.SIGTERM}
+_SHELL = 128
+"""A shell, and srun, end with this plus the number of the signal that ended their child."""
+_FIRST_REAL_TIME, _LAST_REAL_TIME = 32, 64
+
+
+def status_of(end: JobEnd) -> int:
+    """The exit status; 0 as well where a signal ended it."""
+    return _number(end.exit_code.partition(":")[0])
+
+
+def signal_of(end: JobEnd) -> int:
+    """The signal that ended it, or the command that its script ended with; 0: none, or a real-time signal, which ends a process only where
+    someone sends it on purpose."""
+    number, status = _second(end), status_of(end) - _SHELL
+    if number:
+        return number if number < _FIRST_REAL_TIME and not slurm_error_of(end) else 0
+    return status if status in _OF_A_SHELL else 0
+
+
+def real_time_signal_of(end: JobEnd) -> int:
+    """The real-time signal that ended it, or may have (:func:`may_be_slurms`); 0: none."""
+    number = _second(end)
+    return number if _FIRST_REAL_TIME <= number <= _LAST_REAL_TIME and not slurm_error_of(end) else 0
+
+
+def slurm_error_of(end: JobEnd) -> int:
+    """The error with which Slurm could not begin the script; 0: there is none, or none is known."""
+    if end.slurm_error is not None:
+        return end.slurm_error
+    return CANNOT_OPEN if _second(end) == CANNOT_OPEN & 0x7F else 0
+
+
+def may_be_slurms(end: JobEnd) -> bool:
+    """Whether its real-time signal may be an error of Slurm's own: the release does not show which."""
+    return end.slurm_error is None
+
+
+def name_of(number: int) -> str:
+    """``SIGSEGV``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _second(end: JobEnd) -> int:
+    return _number(end.exit_code.partition(":")[2])
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -1,0 +1,63 @@
+"""Where a batch job's output goes: the path with Slurm's patterns filled in, as slurmd fills them in. Standard library only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_PATTERN = re.compile(r"%(?P<width>\d{0,2})(?P<letter>[%AaJjNnstuxbr])")
+_ESCAPED = re.compile(r"\\(\\?)")
+_WIDTH_MAX = 10
+_NO_TASK = 4294967294
+"""What slurmd puts in for ``%a`` of a job that is no array's element."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOf:
+    """Whose output it is: what the patterns stand for."""
+
+    job_id: int
+    name: str = ""
+    user: str = ""
+    host: str = ""
+    """Host name of the machine that the script runs on (``%N``), without its domain. Slurm's name of the node may be another."""
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    restarts: int = 0
+
+
+def filled_in(path: str, of: OutputOf) -> str:
+    """The file that slurmd writes to. Some releases show the path as it was given to sbatch."""
+    if "\\" in path:  # sbatch(1): then no pattern is filled in
+        return _ESCAPED.sub(r"\1", path)
+    values = _values(of)
+
+    def value(found: re.Match[str]) -> str:
+        text, width = values[found["letter"]], int(found["width"] or 0)
+        return text.zfill(min(width, _WIDTH_MAX)) if width and text.isdigit() else text
+
+    return _PATTERN.sub(value, path)
+
+
+def as_given(path: str) -> str:
+    """A path without patterns in the form in which :func:`filled_in` gives it back."""
+    return path.replace("%", "%%")
+
+
+def _values(of: OutputOf) -> dict[str, str]:
+    task = _NO_TASK if of.array_task_id is None else of.array_task_id
+    return {
+        "%": "%",
+        "j": str(of.job_id),
+        "J": str(of.job_id),
+        "A": str(of.job_id if of.array_job_id is None else of.array_job_id),
+        "a": str(task),
+        "b": str(task % 10),
+        "N": of.host.partition(".")[0],
+        "n": "0",
+        "s": "batch",
+        "t": "0",
+        "u": of.user,
+        "x": of.name,
+        "r": str(of.restarts),
+    }
