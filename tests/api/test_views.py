@@ -182,7 +182,12 @@ def test_a_user_reads_why_the_own_job_died_and_no_other_ones(served: Any) -> Non
     got = served.call("GET", "/v1/jobs/7/why", "1001").json()
     assert (got["user"], got["state"], [e["cause"] for e in got["ends"]]) == ("ann", "", ["users_code"])
     assert got["ends"][0]["clues"] == [{"sign": "exception", "line": "KeyError: 'x'", "node": ""}]
+    assert (got["ends"][0]["again"], got["ends"][0]["advice"]) == (
+        "not_known",
+        "mend the program, then submit it again",
+    )
     assert served.call("GET", "/v1/jobs/7/why").json() == got
+    assert served.call("GET", "/v1/jobs/7/why?task=1", "1001").status_code == 404
     assert served.call("GET", "/v1/jobs/8/why", "1001").status_code == 404
     assert served.call("GET", "/v1/jobs/8/why").json()["user"] == "bob"
     assert served.call("GET", "/v1/jobs/9/why").status_code == 404

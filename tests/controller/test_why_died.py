@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.why_died import NearFault, advice, classify, speaks_against
+from holdfast.controller.why_died import NearFault, classify, speaks_against
 from holdfast.model.cluster import JobKey
 from holdfast.model.job_ends import Cause, JobEnd, Reading
 from holdfast.model.output_signs import signs_of
@@ -78,7 +78,6 @@ def test_without_a_fault_nearby(state: str, code: str, output: str | None, cause
     assert died.cause is cause, died.text
     assert died.text
     assert not died.incident_id
-    advice(end)
 
 
 BESIDE = [

@@ -11,7 +11,7 @@ from holdfast.api.shape import Essential, Open, Shape
 from holdfast.api.shapes import RecoveryShape
 from holdfast.model.action import IntentState
 from holdfast.model.elastic import GroupRole
-from holdfast.model.job_ends import Cause, Reading, Sign
+from holdfast.model.job_ends import Again, Cause, Reading, Sign
 from holdfast.model.room_names import RoomName
 
 
@@ -72,17 +72,24 @@ class JobEndShape(Shape):
     """How one run ended, and why."""
 
     restarts: Annotated[int, Essential()] = Field(description="Slurm's Restarts of the run: 0 is the first one.")
+    started_at: datetime | None = Field(default=None, description="null: it never ran, or it is not known.")
     ended_at: datetime
     slurm_state: str
-    exit_code: str = Field(description="As Slurm shows it, `status:signal`.", examples=["1:0"])
+    exit_code: str = Field(
+        description="As Slurm shows it, `status:signal`. `0:53` is no signal: Slurm could not open a file of its output or input.",
+        examples=["1:0"],
+    )
     reason: str = Field(description="Slurm's own word.")
     nodes: list[str]
     cause: Open[Cause]
     text: str = Field(description="The cause in a sentence; empty: it is still being looked into.")
-    advice: str = Field(description="What its owner can do.")
+    again: Open[Again] = Field(default="", description="Whether it is started again.")
+    next_step: str = Field(default="", description="The same in a sentence.")
+    advice: str = Field(description="What its owner can do; empty: nothing.")
     incident_id: str = Field(description="Incident of the fault that ended it, or may have; empty: there is none.")
     reading: Open[Reading] = Field(description="What became of the last lines of its output.")
     reading_note: str = Field(description="Why they were not read.")
+    output: str = Field(default="", description="The file that its standard error goes to; empty: unknown.")
     clues: list[ClueShape]
 
 
@@ -90,11 +97,25 @@ class WhyShape(Shape):
     """Why runs of a job ended."""
 
     job_id: Annotated[int, Essential()]
+    shown_id: str = Field(default="", description="As people know it: of an array's element `4_2`.")
     user: str
     uid: int
     name: str
     state: str = Field(description="Slurm's state now; empty when Slurm has forgotten the job or does not answer.")
-    ends: list[JobEndShape] = Field(description="Oldest first. A run that Slurm or Holdfast queued again is below.")
+    restarts: int | None = Field(
+        default=None, description="Slurm's Restarts of the run that Slurm shows now; null: none."
+    )
+    note: str = Field(default="", description="What is to be said of that run: that it completed, or why it waits.")
+    ends: list[JobEndShape] = Field(
+        description="Oldest first. One that completed is not among them, nor one that was queued again while it ran."
+    )
+    requeued: list[int] = Field(
+        default=[],
+        description="Runs that were queued again while they ran, and not by Holdfast: by their owner, an operator or Slurm.",
+    )
+    elements: list[str] = Field(
+        default=[], description="Of an array: other elements that ended otherwise than well within the hour."
+    )
     recoveries: list[RecoveryShape]
 
 

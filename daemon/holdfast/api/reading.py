@@ -36,7 +36,7 @@ from holdfast.api.views import (
     job_shapes,
     timings_shape,
 )
-from holdfast.api.why import why_shape
+from holdfast.api.why import job_id_of, why_shape
 from holdfast.controller.timings import measure
 from holdfast.model.event import EventKind
 
@@ -136,12 +136,20 @@ def jobs_router(api: Api) -> APIRouter:
 
     @router.get("/v1/jobs/{job_id}/why", responses=answers(404))
     async def why(
-        request: Request, job_id: Annotated[int, Path(ge=1, le=MAX_ID, description="Slurm's id of the job.")]
+        request: Request,
+        job_id: Annotated[int, Path(ge=1, le=MAX_ID, description="Slurm's id of the job, or of the array.")],
+        task: Annotated[int | None, Query(ge=0, le=MAX_ID, description="Of an array: this element.")] = None,
     ) -> WhyShape:
-        """Why runs of a job ended: a fault of a node, memory, a full disk, the time limit, the program, or unknown. A user sees the own."""
-        ends = await api.threads.read(deps.store.job_ends, job_id)
-        found = await api.threads.read(deps.store.recoveries, job_id=job_id)
-        shown = why_shape(job_id, ends, found, deps.world(), caller_of(request).uid)
+        """Why runs of a job ended: a fault of a node, memory, a full disk, the time limit, the program, or unknown. A user sees the own.
+
+        An array's element is found by its task for an hour after its end, then by its own id."""
+        number = job_id_of(deps.world(), job_id, task)
+        if number is None:
+            text = f"Nothing is known of element {job_id}_{task} of yours; an hour after its end ask by its own id (SLURM_JOB_ID)"
+            raise ApiError(404, "not_found", text)
+        ends = await api.threads.read(deps.store.job_ends, number)
+        found = await api.threads.read(deps.store.recoveries, job_id=number)
+        shown = why_shape(number, ends, found, deps.world(), caller_of(request).uid)
         if shown is None:
             raise ApiError(404, "not_found", f"Nothing is known of a job {job_id} of yours")
         return shown

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 
 from holdfast.api.job_shapes import JobEndShape, WhyShape
 from holdfast.api.shapes import RecoveryShape
-from holdfast.controller.job_ends import end_of
-from holdfast.controller.why_died import advice
+from holdfast.controller import job_ends
+from holdfast.controller.started_again import now_says, outlook
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
+from holdfast.model.elastic import declares_elastic
 from holdfast.model.incident import Recovery
 from holdfast.model.job_ends import JobEnd
+
+_FEW = 20
+"""Elements of an array, and runs, that are named."""
+
+
+def job_id_of(world: World | None, job_id: int, task: int | None) -> int | None:
+    """Slurm's own id of what is asked for: an array's element, or the leader of a heterogeneous job; None: no such element is known."""
+    jobs = world.view.jobs if world is not None and world.view is not None else {}
+    if task is None:
+        parts = (j for j in jobs.values() if any(p.key.job_id == job_id for p in j.parts))
+        return job_id if job_id in jobs else next((j.key.job_id for j in parts), job_id)
+    ends = world.book.ends.values() if world is not None else ()
+    shown = [(j.key.submit_time, j.key.job_id) for j in jobs.values() if _is(j, job_id, task)]
+    recorded = [(e.job.submit_time, e.job.job_id) for e in ends if _is(e, job_id, task)]
+    return max((*shown, *recorded), default=(None, None))[1]
+
+
+def _is(job: Job | JobEnd, array: int, task: int) -> bool:
+    return (job.array_job_id, job.array_task_id) == (array, task)
 
 
 def why_shape(
@@ -23,19 +43,29 @@ def why_shape(
     owners = [job.uid] if job is not None else [e.uid for e in ends[-1:]] or [r.uid for r in recoveries[-1:]]
     if not owners or uid not in (None, owners[0]):
         return None
-    mine, told = _same_job(owners[0], job, ends), [r for r in recoveries if r.uid == owners[0]]
-    now = end_of(world, job) if world is not None and job is not None else None
-    if now is not None and now.id not in {e.id for e in mine}:
-        mine = [*mine, now]
+    told = [r for r in recoveries if r.uid == owners[0] and (job is None or job.continues(r.job))]
+    mine = _with_the_last(_same_job(owners[0], job, ends), job, world)
+    before = {r.restarts_before: r for r in told}
+    known = {e.restarts for e in mine} | before.keys()
     return WhyShape(
         job_id=job_id,
+        shown_id=_shown_id(job_id, job, mine),
         user=job.user if job is not None else next((e.user for e in mine), next((r.user for r in told), "")),
         uid=owners[0],
         name=job.name if job is not None else next((e.name for e in mine), ""),
         state=job.state if job is not None else "",
-        ends=[_end(e) for e in mine],
-        recoveries=[RecoveryShape.model_validate(r) for r in told if job is None or job.continues(r.job)],
+        restarts=job.restarts if job is not None else None,
+        note=now_says(job, before.get(job.restarts - 1)) if job is not None else "",
+        ends=[_end(world, e, before.get(e.restarts)) for e in mine],
+        requeued=_requeued(job, known) if job is not None else [],
+        elements=_elements(world, job, owners[0]),
+        recoveries=[RecoveryShape.model_validate(r) for r in told],
     )
+
+
+def _requeued(job: Job, known: Collection[int]) -> list[int]:
+    """Of an elastic job's group Holdfast itself does so, to change the size."""
+    return [] if declares_elastic(job.comment) else [n for n in range(job.restarts) if n not in known][-_FEW:]
 
 
 def _same_job(uid: int, job: Job | None, ends: Sequence[JobEnd]) -> list[JobEnd]:
@@ -43,5 +73,33 @@ def _same_job(uid: int, job: Job | None, ends: Sequence[JobEnd]) -> list[JobEnd]
     return [e for e in ends if e.uid == uid and (job is None or job.continues(e.job))]
 
 
-def _end(end: JobEnd) -> JobEndShape:
-    return JobEndShape.model_validate({**asdict(end), "advice": advice(end)})
+def _with_the_last(mine: list[JobEnd], job: Job | None, world: World | None) -> list[JobEnd]:
+    """With the end of the run that Slurm shows, where it is not on record."""
+    view = world.view if world is not None else None
+    last = job_ends.shown(world, view, job) if world is not None and view is not None and job is not None else None
+    return mine if last is None or last.id in {e.id for e in mine} else [*mine, last]
+
+
+def _shown_id(job_id: int, job: Job | None, ends: Sequence[JobEnd]) -> str:
+    """As people know it: of an array's element ``4_2``."""
+    ids = [job.shown_id] if job is not None else [_name(e) for e in ends[-1:]]
+    return next(iter(ids), str(job_id))
+
+
+def _name(end: JobEnd) -> str:
+    return str(end.job) if end.array_task_id is None else f"{end.array_job_id}_{end.array_task_id}"
+
+
+def _elements(world: World | None, job: Job | None, uid: int) -> list[str]:
+    """Other elements of its array that have not ended well, as far as the last hour shows."""
+    if world is None or job is None or job.array_job_id is None:
+        return []
+    others: Iterable[JobEnd] = (e for e in world.book.ends.values() if e.array_job_id == job.array_job_id)
+    tasks = {e.array_task_id for e in others if e.uid == uid and e.job.job_id != job.key.job_id}
+    return [f"{job.array_job_id}_{task}" for task in sorted(t for t in tasks if t is not None)][:_FEW]
+
+
+def _end(world: World | None, end: JobEnd, recovery: Recovery | None) -> JobEndShape:
+    of = outlook(world, end, recovery)
+    more = {"again": of.again, "next_step": of.next_step, "advice": of.advice}
+    return JobEndShape.model_validate({**asdict(end), **more})

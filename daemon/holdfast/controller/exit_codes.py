@@ -6,15 +6,19 @@ may be either."""
 
 from __future__ import annotations
 
-import signal
-
 from holdfast.model.job_ends import JobEnd
 
 CANNOT_OPEN = 4021
 """ESLURMD_IO_ERROR: a file of the job's standard output, error or input cannot be opened (tried on 22.05)."""
-CRASHES = frozenset({signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV})
-"""By which a program ends for an error of its own."""
-_OF_A_SHELL = CRASHES | {signal.SIGKILL, signal.SIGTERM}
+KILL, TERM = 9, 15
+CRASHES = frozenset({4, 6, 7, 8, 11})
+"""Signals by which a program ends for an error of its own: SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV."""
+_OF_A_SHELL = CRASHES | {KILL, TERM}
+_NAMES = (
+    *("HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM", "STKFLT"),
+    *("CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS"),
+)  # fmt: skip
+"""Linux's signals from 1 on."""
 _SHELL = 128
 """A shell, and srun, end with this plus the number of the signal that ended their child."""
 _FIRST_REAL_TIME, _LAST_REAL_TIME = 32, 64
@@ -54,10 +58,7 @@ def may_be_slurms(end: JobEnd) -> bool:
 
 def name_of(number: int) -> str:
     """``SIGSEGV``."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return f"SIG{_NAMES[number - 1]}" if 0 < number <= len(_NAMES) else f"signal {number}"
 
 
 def _second(end: JobEnd) -> int:

@@ -52,6 +52,12 @@ def end_of(world: World, job: Job) -> JobEnd | None:
     return replace(_seen(world, job, job.end_time), reading=Reading.UNREADABLE)
 
 
+def shown(world: World, view: ClusterView, job: Job) -> JobEnd | None:
+    """The same for people, with the cause; None as well where it completed, which needs none."""
+    end = end_of(world, job) if job.state not in _UNTOLD else None
+    return end if end is None or end.id in world.book.ends else _concluded(world, view, end)
+
+
 def speaks_for_its_nodes(world: World, job: Job) -> bool:
     """Whether it is known that the run died of something else than its nodes."""
     end = end_of(world, job)
@@ -112,6 +118,8 @@ def _seen(world: World, job: Job, ended_at: datetime) -> JobEnd:
         slurm_error=job.slurm_error,
         output=output,
         stdout=stdout if stdout != output else "",
+        array_job_id=job.array_job_id,
+        array_task_id=job.array_task_id,
     )
     if job.state not in facts.FAILED or slurm_error_of(
         end

@@ -14,6 +14,7 @@ _WORDS = {
     "Priority": "waits for nodes: jobs of a higher priority come first",
     "ReqNodeNotAvail": "waits for nodes: those that fit are out of service, reserved or in use",
     "Dependency": "waits for another job",
+    "BeginTime": "waits for its begin time, which Slurm sets two minutes ahead when a job is requeued",
     "DependencyNeverSatisfied": "waits for another job that ended otherwise, so it never starts: scontrol update jobid={job} Dependency=",
 }
 """Slurm's own reasons that people need not know."""
@@ -29,8 +30,8 @@ def added_exclusions(recovery: Recovery, job: Job) -> tuple[str, ...]:
     return tuple(n for n in job.excluded_nodes if n not in recovery.excluded_before)
 
 
-def why(job: Job, recovery: Recovery) -> str:
-    """One sentence, with Slurm's own word where there is another one for it."""
+def why(job: Job, recovery: Recovery | None) -> str:
+    """One sentence, with Slurm's own word where there is another one for it. ``recovery``: of its run before; None: there was none."""
     slurm = job.reason.partition(",")[0]  # rule prose: Slurm's own words, which are shown in others
     if job.fits_nowhere:
         return f"no node fits ({slurm}): {_fits_nowhere(job, recovery)}"
@@ -38,8 +39,8 @@ def why(job: Job, recovery: Recovery) -> str:
     return f"pending: {job.reason}" if words is None else f"{words.format(job=job.key.job_id)} ({slurm})"
 
 
-def _fits_nowhere(job: Job, recovery: Recovery) -> str:
-    ours = added_exclusions(recovery, job)
+def _fits_nowhere(job: Job, recovery: Recovery | None) -> str:
+    ours = added_exclusions(recovery, job) if recovery is not None else ()
     if not ours:
         return (
             f"Slurm knows no node of partition {job.partition} that has what the job asks for and that its user has not excluded "

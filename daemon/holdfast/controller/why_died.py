@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from signal import SIGKILL
 
 from holdfast.controller.exit_codes import (
     CANNOT_OPEN,
     CRASHES,
+    KILL,
     may_be_slurms,
     name_of,
     real_time_signal_of,
@@ -108,14 +108,20 @@ def _by_state(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
     if state in ("PREEMPTED", "REVOKED"):
         return Died(Cause.STOPPED, "Slurm preempted it for another job")
     if state == "CANCELLED":
-        never = reason == "DependencyNeverSatisfied"  # rule prose: Slurm's own words
-        return Died(Cause.STOPPED, "what it depends on can never be met" if never else "it was cancelled (scancel)")
+        return Died(Cause.STOPPED, _cancelled(end))
     if state not in ("NODE_FAIL", "BOOT_FAIL") and reason != "NodeDown":  # rule prose: Slurm's own words
         return None
     fault = next((each for each in faults if speaks_against(end, each)), None)
     if fault is None:
         return Died(Cause.NODE, "Slurm lost one of its nodes")
     return Died(Cause.NODE, f"its node {fault.node} failed: {fault.headline}", fault.incident_id)
+
+
+def _cancelled(end: JobEnd) -> str:
+    if end.reason == "DependencyNeverSatisfied":  # rule prose: Slurm's own words
+        return "it never ran: what it depends on can never be met"
+    text = "it was cancelled (scancel), by its owner or an operator"
+    return text if end.nodes else f"{text}, before it ran"
 
 
 def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
@@ -180,7 +186,7 @@ def _by_code(end: JobEnd) -> Died:
 
 def _signalled(end: JobEnd, number: int) -> str:
     if number:
-        who = "the kernel may have, for want of memory, or a user" if number == SIGKILL else "no one says who sent it"
+        who = "the kernel may have, for want of memory, or a user" if number == KILL else "no one says who sent it"
         return f"{name_of(number)} ended it; {who}"
     what = f"real-time signal {real_time_signal_of(end)} ended it; no one says who sent it"
     return f"{what}. It may as well be an error of Slurm's own, before its script began" if may_be_slurms(end) else what
@@ -210,24 +216,3 @@ def _unsaid(end: JobEnd) -> str:
     if end.reading is Reading.READ:
         return "the last lines of its output name no cause that is known"
     return f"its output was not read ({end.reading_note})" if end.reading_note else "its output was not read"
-
-
-_ADVICE = {
-    Cause.NODE: (
-        "the program is not to blame. A job that opted in (sbatch --comment=holdfast) is started again off that node; "
-        "any other: scontrol requeue {job}"
-    ),
-    Cause.MEMORY: "ask for more memory (--mem, --mem-per-gpu), or use less: smaller batches, fewer workers",
-    Cause.DISK: "free space or ask for a larger quota, then: scontrol requeue {job}",
-    Cause.TIME: "save before the limit and resume (--signal=B:USR1@120), or ask for more time (--time)",
-    Cause.CODE: "mend the program; Holdfast does not start it again",
-    Cause.STOPPED: "submit it again if it is still wanted",
-    Cause.UNKNOWN: "look at the end of its output, {output}",
-}
-
-
-def advice(end: JobEnd) -> str:
-    """What the job's owner can do; empty while it is being looked into."""
-    if end.reading is Reading.PENDING:
-        return ""
-    return _ADVICE[end.cause].format(job=end.job, output=end.output or "wherever it goes")

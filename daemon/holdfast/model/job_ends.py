@@ -80,6 +80,42 @@ class Reading(StrEnum):
     """The note says why."""
 
 
+@unknown_reads_as("not_known", "the text beside it says more")
+class Again(StrEnum):
+    """Whether a run that is over is started again."""
+
+    STARTED = "started"
+    """Holdfast has queued it again, or Slurm has, as it lost the node."""
+    BY_OTHERS = "by_others"
+    """It is queued again, and not by Holdfast: by its owner, an operator, a preemption."""
+    COMING = "coming"
+    """Holdfast is about to."""
+    WAITS = "waits"
+    """Holdfast is to, and something holds it back; the recovery's note says what."""
+    PAUSED = "paused"
+    """Holdfast is to, and an operator has paused it."""
+    OBSERVED = "observed"
+    """Holdfast would, and only observes."""
+    HELD = "held"
+    """Holdfast holds it in the queue: its restart budget is spent, or the job itself is the suspect."""
+    PROBED = "probed"
+    """No fault explains its end: its nodes are probed, and if one fails, it is started again off it."""
+    NO_CONSENT = "no_consent"
+    """It did not opt in."""
+    CANNOT_BE_REQUEUED = "cannot_be_requeued"
+    """Slurm requeues no such job: salloc, srun, ``--no-requeue``."""
+    LEFT_ALONE = "left_alone"
+    """Holdfast leaves it alone; the recovery's note says why."""
+    NO_FAULT = "no_fault"
+    """No fault of a node is to blame, as far as anything shows."""
+    FAULT_OVER = "fault_over"
+    """The fault's incident is over, or an operator's."""
+    FORGOTTEN = "forgotten"
+    """Slurm no longer knows the job."""
+    NOT_KNOWN = "not_known"
+    """Its output is still being read, or Slurm does not answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """The end of one run, as it was seen, and what was concluded from it."""
@@ -104,8 +140,6 @@ class JobEnd:
     """Why its output was not read."""
     output: str = ""
     """The file that its standard error goes to; empty: unknown."""
-    stdout: str = ""
-    """The file of its standard output, where that is another one."""
     clues: tuple[Clue, ...] = ()
     cause: Cause = Cause.UNKNOWN
     text: str = ""
@@ -116,6 +150,11 @@ class JobEnd:
     """When the run began, by the same clock; None: not known (earlier releases did not record it), or it never did."""
     slurm_error: int | None = None
     """As :attr:`holdfast.model.cluster.Job.slurm_error`."""
+    stdout: str = ""
+    """The file of its standard output, where that is another one."""
+    array_job_id: int | None = None
+    array_task_id: int | None = None
+    """Of an array's element; None: of none, or an earlier release did not record it."""
 
     @property
     def run(self) -> JobRun:
