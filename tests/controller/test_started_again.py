@@ -309,6 +309,23 @@ def test_an_arrays_element_is_found_by_its_task() -> None:
     assert _why(site, one).shown_id == "7_1"
 
 
+@pytest.mark.parametrize("output", [BUG, NCCL])
+def test_an_element_that_has_the_arrays_id_is_never_named_by_it(output: str) -> None:
+    """``scontrol requeue 100`` would start every element again (tried on 22.05)."""
+    site = Site(3)
+    job = _training(site, 1, comment="", array_job_id=100, array_task_id=3)
+    assert job.job_id == 100
+    site.fault("n1")
+    site.run(3)
+    assert "holdfast why 100_3 " in job.admin_comment
+    _fails(site, job, output if output == NCCL else FULL)
+    site.run(20)
+    shown = _why(site, job)
+    said = " ".join([shown.ends[-1].advice, shown.ends[-1].next_step, *(r.note for r in shown.recoveries)])
+    assert "scontrol requeue 100_3" in said
+    assert "requeue 100 " not in f"{said} "
+
+
 def test_a_component_is_found_under_its_leader() -> None:
     site = Site(3)
     leader, part = site.slurm.submit_together(1, 1)

@@ -113,7 +113,12 @@ def test_a_users_own_exclusions_are_left_alone() -> None:
         ("Resources", 1, (), "waits for nodes: too few of those that fit are free (Resources)"),
         ("ReqNodeNotAvail,_UnavailableNodes:n1", 1, (), "out of service, reserved or in use (ReqNodeNotAvail)"),
         ("AssocGrpGRES", 1, (), "pending: AssocGrpGRES"),
-        ("BeginTime", 1, (), "pending: BeginTime"),
+        (
+            "BeginTime",
+            1,
+            (),
+            "waits for its begin time, which Slurm sets two minutes ahead when a job is requeued (BeginTime)",
+        ),
     ],
 )
 def test_the_words_say_why_it_waits(reason: str, priority: int, excluded: tuple[str, ...], said: str) -> None:

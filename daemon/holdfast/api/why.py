@@ -82,12 +82,8 @@ def _with_the_last(mine: list[JobEnd], job: Job | None, world: World | None) -> 
 
 def _shown_id(job_id: int, job: Job | None, ends: Sequence[JobEnd]) -> str:
     """As people know it: of an array's element ``4_2``."""
-    ids = [job.shown_id] if job is not None else [_name(e) for e in ends[-1:]]
+    ids = [job.shown_id] if job is not None else [e.shown_id for e in ends[-1:]]
     return next(iter(ids), str(job_id))
-
-
-def _name(end: JobEnd) -> str:
-    return str(end.job) if end.array_task_id is None else f"{end.array_job_id}_{end.array_task_id}"
 
 
 def _elements(world: World | None, job: Job | None, uid: int) -> list[str]:

@@ -24,7 +24,7 @@ _CAUSES = {
     "time_limit": "time limit",
     "users_code": "the program itself",
     "stopped": "cancelled or preempted",
-    "no_file": "a file of its output or input cannot be opened",
+    "no_file": "output or input file",
     "unknown": "unknown",
 }
 _CHARS = 160
@@ -40,8 +40,7 @@ def why(
     url: Url = None,
     as_data: Json = False,
 ) -> None:
-    """Why a job died: a fault of a node, memory, a full disk, the time limit, the program, or unknown; whether it is started again; and what
-    to do."""
+    """Why a job died: a fault of a node, memory, a full disk, the time limit, the program, or unknown; what comes next; what to do."""
     got = Client(url).get(_path(job_id))
     if as_data:
         as_json(got)
@@ -73,7 +72,7 @@ def why_lines(job: WhyShape) -> Iterator[str]:
         yield f"  run {recovery.restarts_before}: recovery {recovery.phase} for incident {recovery.incident_id}{note}"
     if job.note and job.restarts is not None:
         yield f"  run {job.restarts}: {job.note}"
-    if not (job.ends or job.recoveries or job.requeued):
+    if not (job.ends or job.recoveries or job.requeued or job.note):
         yield "  no run of it has failed, as far as Holdfast has seen"
     if job.elements:
         yield f"  other elements of the array that did not end well: {', '.join(job.elements)}"

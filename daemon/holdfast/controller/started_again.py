@@ -165,7 +165,7 @@ _MEND = {
     Cause.DISK: "free space or ask for a larger quota",
     Cause.TIME: "save before the limit and resume (--signal=B:USR1@120), or ask for more time (--time)",
     Cause.CODE: "mend the program",
-    Cause.NO_FILE: "see that the folder of its output exists on {node}, that {user} may write there, and that --input names a file",
+    Cause.NO_FILE: "see that the folder of its output exists on {node}, that user {user} may write there, and that --input names a file",
     Cause.STOPPED: "",
     Cause.UNKNOWN: "read the end of its output, {output}",
 }
@@ -197,4 +197,4 @@ def _start(end: JobEnd, job: Job | None) -> str:
         return "submit it again"
     if not job.requeueable:
         return "submit it again (Slurm refuses to requeue it)"
-    return f"scontrol requeue {job.key}"
+    return f"scontrol requeue {job.shown_id}"

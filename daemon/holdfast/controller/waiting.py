@@ -36,7 +36,7 @@ def why(job: Job, recovery: Recovery | None) -> str:
     if job.fits_nowhere:
         return f"no node fits ({slurm}): {_fits_nowhere(job, recovery)}"
     words = _WORDS.get(slurm)
-    return f"pending: {job.reason}" if words is None else f"{words.format(job=job.key.job_id)} ({slurm})"
+    return f"pending: {job.reason}" if words is None else f"{words.format(job=job.shown_id)} ({slurm})"
 
 
 def _fits_nowhere(job: Job, recovery: Recovery | None) -> str:
@@ -44,7 +44,7 @@ def _fits_nowhere(job: Job, recovery: Recovery | None) -> str:
     if not ours:
         return (
             f"Slurm knows no node of partition {job.partition} that has what the job asks for and that its user has not excluded "
-            f"(scontrol show job {job.key.job_id}: Features, TRES, ExcNodeList, Reservation)"
+            f"(scontrol show job {job.shown_id}: Features, TRES, ExcNodeList, Reservation)"
         )
     names = ",".join(ours) if len(ours) <= _FEW else f"{len(ours)} nodes"
     return f"Holdfast keeps it off {names}, which may be faulty, and no other node fits; it starts once one of these is in service again"

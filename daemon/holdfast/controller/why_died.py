@@ -144,7 +144,7 @@ def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
 def _by_itself(end: JobEnd) -> Died:
     """No fault of a node was found that could have ended it."""
     if slurm_error_of(end) == CANNOT_OPEN:
-        return Died(Cause.NO_FILE, f"its script never began: {_not_opened(end)}")
+        return Died(Cause.NO_FILE, f"{_not_opened(end)}, so its script never began")
     for sign, cause, text in (
         (Sign.NODE_FAILED, Cause.NODE, "srun lost a node"),
         (Sign.TIME, Cause.TIME, "a step of it reached its time limit"),

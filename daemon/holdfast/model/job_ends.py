@@ -164,6 +164,11 @@ class JobEnd:
     def id(self) -> str:
         return self.run.text
 
+    @property
+    def shown_id(self) -> str:
+        """As :attr:`holdfast.model.cluster.Job.shown_id`. One element of an array has the array's own id, by which scontrol takes all."""
+        return str(self.job) if self.array_task_id is None else f"{self.array_job_id}_{self.array_task_id}"
+
     def shows(self, *signs: Sign) -> Clue | None:
         """The first clue of any of these signs, the first sign first."""
         return next((clue for sign in signs for clue in self.clues if clue.sign is sign), None)

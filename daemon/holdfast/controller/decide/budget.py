@@ -128,7 +128,7 @@ def _no_progress(world: World, incident: Incident, earlier: list[Recovery], reco
     if stuck < world.policy.job.restarts_without_progress:
         return None
     return Refusal(
-        f"{stuck} failures with {_newest(recovery)}: held; when it is mended: {_let_go(recovery)}", suspect=False
+        f"{stuck} failures with {_newest(recovery)}: held; when it is mended: {_let_go(world, recovery)}", suspect=False
     )
 
 
@@ -171,7 +171,7 @@ def _dies_early(world: World, incident: Incident, earlier: list[Recovery], recov
         return None
     text = (
         f"{early} runs in a row ended within {policy.quick_death_s / 60:.0f} min of their start, and nothing is known of the job's "
-        f"checkpoints: held; when it is mended: {_let_go(recovery)}"
+        f"checkpoints: held; when it is mended: {_let_go(world, recovery)}"
     )
     return Refusal(text, suspect=False)
 
@@ -198,7 +198,7 @@ def _suspect(
         f"{incident.check} {incident.code}".rstrip()
         + f" on {len(nodes)} nodes ({','.join(sorted(nodes))}) under {_these(jobs)} within "
         f"{world.policy.job.suspect_window_s / 3600:.0f} h, by chance it would be {most} at most: "
-        f"the job is the suspect and is held; when it is mended: {_let_go(recovery)}"
+        f"the job is the suspect and is held; when it is mended: {_let_go(world, recovery)}"
     )
     return Refusal(text, suspect=True)
 
@@ -244,6 +244,9 @@ def _same_class(one: Incident, other: Incident) -> bool:
     return one.check == other.check and (one.code == other.code or "" in (one.code, other.code))
 
 
-def _let_go(recovery: Recovery) -> str:
-    """How the owner starts a held job: Slurm keeps a requeued one back for two minutes more after its release."""
-    return f"scontrol release {recovery.job}; scontrol update jobid={recovery.job} StartTime=now"
+def _let_go(world: World, recovery: Recovery) -> str:
+    """How the owner starts a held job: Slurm keeps a requeued one back for two minutes more after its release. An array's element by its
+    task: one of them has the array's own id, which would name them all."""
+    job = world.view.jobs.get(recovery.job.job_id) if world.view is not None else None
+    name = job.shown_id if job is not None and job.continues(recovery.job) else str(recovery.job)
+    return f"scontrol release {name}; scontrol update jobid={name} StartTime=now"

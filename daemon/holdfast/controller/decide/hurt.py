@@ -77,7 +77,7 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
         what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
         return (
             f"the job failed on node {incident.node}, which had a fault ({incident.headline}); job {other.key.job_id}, which depends "
-            f"on its end or may, {what}: the two would run beside each other. If that does no harm: scontrol requeue {job.key}"
+            f"on its end or may, {what}: the two would run beside each other. If that does no harm: scontrol requeue {job.shown_id}"
         )
     return None
 

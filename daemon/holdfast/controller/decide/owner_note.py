@@ -22,7 +22,7 @@ def runs_on(world: World, incident: Incident, job: Job) -> str:
     fault = "will go" if notices.planned(world, incident) else "has a fault"
     return (
         f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on; if it fails, it is not "
-        f"started again, and holdfast why {job.key} says why"
+        f"started again, and holdfast why {job.shown_id} says why"
     )
 
 
@@ -30,7 +30,7 @@ def failed(incident: Incident, job: Job) -> str:
     """To the owner of a job without consent that failed of the fault."""
     return (
         f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in, so it is "
-        f"not started again. To do so: scontrol requeue {job.key}; to opt in: sbatch --comment=holdfast"
+        f"not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
     )
 
 
