@@ -96,8 +96,13 @@ def test_an_earlier_controllers_answer_is_shown_as_it_is() -> None:
 def test_ids_as_slurm_shows_them(asked: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reads 5_1 as the number 51."""
     got: list[str] = []
+
+    def answer(_self: Client, path: str) -> dict[str, object]:
+        got.append(path)
+        return {"job_id": 7, "uid": 1, "state": "X"}
+
     monkeypatch.setenv("HOLDFAST_TOKEN", "t")
-    monkeypatch.setattr(Client, "get", lambda _self, path: got.append(path) or {"job_id": 7, "uid": 1, "state": "X"})
+    monkeypatch.setattr(Client, "get", answer)
     assert run(("why", asked)) == 0
     assert got == [path]
 

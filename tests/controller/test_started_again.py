@@ -78,12 +78,12 @@ def test_and_says_so_once_slurm_has_forgotten_it() -> None:
     assert (end.again, end.next_step) == (Again.STARTED, "Holdfast has started it again: as run 1")
 
 
-def test_while_it_is_about_to_be_started() -> None:
+def test_while_it_is_about_to_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(3)
     job = _training(site)
     _fails(site, job, NCCL)
     site.fault("n1", fault_at=job.end)
-    site.slurm.requeue = lambda _job_id: None  # type: ignore[method-assign]
+    monkeypatch.setattr(site.slurm, "requeue", lambda _job_id: None)
     site.run(15)
     assert (_end(site, job).again, job.restarts) == (Again.COMING, 0)
 
