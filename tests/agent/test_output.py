@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,30 @@ def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text("MemoryError\n" + "step\n" * 100_000 + "KeyError: 'x'\n")
     assert [c["sign"] for c in _read(out).detail["clues"]] == ["exception"]
+
+
+def test_what_an_earlier_run_had_written_is_not_read(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("OSError: [Errno 28] No space left on device\n")
+    before = _read(out).detail["size_bytes"]
+    with out.open("a") as again:
+        again.write("run 1 trains\n")
+    assert _read(out, from_byte=before).detail["clues"] == []
+    assert [c["sign"] for c in _read(out).detail["clues"]] == ["disk"]
+
+
+def test_a_file_that_was_begun_again_is_read_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("MemoryError\n")
+    assert [c["sign"] for c in _read(out, from_byte=5000).detail["clues"]] == ["memory"]
+    assert [c["sign"] for c in _read(out, from_byte="x").detail["clues"]] == ["memory"]
+
+
+def test_it_says_how_long_nothing_was_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("MemoryError\n")
+    os.utime(out, (time.time() - 100, time.time() - 100))
+    assert 99 < _read(out).detail["quiet_s"] < 130
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:

@@ -84,3 +84,46 @@ def test_a_node_failure_at_the_very_end_is_of_this_run() -> None:
         "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
     )
     assert [(c.sign, c.node) for c in signs_of(line + "\n")] == [(Sign.NODE_FAILED, "n1")]
+
+
+CAUGHT = [
+    "torch.OutOfMemoryError: CUDA out of memory. (batch size halved)",
+    "wandb: WARNING could not write cache: [Errno 28] No space left on device",
+    "RuntimeError: CUDA error: unspecified launch failure",
+]
+
+
+@pytest.mark.parametrize("line", CAUGHT)
+def test_what_a_program_lived_through_says_nothing_of_its_end(line: str) -> None:
+    went_on = "\n".join(f"step {n} loss 2.1" for n in range(20))
+    assert signs_of(f"{line}\n{went_on}\n") == ()
+    assert len(signs_of(f"{went_on}\n{line}\n")) == 1
+
+
+@pytest.mark.parametrize("line", CAUGHT)
+def test_the_end_of_a_launcher_is_no_life(line: str) -> None:
+    """What torchrun and the other ranks write after a program has died."""
+    traceback = (
+        "Traceback (most recent call last):\n" + '  File "train.py", line 3, in step\n    loss.backward()\n' * 20
+    )
+    torchrun = "\n".join(
+        [
+            *["W1124 06:30:01.000000 123 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 7"] * 12,
+            "=" * 60,
+            "train.py FAILED",
+            "-" * 60,
+            "Failures:",
+            "  <NO_OTHER_FAILURES>",
+            "Root Cause (first observed failure):",
+            "[0]:",
+            "  rank      : 3 (local_rank: 1)",
+            "srun: error: n1: task 0: Exited with exit code 1",
+        ]
+    )
+    assert signs_of(f"{traceback}{line}\n{torchrun}\n")
+
+
+def test_slurms_own_lines_are_never_old() -> None:
+    line = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***"
+    text = line + "\n" + "cleaning up\n" * 50
+    assert [c.sign for c in signs_of(text)] == [Sign.TIME]

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, Survey, Unreadable
+from holdfast_checkpoint.tail import Tail
 from holdfast_checkpoint.wire import parse_checkpoint, parse_survey
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast_checkpoint.child import main; main()"
@@ -82,12 +83,13 @@ def verify_as(path: str, who: Identity, *, any_owner: bool = False, limits: Limi
         raise Unreadable(f"the judge gave an answer that cannot be read: {error}") from error
 
 
-def tail_as(path: str, who: Identity, *, limits: Limits | None = None) -> str:
+def tail_as(path: str, who: Identity, *, from_byte: int = 0, limits: Limits | None = None) -> Tail:
     """The last 64 KiB of a file (:func:`~holdfast_checkpoint.tail.tail`) as another user. Raises Unreadable, FileNotFoundError."""
-    text = _ask("tail", path, who, limits or Limits(), {}).get("text")
-    if not isinstance(text, str):
+    said = _ask("tail", path, who, limits or Limits(), {"from_byte": from_byte})
+    text, size_bytes, quiet_s = said.get("text"), said.get("size_bytes"), said.get("quiet_s")
+    if not isinstance(text, str) or type(size_bytes) is not int or not isinstance(quiet_s, (int, float)):
         raise Unreadable("the answer holds no text")
-    return text
+    return Tail(text, size_bytes, float(quiet_s))
 
 
 def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str, bool | int | None]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         become(**request["who"])
     options, path = request["options"], request["path"]
     if request["verb"] == "tail":
-        return {"text": tail(path)}
+        return tail(path, **options)._asdict()
     if request["verb"] == "verify":
         return dump_checkpoint(verify(path, limits=limits, **options))
     judge = survey_all if request["verb"] == "survey_all" else survey

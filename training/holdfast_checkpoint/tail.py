@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from typing import NamedTuple
 
 from holdfast_checkpoint.confined import kind_of
 from holdfast_checkpoint.model import Unreadable
@@ -11,16 +13,31 @@ from holdfast_checkpoint.model import Unreadable
 MOST_BYTES = 64 << 10
 
 
-def tail(path: str, most_bytes: int = MOST_BYTES) -> str:
-    """Its end as text, whole lines. Never waits for a FIFO, and reads no device. Raises Unreadable, OSError."""
+class Tail(NamedTuple):
+    """The end of a file."""
+
+    text: str
+    """Whole lines."""
+    size_bytes: int
+    """Of the file."""
+    quiet_s: float
+    """How long ago it was last written to, by this machine's clock and the file system's."""
+
+
+def tail(path: str, from_byte: int = 0, most_bytes: int = MOST_BYTES) -> Tail:
+    """Its end, of what stands from ``from_byte`` on; of a file that is shorter by now all of it. Never waits for a FIFO, and reads no
+    device. Raises Unreadable, OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise Unreadable(f"it is {kind_of(status.st_mode)}, not a regular file")
         start = max(0, status.st_size - min(most_bytes, MOST_BYTES))
+        begun = from_byte if start < from_byte <= status.st_size else 0
+        start = max(start, begun)
         data = os.pread(fd, MOST_BYTES, start)
     finally:
         os.close(fd)
     text = data.decode("utf-8", errors="replace")
-    return text.partition("\n")[2] if start else text
+    whole = text if start == begun else text.partition("\n")[2]
+    return Tail(whole, status.st_size, max(0.0, time.time() - status.st_mtime))

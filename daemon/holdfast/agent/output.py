@@ -32,13 +32,23 @@ def read_output(host: str) -> Handler:
         from holdfast_checkpoint.model import CheckpointError  # noqa: PLC0415
 
         try:
-            text = tail_as(path, identity_of(uid), limits=Limits(deadline_s=deadline_s))
+            end = tail_as(path, identity_of(uid), from_byte=_from_byte(order), limits=Limits(deadline_s=deadline_s))
         except (CheckpointError, OSError) as error:
             return Done(False, f"{path} cannot be read: {error}"[:300], {"path": path})
-        clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(text)]
-        return Done(True, f"job {job_id}: {len(clues)} telling lines", {"path": path, "clues": clues})
+        clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(end.text)]
+        return Done(
+            True,
+            f"job {job_id}: {len(clues)} telling lines",
+            {"path": path, "clues": clues, "size_bytes": end.size_bytes, "quiet_s": round(end.quiet_s, 1)},
+        )
 
     return verb
+
+
+def _from_byte(order: Order) -> int:
+    """Where the run's own output begins, in a file that an earlier run has written to; 0: not known."""
+    said = order.args.get("from_byte")
+    return said if type(said) is int and said > 0 else 0
 
 
 def path_of(args: Mapping[str, Any], host: str) -> str:

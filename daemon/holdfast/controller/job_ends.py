@@ -26,6 +26,9 @@ MOST, MOST_OF_A_USER = 1000, 200
 """Ends within :data:`JOB_ENDS_S` that are put on record."""
 WAIT_S = 10.0
 """How long the output is waited for: a recovery of the job waits as well."""
+STALE_S = 30.0
+"""Output that is so much older than the end was not written because of it: an error that the program caught and lived through. Two
+machines' clocks may differ by some seconds; srun and slurmstepd write their lines in the second of the end."""
 _OPEN_S = 600.0
 """For so long a finding that comes in late may still explain an end."""
 _UNTOLD = frozenset({"COMPLETED"})
@@ -156,13 +159,25 @@ def _read(world: World, end: JobEnd) -> JobEnd:
         end = replace(end, output=answers.output_path(order.result) or end.output)
         said = answers.output_read(order.result)
         if said is not None:
-            return replace(end, reading=Reading.READ, clues=said)
+            read = replace(end, reading=Reading.READ, output_bytes=answers.output_size_bytes(order.result))
+            before_s = _silent_before_end_s(end, order)
+            if before_s > STALE_S:
+                return replace(read, reading_note=f"nothing was written to it in its last {before_s:.0f} s")
+            return replace(read, clues=said)
         return replace(
             end, reading=Reading.UNREADABLE, reading_note=order.outcome[:200] or "its node's agent could not"
         )
     if world.now - end.seen_at >= timedelta(seconds=WAIT_S):
         return replace(end, reading=Reading.UNREADABLE, reading_note=f"no answer from its node within {WAIT_S:.0f} s")
     return end
+
+
+def _silent_before_end_s(end: JobEnd, order: Intent) -> float:
+    """How long before its end the run last wrote to the file; 0: not known."""
+    quiet_s = answers.output_quiet_s(order.result)
+    if quiet_s is None or order.finished_at is None:
+        return 0.0
+    return (end.ended_at - order.finished_at).total_seconds() + quiet_s
 
 
 def _concluded(world: World, view: ClusterView, end: JobEnd) -> JobEnd:

@@ -131,6 +131,18 @@ def output_read(detail: Mapping[str, Any]) -> tuple[Clue, ...] | None:
     return tuple(clue for each in said[:_MOST_CLUES] if (clue := _clue(each)) is not None)
 
 
+def output_size_bytes(detail: Mapping[str, Any]) -> int | None:
+    """Size of the file that was read; None: not said."""
+    size = detail.get("size_bytes")
+    return size if type(size) is int and size >= 0 else None
+
+
+def output_quiet_s(detail: Mapping[str, Any]) -> float | None:
+    """How long before the answer the file was last written to; None: not said."""
+    quiet_s = detail.get("quiet_s")
+    return float(quiet_s) if isinstance(quiet_s, int | float) and not isinstance(quiet_s, bool) else None
+
+
 def output_path(detail: Mapping[str, Any]) -> str | None:
     """The file that was, or was to be, read; None: it is not named."""
     path = detail.get("path")

@@ -140,6 +140,8 @@ class JobEnd:
     """Why its output was not read."""
     output: str = ""
     """The file that its standard error goes to; empty: unknown."""
+    output_bytes: int | None = None
+    """Size of that file when it was read: what the next run appends comes behind. None: it was not read."""
     clues: tuple[Clue, ...] = ()
     cause: Cause = Cause.UNKNOWN
     text: str = ""

@@ -55,13 +55,34 @@ _OUTSIDE = re.compile(r"\[Errno (?:5|107|108|110|116|121)\]|DataLoader worker .*
 
 
 def signs_of(text: str) -> tuple[Clue, ...]:
-    """The lines that say something, in their order."""
-    found: list[Clue] = []
+    """The lines that say something, in their order. Not those that a program can survive, and after which it went on to write."""
+    found: list[tuple[Clue, int]] = []
+    ordinary = 0
     for line in _EARLIER_RUN.split(text)[-1].splitlines():
         clue = _clue(line.strip())
-        if clue is not None and sum(each.sign is clue.sign for each in found) < _PER_SIGN:
-            found.append(clue)
-    return tuple(found)
+        if clue is not None:
+            found.append((clue, ordinary))
+        elif line.strip() and not _OF_AN_END.match(line):
+            ordinary += 1
+    kept: list[Clue] = []
+    for clue, at in found:
+        lived_on = clue.sign in _SURVIVED and ordinary - at > _LIVED_ON
+        if not lived_on and sum(each.sign is clue.sign for each in kept) < _PER_SIGN:
+            kept.append(clue)
+    return tuple(kept)
+
+
+_SURVIVED = frozenset(
+    {Sign.MEMORY, Sign.DISK, Sign.CUDA, Sign.NCCL, Sign.GPU_LOST, Sign.ASSERT, Sign.EXCEPTION, Sign.OTHER}
+)
+"""What a program can catch: a batch that is halved, a cache that cannot be written."""
+_LIVED_ON = 10
+"""So many further lines of its own, and it lived on."""
+_OF_AN_END = re.compile(
+    r"\s|Traceback|During handling|The above exception|\[rank\d+\]|srun: |slurmstepd|[WEIF]\d{4} |=+$|-+$|Failures:|Root Cause|<NO_OTHER"
+    r"|Fatal Python error|Current thread|Thread 0x|Extension modules|\*\*\*|wandb: "
+)
+"""Beginnings of lines that tracebacks, launchers and crash reports consist of."""
 
 
 def _clue(line: str) -> Clue | None:

@@ -8,7 +8,7 @@ from holdfast.model import steps
 from holdfast.model.action import Proposal, Verb
 from holdfast.model.book import World
 from holdfast.model.ids import UPKEEP
-from holdfast.model.job_ends import Reading
+from holdfast.model.job_ends import JobEnd, Reading
 
 AT_A_TIME = 16
 """Orders on their way in all; the others wait, and count as not read when their time is over."""
@@ -39,6 +39,7 @@ def read_outputs(world: World) -> Part:
             "user": end.user,
             "restarts": end.restarts,
             "deadline_s": READ_S,
+            "from_byte": _begins_at(world, end),
             **(
                 {"array_job_id": job.array_job_id, "array_task_id": job.array_task_id}
                 if job is not None and job.array_job_id
@@ -49,3 +50,10 @@ def read_outputs(world: World) -> Part:
         reason = f"job {end.job.job_id} failed: what do the last lines of its output say?"
         proposals.append(Proposal(UPKEEP, steps.read_output(end.job, end.restarts), order, reason, order=90))
     return Part(tuple(proposals))
+
+
+def _begins_at(world: World, end: JobEnd) -> int:
+    """Size of the file when an earlier run of the job had ended: a job that is queued again appends to it."""
+    earlier = (e for e in world.book.ends.values() if e.job == end.job and e.restarts < end.restarts)
+    same = [e for e in earlier if e.output == end.output and e.output_bytes is not None]
+    return max(same, key=lambda e: e.restarts).output_bytes or 0 if same else 0
