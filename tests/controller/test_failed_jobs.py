@@ -12,7 +12,7 @@ from holdfast.controller import attribution
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentKind, RecoveryPhase
 from holdfast.model.job_ends import Cause, JobEnd, Reading
-from holdfast_checks.result import Severity
+from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 from support.simulated.site import POLICY
 from support.simulated.slurm import SimJob
@@ -318,3 +318,39 @@ def test_a_run_keeps_when_it_began() -> None:
     _fails(site, job, BUG)
     site.run(10)
     assert _end(site, job).started_at == job.start
+
+
+CONTAINED: dict[str, Any] = {"code": "94", "remedy": Remedy.RESTART_JOB}
+
+
+def test_a_job_that_began_after_an_event_is_not_its_victim() -> None:
+    """A contained memory error costs the job of its moment; the node serves on, and what begins there later never met it."""
+    site = Site(3)
+    first = _training(site)
+    site.fault("n1", **CONTAINED)
+    _fails(site, first)
+    site.run(60)
+    assert first.restarts == 1
+    site.slurm.finish(first, "COMPLETED")
+    later = _training(site)
+    site.run(60)
+    assert "n1" in later.nodes
+    _fails(site, later, code="139:0")
+    site.run(60)
+    assert (later.state, later.restarts) == ("FAILED", 0)
+    assert _end(site, later).incident_id == ""
+
+
+def test_the_same_event_once_more_has_a_victim_again() -> None:
+    site = Site(3)
+    first = _training(site)
+    site.fault("n1", **CONTAINED)
+    _fails(site, first)
+    site.run(60)
+    site.slurm.finish(first, "COMPLETED")
+    later = _training(site)
+    site.run(60)
+    site.fault("n1", **CONTAINED)
+    _fails(site, later)
+    site.run(60)
+    assert later.restarts == 1

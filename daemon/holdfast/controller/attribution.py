@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from holdfast.controller import gpu_link, notices
-from holdfast.controller.why_died import BACK, NearFault, speaks_against
+from holdfast.controller.why_died import BACK, CLOCKS, NearFault, speaks_against
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
-from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind
+from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.model.job_ends import JobEnd, Reading
 from holdfast_checks.result import Remedy, Severity
 
@@ -63,7 +63,7 @@ def fault_near(world: World, incident: Incident, end: JobEnd) -> NearFault:
         kills=planned or may_end_jobs(incident),
         dead=incident.dead,
         proved=incident.kind is IncidentKind.PAIR and incident.run == end.run,
-        over_at=over_at(incident),
+        over_at=over_at(incident) or _last_event(world, incident),
         of_gpus=incident.gpu_minors is not None,
     )
 
@@ -75,6 +75,17 @@ def over_at(incident: Incident) -> datetime | None:
     incident closed."""
     proved = incident.validated_at
     return proved if proved is not None and incident.fault_at <= proved else incident.closed_at
+
+
+def _last_event(world: World, incident: Incident) -> datetime | None:
+    """When the fault of a node that serves on last hit a job: an event that costs the jobs of its moment and leaves nothing behind (a
+    contained memory error). None: a state lasts, or it is of another kind."""
+    if incident.state is not IncidentState.WATCHING or incident.remedy is not Remedy.RESTART_JOB:
+        return None
+    mine = [f for f in world.book.findings.values() if f.incident_id == incident.id]
+    if not mine or any(f.sticky and f.cleared_at is None for f in mine):
+        return None
+    return max(f.last_fault_at or f.fault_at for f in mine) + BACK + CLOCKS
 
 
 def over_before(incident: Incident, started_at: datetime | None) -> bool:

@@ -33,7 +33,7 @@ _OWN: Mapping[type, tuple[str, ...]] = {
     Incident: ("opened_at", "state_since", "closed_at", "validated_at", "drain_lost_at", "fault_at"),
     Intent: ("planned_at", "started_at", "finished_at"),
     JobEnd: ("ended_at", "seen_at", "started_at"),
-    Finding: ("received_at", "fault_at", "cleared_at"),
+    Finding: ("received_at", "fault_at", "cleared_at", "last_fault_at"),
     Recovery: ("created_at", "started_at", "checkpoint_at"),
     Brake: ("tripped_at", "released_at"),
     NodeRecord: (

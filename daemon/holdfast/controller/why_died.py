@@ -125,7 +125,9 @@ def _cancelled(end: JobEnd) -> str:
 
 
 def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
-    near = sorted((each for each in faults if in_reach(end, each) and each.kills), key=lambda each: each.fault_at)
+    """The newest fault that speaks against its node: an older one may be of a machine that was exchanged since."""
+    reached = (each for each in faults if in_reach(end, each) and each.kills)
+    near = sorted(reached, key=lambda each: each.fault_at, reverse=True)
     spoken = [(each, speaks_against(end, each)) for each in near]
     guilty = next((each for each, said in spoken if said), None)
     if guilty is not None:

@@ -51,6 +51,8 @@ class Finding:
     """Of a check that only observes: the severity that the finding would have; None: it counts in full."""
     would_remedy: Remedy | None = None
     """The remedy that it would call for, likewise."""
+    last_fault_at: datetime | None = None
+    """When it last occurred, as a repetition only counts. None: once."""
 
     @property
     def verdict(self) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any, TypeVar
@@ -91,6 +92,9 @@ def finding_of(row: RowMapping) -> Finding:
 def _finding(row: RowMapping) -> Finding:
     columns = {"id": row["id"], "incident_id": row["incident_id"], "cleared_at": standins.cleared_at(row)}
     finding = decode_with(Finding, row["document"], **columns)
+    last = standins.last_fault_at(row)
+    if last is not None and last > finding.fault_at:
+        finding = replace(finding, last_fault_at=last)
     _same(row, node=finding.node, instance_id=finding.instance_id, check_id=finding.check, component=finding.component)
     return finding
 

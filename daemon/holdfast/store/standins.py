@@ -67,6 +67,12 @@ def cleared_at(row: RowMapping) -> datetime | None:
     return None if at == UNREADABLE_TIME else at
 
 
+def last_fault_at(row: RowMapping) -> datetime | None:
+    """When the finding last occurred; None for a time that cannot be read."""
+    at: datetime | None = row["last_fault_at"]
+    return None if at == UNREADABLE_TIME else at
+
+
 def finding(row: RowMapping) -> Finding:
     """Of the node, and for an operator."""
     return Finding(
