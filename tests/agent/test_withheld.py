@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ XID = Check(
 
 
 def fault(gpu: GpuRef, check: str = "gpu.xid") -> Result:
-    named = {"gpu_uuid": gpu.uuid, "gpu_minor": gpu.minor, "pci": gpu.pci}
+    named: dict[str, Any] = {"gpu_uuid": gpu.uuid, "gpu_minor": gpu.minor, "pci": gpu.pci}
     return Result.finding(
         check, Severity.FATAL, Remedy.REPLACE, gpu.component, code="79", summary="off the bus", **named
     )
