@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.dependents import gone_on, waits_for
+from holdfast.controller.dependents import gone_on, latched_for, waits_for
 from holdfast.controller.observe import remember_dependencies
 from holdfast.model.cluster import ClusterView, Job, JobKey
 
@@ -85,6 +85,43 @@ RUNS = {"state": "RUNNING", "nodes": ("n2",), "start_time": LATER}
 def test_what_has_gone_on(other: dict[str, Any], gone: bool) -> None:
     view = ClusterView("c", LATER, {}, {7: FAILED, 12: _job(12, **other)}, {})
     assert (gone_on(view, FAILED) is not None) is gone
+
+
+CORR = {"array_job_id": 20, "dependency": "aftercorr:8_*(unfulfilled)", "reason": "Dependency"}
+
+
+@pytest.mark.parametrize(
+    ("other", "gone"),
+    [
+        ({"dependency": "afterok:8_*(unfulfilled)", "reason": "Dependency"}, True),
+        ({"dependency": "afterok:8_*(failed)", "reason": "DependencyNeverSatisfied"}, True),
+        ({"dependency": "afternotok:8_*(unfulfilled)", "reason": "Dependency"}, True),
+        ({"dependency": "afterany:5(unfulfilled),afternotok:8_*(unfulfilled)", "reason": "Dependency"}, True),
+        ({"dependency": "afternotok:8_*(unfulfilled)", "reason": "JobHeldUser"}, True),
+        ({"dependency": "afternotok:8_*(unfulfilled)", "reason": "Dependency", "uid": 1001}, False),
+        ({"dependency": "afterany:8_*(unfulfilled)", "reason": "Dependency"}, False),
+        ({"dependency": "after:8_*(unfulfilled)", "reason": "Dependency"}, False),
+        ({"dependency": "afterok:8_4(unfulfilled)", "reason": "Dependency"}, False),
+        ({"dependency": "afterok:88_*(unfulfilled)", "reason": "Dependency"}, False),
+        # On the element alone: its newest end counts once the owner has renewed the dependency.
+        ({"dependency": "afterok:8_3(failed)", "reason": "DependencyNeverSatisfied"}, False),
+        ({"dependency": "afterok:9(failed)", "reason": "DependencyNeverSatisfied"}, False),
+        ({"dependency": "aftercorr:8_*(unfulfilled)", "reason": "Dependency"}, True),
+        ({**CORR, "array_task_id": 3}, True),
+        ({**CORR, "array_task_id": 4}, False),
+        ({**CORR, "array_tasks_waiting": (2, 3)}, True),
+        ({**CORR, "array_tasks_waiting": (4, 5)}, False),
+        ({**CORR, "array_task_id": 5, "dependency": "aftercorr:8_*(failed)"}, True),
+    ],
+)
+def test_what_waits_for_an_array_in_which_an_element_has_failed(other: dict[str, Any], gone: bool) -> None:
+    """Slurm keeps an array's worst exit: to start the element again changes nothing for what waits for all of them."""
+    view = ClusterView("c", LATER, {}, {9: ELEMENT, 12: _job(12, **other)}, {})
+    assert (gone_on(view, ELEMENT) is not None) is gone
+
+
+def test_no_job_but_an_arrays_element_decides_for_good() -> None:
+    assert not latched_for("afterok:7(failed)", _job(12), FAILED)
 
 
 def _view(*jobs: Job) -> ClusterView:

@@ -253,6 +253,35 @@ def test_a_dependent_that_still_waits_keeps_no_job_from_its_recovery() -> None:
     assert (dependent.state, job.state, job.restarts) == ("PENDING", "RUNNING", 1)
 
 
+@pytest.mark.parametrize("kind", ["afterok", "afternotok", "aftercorr"])
+def test_an_element_that_failed_is_left_alone_where_a_job_waits_for_its_array(kind: str) -> None:
+    site = Site(4)
+    job = _training(site)
+    job.array_job_id, job.array_task_id = 500, 0
+    dependent = site.slurm.submit(1, name="after", dependency=f"{kind}:500_*(unfulfilled)")
+    at = site.clock.now()
+    _fails(site, job, NCCL)
+    site.fault("n1", fault_at=at)
+    site.run(30)
+    assert (dependent.state, job.state, job.restarts) == ("PENDING", "FAILED", 0)
+    recovery = site.recovery(job.job_id)
+    assert recovery.phase is RecoveryPhase.LEFT_ALONE
+    assert f"job {dependent.job_id} waits for array 500" in recovery.note
+    assert "scontrol requeue 500_0" in recovery.note
+
+
+@pytest.mark.parametrize("kind", ["afterok", "afternotok", "aftercorr"])
+def test_an_element_that_still_runs_is_recovered_though_a_job_waits_for_its_array(kind: str) -> None:
+    site = Site(4)
+    job = _training(site)
+    job.array_job_id, job.array_task_id = 500, 0
+    site.slurm.submit(1, name="after", dependency=f"{kind}:500_*(unfulfilled)")
+    site.run(5)
+    site.fault("n1")
+    site.run(30)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+
+
 def test_a_job_that_still_runs_is_recovered_whatever_waits_for_it() -> None:
     site = Site(4)
     job = _training(site)

@@ -2,7 +2,10 @@
 
 Slurm forgets a dependency once it is met, so that what a job waited for is known only from when it was seen waiting
 (:attr:`Job.dependency`). One that was never seen so counts as depending where its times allow it: two runs beside each other may write
-into one place, a job that is not requeued loses time."""
+into one place, a job that is not requeued loses time.
+
+Of an array Slurm keeps the worst exit of any run of any element (tried on 22.05): once one element has failed, ``afterok:8_*`` is never met
+and ``afternotok:8_*`` is met at the array's end, however well that element ends when it is started again. A dependency on the element alone (``8_3``) looks at its newest end."""
 
 from __future__ import annotations
 
@@ -14,6 +17,12 @@ _ON = re.compile(r"(?P<kind>[a-z]+):(?P<id>\d+)(?:_(?P<task>\d+|\*))?(?P<delay>\
 _AT_START = "after"
 """Met when the other job starts or is cancelled: its end changes nothing."""
 _SINGLETON = "singleton"
+_BY_EXIT = frozenset({"afterok", "afternotok"})
+"""Decided by how the other one ends; ``afterany`` only by that it ends."""
+_TASK_BY_TASK = "aftercorr"
+"""Each element waits for the other array's element of its own number; a job that is no element waits as by ``afterok``."""
+_GIVEN_UP = "failed"
+"""Slurm's mark of a dependency that is never met."""
 
 
 def waits_for(dependency: str, job: Job) -> bool:
@@ -27,9 +36,22 @@ def waits_for(dependency: str, job: Job) -> bool:
     return False
 
 
+def latched_for(dependency: str, other: Job, job: Job) -> bool:
+    """Whether ``other``, which still waits by this dependency, is decided for good by the failure of ``job``, an element of an array: what
+    happens to it no longer follows how the array ends when the element is started again."""
+    if job.array_job_id is None or job.array_task_id is None:
+        return False
+    on = [m for m in _ON.finditer(dependency) if int(m["id"]) == job.array_job_id and m["task"] in (None, "*")]
+    by_exit = any(m["kind"] in _BY_EXIT for m in on)
+    pairs = [m for m in on if m["kind"] == _TASK_BY_TASK]
+    mine = not other.tasks or job.array_task_id in other.tasks or any(m["state"] == _GIVEN_UP for m in pairs)
+    return by_exit or (bool(pairs) and mine)
+
+
 def gone_on(view: ClusterView, job: Job) -> Job | None:
     """A job of the same user that has started, is free to start or was cancelled because this one, which is over, has ended; None: there is
-    none. Anybody may let a job depend on another one's: what that costs its owner is for the owner alone to choose."""
+    none. One that waits for an array in which this one has failed counts too (:func:`latched_for`). Anybody may let a job depend on another
+    one's: what that costs its owner is for the owner alone to choose."""
     return next((other for _, other in sorted(view.jobs.items()) if _went_on(other, job)), None)
 
 
@@ -44,6 +66,6 @@ def _went_on(other: Job, job: Job) -> bool:
     if not (named or same_name):
         return False
     if other.state == "PENDING":
-        return not (other.depends or other.held or other.fits_nowhere)
+        return latched_for(other.dependency, other, job) or not (other.depends or other.held or other.fits_nowhere)
     when = other.start_time if other.nodes else other.end_time
     return when is None or when >= job.end_time

@@ -73,13 +73,24 @@ def left_alone(view: ClusterView, incident: Incident, job: Job) -> str | None:
     if incident.node in job.required_nodes:
         return f"it requires node {incident.node} by name, which has a fault ({incident.headline})"
     other = dependents.gone_on(view, job) if job.state in facts.FAILED else None
-    if other is not None:
-        what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
+    return _beside(incident, job, other) if other is not None else None
+
+
+def _beside(incident: Incident, job: Job, other: Job) -> str:
+    """Why a job that failed is not started again where another one depends on its end, and what its owner can do."""
+    failed = f"the job failed on node {incident.node}, which had a fault ({incident.headline})"
+    if other.state == "PENDING" and dependents.latched_for(other.dependency or "", other, job):
         return (
-            f"the job failed on node {incident.node}, which had a fault ({incident.headline}); job {other.key.job_id}, which depends "
-            f"on its end or may, {what}: the two would run beside each other. If that does no harm: scontrol requeue {job.shown_id}"
+            f"{failed}; job {other.shown_id} waits for array {job.array_job_id}, which Slurm now counts as failed for good: afterok and "
+            "aftercorr are never met, afternotok is met even if all end well. To start the job again: first scontrol hold, scancel or change "
+            f"the dependency of what waits (scontrol update jobid={other.key.job_id} Dependency=afterok:{job.shown_id} waits for this job "
+            f"alone), then: scontrol requeue {job.shown_id}"
         )
-    return None
+    what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
+    return (
+        f"{failed}; job {other.key.job_id}, which depends on its end or may, {what}: the two would run beside each other. "
+        f"If that does no harm: scontrol requeue {job.shown_id}"
+    )
 
 
 def own_exclusions(world: World, job: Job) -> tuple[str, ...]:
