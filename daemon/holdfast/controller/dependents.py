@@ -5,7 +5,8 @@ Slurm forgets a dependency once it is met, so that what a job waited for is know
 into one place, a job that is not requeued loses time.
 
 Of an array Slurm keeps the worst exit of any run of any element (tried on 22.05): once one element has failed, ``afterok:8_*`` is never met
-and ``afternotok:8_*`` is met at the array's end, however well that element ends when it is started again. A dependency on the element alone (``8_3``) looks at its newest end."""
+and ``afternotok:8_*`` is met at the array's end, however well that element ends when it is started again. A dependency on the element alone
+(``8_3``) looks at its newest end."""
 
 from __future__ import annotations
 

@@ -82,9 +82,10 @@ def _beside(incident: Incident, job: Job, other: Job) -> str:
     if other.state == "PENDING" and dependents.latched_for(other.dependency or "", other, job):
         return (
             f"{failed}; job {other.shown_id} waits for array {job.array_job_id}, which Slurm now counts as failed for good: afterok and "
-            "aftercorr are never met, afternotok is met even if all end well. To start the job again: first scontrol hold, scancel or change "
-            f"the dependency of what waits (scontrol update jobid={other.key.job_id} Dependency=afterok:{job.shown_id} waits for this job "
-            f"alone), then: scontrol requeue {job.shown_id}"
+            "aftercorr are never met, afternotok is met even if all end well. To start the job again: first scontrol hold, scancel or "
+            "change the dependency of what waits "
+            f"(scontrol update jobid={other.key.job_id} Dependency=afterok:{job.shown_id} waits for this job alone), "
+            f"then: scontrol requeue {job.shown_id}"
         )
     what = "was cancelled" if other.state == "CANCELLED" else "has started, or may"
     return (
