@@ -32,6 +32,22 @@ def test_latest_of_nothing_prints_nothing(build: Build, capsys: Out) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(("name", "value"), [("SLURM_RESTART_COUNT", "1"), ("HOLDFAST_ATTEMPT", "2")])
+def test_a_run_that_was_started_again_does_not_start_afresh_where_the_directory_is_missing(
+    name: str, value: str, build: Build, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    gone = build.root / "gone"
+    assert main(["latest", str(gone)]) == 4
+    monkeypatch.setenv(name, value)
+    assert main(["latest", str(gone)]) == 3
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert f"mkdir -p {gone}" in told.err
+    gone.mkdir()
+    assert main(["latest", str(gone)]) == 4
+
+
 def test_a_program_that_breaks_never_says_that_there_is_none(build: Build) -> None:
     build.holdfast(10)
     broken = "import holdfast_checkpoint.cli as cli\ncli.find = None\nraise SystemExit(cli.main())"

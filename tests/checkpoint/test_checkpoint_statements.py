@@ -44,6 +44,7 @@ def lines(connection: socket.socket) -> list[dict[str, Any]]:
 
 def test_a_training_run_as_the_agent_hears_it(agent: socket.socket, tmp_path: Path) -> None:
     root = tmp_path / "checkpoints"
+    root.mkdir()
     env = {"HOLDFAST_AGENT_SOCKET": str(tmp_path / "agent.sock"), "SLURM_JOB_ID": "42", "SLURM_RESTART_COUNT": "1"}
     checkpointer = Checkpointer(root, env=env, save_signal="USR1")
     checkpointer.resume()

@@ -90,6 +90,7 @@ def resumed(folder: Path, meeting: str) -> list[str]:
 
 @pytest.mark.slow
 def test_ranks_that_counted_different_restarts_take_rank_0s_run_or_its_refusal(tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
     assert resumed(tmp_path, "first") == ["j7-r0.0.2"] * 2
     again = resumed(tmp_path, "second")
     assert again[0].startswith("FencedOff j7-r0.0.2 was started here before")

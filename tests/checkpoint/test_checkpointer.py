@@ -47,6 +47,27 @@ def test_a_job_id_with_a_path_in_it_is_refused() -> None:
         run_from_env({"SLURM_JOB_ID": "../../7"})
 
 
+@pytest.mark.parametrize("generation", [(1, 0, 0), (0, 0, 1)])
+def test_a_run_that_was_started_again_does_not_make_the_directory_that_is_missing(
+    generation: tuple[int, int, int], tmp_path: Path
+) -> None:
+    gone = tmp_path / "scratch" / "run7"
+
+    def handle(run: RunId) -> Checkpointer:
+        return Checkpointer(gone, rank=0, world_size=1, run=run, env={})
+
+    with pytest.raises(Unreadable, match="mount its file system"):
+        handle(RunId("5", generation)).resume()
+    assert not gone.parent.exists()
+    gone.mkdir(parents=True)
+    assert handle(RunId("5", generation)).resume() is None
+
+
+def test_a_first_run_makes_its_directory(tmp_path: Path) -> None:
+    assert Checkpointer(tmp_path / "a" / "b", rank=0, world_size=1, run=RunId("5"), env={}).resume() is None
+    assert (tmp_path / "a" / "b").is_dir()
+
+
 def ranks(build: Build, generation: int, size: int = 3) -> list[Checkpointer]:
     run = RunId("5", (generation, 0, 0))
     return [Checkpointer(build.root, rank=r, world_size=size, run=run, timeout_s=10, env={}) for r in range(size)]

@@ -224,6 +224,29 @@ def test_a_run_that_starts_over_although_a_checkpoint_is_there_is_told() -> None
     assert "saved step 20 again though step 40 is there" in run.recovery.note
 
 
+@pytest.mark.parametrize(("step", "told"), [(0, True), (40, True), (140, False), (150, False)])
+def test_a_run_that_reports_that_it_resumed_before_what_was_saved_is_told(step: int, told: bool) -> None:
+    site = Site(3)
+    job = site.slurm.submit(1, comment="holdfast")
+    site.run(5)
+
+    def say(kind: str, **more: Any) -> None:
+        site.agents.state(site.machine(job.nodes[0]), f"checkpoint.{kind}", job.job_id, job.restarts, **more)
+
+    say("register", path="/ckpt", detail={"fenced": True})
+    say("saved", step=140)
+    site.run(5)
+    site.fault(job.nodes[0])
+    site.run(20)
+    assert (job.state, job.restarts) == ("RUNNING", 1)
+    say("register", path="/ckpt", detail={"fenced": True})
+    say("resumed", step=step)
+    site.run(10)
+    recovery = site.recovery(job.job_id)
+    assert (recovery.phase, recovery.resumed_step) == (RecoveryPhase.RESUMED, step)
+    assert (f"it resumed from step {step} though step 140 was saved" in recovery.note) == told
+
+
 def test_a_run_that_saves_nothing_for_long_is_taken_to_have_gone_on_from_the_newest() -> None:
     run = Framework()
     run.save(40)

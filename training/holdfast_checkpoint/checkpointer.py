@@ -13,6 +13,7 @@ from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.judge import must_know, survey
 from holdfast_checkpoint.manifest import FileEntry, Manifest, folder_name, parse_folder_name, rank_folder
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, Layout, RanksMissing, Unreadable, Verdict
+from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.ranks import Place, agree_on_run, place_of
 from holdfast_checkpoint.runs import RunId, run_from_env
 
@@ -64,9 +65,10 @@ class Checkpointer:
     def resume(self) -> Checkpoint | None:
         """Takes the directory for this run and says where to go on; None: from the start. The same for every rank.
 
-        Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be judged (starting
-        from zero then would throw work away), RanksMissing when rank 0 does not decide in time, CheckpointError when torch.distributed
-        was initialised with another rank since. A collective of ``torch.distributed`` where that is initialised."""
+        Raises FencedOff when a newer run has the directory, Unreadable when the directory cannot be judged, or is not there in a run
+        that was started again (starting from zero then would throw work away), RanksMissing when rank 0 does not decide in time,
+        CheckpointError when torch.distributed was initialised with another rank since. A collective of ``torch.distributed`` where that is
+        initialised."""
         if self._resumed:
             raise CheckpointError("resume() was called twice")
         place = Place(self.rank, self.world_size)
@@ -150,6 +152,7 @@ class Checkpointer:
             agree_on_run(place, self.run, decided=decided)
 
     def _decide(self) -> Checkpoint | None:
+        must_be_there(self.directory, self.run)
         os.makedirs(self.directory, exist_ok=True)
         start = self.latest()
         if start is not None and start.run is None:

@@ -18,6 +18,7 @@ from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable
+from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
@@ -109,6 +110,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _latest(arguments: argparse.Namespace) -> int:
+    if not os.path.exists(arguments.directory):
+        must_be_there(arguments.directory, run_from_env(os.environ))
     found = find(arguments.directory, any_owner=arguments.any_owner)
     for candidate in found.passed_over:
         _complain(f"passed over {candidate.name}: {candidate.verdict}: {candidate.reason}")

@@ -25,6 +25,12 @@ class RunId:
         """``SLURM_RESTART_COUNT`` of the run, 0 in the first."""
         return self.generation[0]
 
+    @property
+    def again(self) -> bool:
+        """Slurm, or what counts with ``HOLDFAST_ATTEMPT``, has started it before."""
+        restarts, _, attempt = self.generation
+        return restarts > 0 or attempt > 0
+
     def __str__(self) -> str:
         restarts, step, attempt = self.generation
         return f"j{self.job_id}-r{restarts}.{step}.{attempt}"

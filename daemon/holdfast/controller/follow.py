@@ -158,8 +158,9 @@ def _resumption(world: World, recovery: Recovery, job: Job) -> tuple[Recovery, l
     said = record is not None and record.resumed_restarts == recovery.restarts_before + 1
     if said and record is not None:
         reached = _reached(recovery, record)
+        note = saved.went_back(recovery, job, record.resumed_step)
         after = replace(
-            recovery, phase=RecoveryPhase.RESUMED, resumed_step=record.resumed_step, stopped_step=reached, note=""
+            recovery, phase=RecoveryPhase.RESUMED, resumed_step=record.resumed_step, stopped_step=reached, note=note
         )
         return after, [_resumed_event(world, after, record.resumed_at or world.now)]
     if record is None:

@@ -136,3 +136,15 @@ def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> Went
     if waited and (had is not None or nothing):
         return WentOn(had or 0, "by its newest checkpoint: it reports nothing itself, and has saved nothing since")
     return None
+
+
+def went_back(recovery: Recovery, job: Job, step: int | None) -> str:
+    """What to note of a job that reports that it resumed from ``step``, where a later step was saved; empty: nothing. An elastic group
+    heals from its peers, so that its own saves say nothing."""
+    had = recovery.checkpoint_step
+    if step is None or had is None or step >= had or declares_elastic(job.comment):
+        return ""
+    return (
+        f"it resumed from step {step} though step {had} was saved: check that its checkpoint directory is mounted on "
+        f"{','.join(job.nodes) or 'its nodes'} and holds what was saved"
+    )

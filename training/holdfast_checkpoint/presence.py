@@ -1,0 +1,21 @@
+"""A checkpoint directory that is not there: nothing was saved yet, or its file system is not mounted on this node."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast_checkpoint.model import Unreadable
+from holdfast_checkpoint.runs import RunId
+
+
+def must_be_there(directory: str, run: RunId) -> None:
+    """Raise Unreadable where a run that was started again finds no directory: an earlier run may have saved there. An empty one is taken
+    at its word."""
+    try:
+        os.stat(directory)
+    except FileNotFoundError:
+        if run.again:
+            raise Unreadable(
+                f"{directory} is not there, and {run} was started again: mount its file system on this node, or, if it is to start afresh, "
+                f"make the empty directory: mkdir -p {directory}"
+            ) from None
