@@ -84,6 +84,9 @@ def test_verbs_and_library_in_an_image(python: str, folder: Path, said: list[Ite
     assert (latest.returncode, latest.stdout.strip()) == (0, str(held / "step-0000005-j7-r0.0.0"))
     assert run(python, folder, verbs, "verify", latest.stdout.strip()).returncode == 0
     assert run(python, folder, verbs, "register", str(held)).returncode == 0
+    other = run(python, folder, verbs, "register", str(held), SLURM_JOB_ID="8")
+    assert (other.returncode, other.stderr.count("\n")) == (4, 1)
+    assert "not a job of this user on this node" in other.stderr
     eventually(lambda: [item.body.get("statement") for item in said].count("checkpoint.register") == 2, within_s=30)
     kinds = [item.body.get("statement") for item in said]
     assert kinds[:3] == ["checkpoint.register", "checkpoint.resumed", "checkpoint.saved"]

@@ -223,7 +223,7 @@ def test_a_malformed_question_is_not_to_be_asked_again(desk: Desk) -> None:
 
 
 def test_a_connection_that_asked_stays_however_long_it_is_silent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "_SILENCE_S", 0.0)
+    monkeypatch.setattr(jobsocket, "_ASKED_S", 0.0)
     with Job(desk.socket.path) as launcher, Job(desk.socket.path) as other:
         assert launcher.ask({"kind": "ask.room", "job_id": 7, "restarts": 1}) == LINE
         assert other.ask({"kind": "ask.standing"})

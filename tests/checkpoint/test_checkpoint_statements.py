@@ -7,14 +7,24 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast_checkpoint import Checkpointer, RunId
-from holdfast_checkpoint.statements import LINE_BYTES_MAX, Teller, encode, progress, register, saved, send_once
+from holdfast_checkpoint.statements import (
+    LINE_BYTES_MAX,
+    Receipt,
+    Taken,
+    Teller,
+    encode,
+    progress,
+    register,
+    saved,
+    send_once,
+)
 
 RUN = RunId("42", (1, 0, 0))
 
@@ -127,33 +137,78 @@ def test_a_line_too_long_is_not_sent(agent: socket.socket, tmp_path: Path) -> No
     too_long = saved(1, "/" + "x" * LINE_BYTES_MAX, 1, RUN)
     assert encode(too_long) == b""
     assert not Teller(str(tmp_path / "agent.sock")).tell(too_long)
-    assert not send_once(too_long, str(tmp_path / "agent.sock"))
+    assert send_once(too_long, str(tmp_path / "agent.sock")).taken is Taken.REFUSED
 
 
-def test_send_once_stays_until_the_agent_has_seen_who_speaks(agent: socket.socket, tmp_path: Path) -> None:
-    """A process that is gone has no namespaces and no cgroup any more."""
+STANDING = b'{"v":1,"kind":"standing","mode":"observe","fatal":""}\n'
+
+
+@contextmanager
+def _serving(agent: socket.socket, *answers: bytes) -> Iterator[list[bytes]]:
+    """An agent that reads a statement with the question behind it, and answers; one connection for each answer."""
     seen: list[bytes] = []
 
     def serve() -> None:
-        connection = agent.accept()[0]
-        time.sleep(0.2)
-        with connection:
-            while data := connection.recv(4096):
+        for answer in answers:
+            with agent.accept()[0] as connection:
+                data = b""
+                while data.count(b"\n") < 2:
+                    data += connection.recv(4096)
                 seen.append(data)
-            connection.sendall(b'{"error":"not believed"}\n')
+                connection.sendall(answer)
 
-    serving = threading.Thread(target=serve)
-    serving.start()
-    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=30)
-    assert seen
-    serving.join()
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        thread.join()
 
 
-def test_send_once_says_whether_somebody_took_it(agent: socket.socket, tmp_path: Path) -> None:
-    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"))
-    assert lines(agent.accept()[0])[0]["dir"] == "/x"
-    assert not send_once(register("/x", RUN), str(tmp_path / "nobody.sock"))
-    assert not send_once(register("/x", RUN), "/" + "x" * 200)
+REFUSED = b'{"error":"not a job of this user on this node","retry":%s}\n'
+
+
+@pytest.mark.parametrize(
+    ("answers", "receipt"),
+    [
+        pytest.param([STANDING], Receipt(Taken.YES), id="taken"),
+        pytest.param(
+            [REFUSED % b"false" + STANDING],
+            Receipt(Taken.REFUSED, "not a job of this user on this node"),
+            id="refused, and the question answered",
+        ),
+        pytest.param(
+            [REFUSED % b"true" + STANDING, STANDING], Receipt(Taken.YES), id="slurmd knows the job a moment later"
+        ),
+        pytest.param([b"", STANDING], Receipt(Taken.YES), id="closed, then there is a place"),
+        pytest.param([b"[1]\n"], Receipt(Taken.NO_ANSWER), id="no answer of ours"),
+    ],
+)
+def test_a_statement_was_taken_where_the_question_behind_it_is_answered(
+    agent: socket.socket, tmp_path: Path, answers: list[bytes], receipt: Receipt
+) -> None:
+    with _serving(agent, *answers) as seen:
+        assert (
+            send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=1.7 if answers[-1] == b"" else 30)
+            == receipt
+        )
+    first, second = map(json.loads, seen[0].splitlines())
+    assert (first["dir"], second) == ("/x", {"v": 1, "kind": "ask.standing"})
+
+
+def test_without_an_answer_nothing_was_taken(agent: socket.socket, tmp_path: Path) -> None:
+    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.2).taken is Taken.NO_ANSWER
+    agent.accept()[0].close()
+
+    def close() -> None:
+        agent.accept()[0].close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    assert send_once(register("/x", RUN), str(tmp_path / "agent.sock"), timeout_s=0.5).taken is Taken.CLOSED
+    closing.join()
+    assert send_once(register("/x", RUN), str(tmp_path / "nobody.sock")).taken is Taken.NO_AGENT
+    assert send_once(register("/x", RUN), "/" + "x" * 200).taken is Taken.NO_AGENT
 
 
 def test_a_task_of_a_heterogeneous_job_names_its_components(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable
 from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.runs import run_from_env
+from holdfast_checkpoint.statements import Taken
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
@@ -56,8 +57,8 @@ def check(path: str, *, any_owner: bool = False, deadline_s: float = VERIFY_DEAD
     return verify_as(path, who, any_owner=any_owner, limits=limits)
 
 
-def tell_agent(directory: str, *, layout: str = "auto", save_signal: str | None = None) -> bool:
-    """Registers a directory for the job that this process belongs to. False when no agent took it.
+def tell_agent(directory: str, *, layout: str = "auto", save_signal: str | None = None) -> statements.Receipt:
+    """Registers a directory for the job that this process belongs to, and says whether an agent took it.
 
     Raises CheckpointError outside a job or for a directory that does not exist."""
     run = run_from_env(os.environ)
@@ -146,10 +147,19 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _register(arguments: argparse.Namespace) -> int:
-    if tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal):
+    receipt = tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal)
+    if receipt.taken is Taken.YES:
         return FOUND
     found = "the checkpoints are found by their files all the same"
-    return _complain(f"no agent took the registration; {found}{statements.mount_hint()}", NONE)
+    return _complain(f"no agent took the registration; {found}: {_why(receipt)}", NONE)
+
+
+def _why(receipt: statements.Receipt) -> str:
+    if receipt.taken is Taken.CLOSED:
+        return "the agent closed the connection (it is stopping, or has too many connections)"
+    if receipt.taken is Taken.NO_ANSWER:
+        return "the agent did not answer in time"
+    return receipt.detail if receipt.taken is Taken.NO_AGENT else f"the agent refused it ({receipt.detail})"
 
 
 def _show(value: dict[str, Any]) -> None:

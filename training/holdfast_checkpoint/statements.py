@@ -1,4 +1,4 @@
-"""What a job tells the agent of its node: one JSON object a line on a Unix stream socket. Nothing comes back.
+"""What a job tells the agent of its node: one JSON object a line on a Unix stream socket. Only what is refused is answered.
 
 The agent takes who speaks from the kernel (SO_PEERCRED: pid, uid) and not from the line. The library never waits for
 the agent and never fails without one: a statement that cannot be sent at once is dropped. docs/checkpoints.md has the
@@ -15,7 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Union
+from enum import Enum
+from typing import NamedTuple, Union
 
 from holdfast_checkpoint.runs import RunId
 
@@ -27,6 +28,10 @@ DEFAULT_SOCKET = "/run/holdfast/agent.sock"
 LINE_BYTES_MAX = 8192
 """Longer lines are not sent, and an agent may end the connection on one."""
 _RETRY_S = 5.0
+_AGAIN_S = 0.6
+"""slurmd may not know a job that has only just begun; the agent asks it twice a second."""
+_QUESTION = b'{"v":1,"kind":"ask.standing"}\n'
+"""Answered at once by every release of the agent."""
 _NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """PyPy has no name for it; Python itself ignores SIGPIPE."""
 _PROGRESS_EVERY_S = 0.2
@@ -186,26 +191,83 @@ def mount_hint(path: str | None = None) -> str:
     return "" if os.path.isdir(folder) else f"; in a container, mount {folder} at the same place"
 
 
-def send_once(statement: Statement, path: str | None = None, timeout_s: float = 1.0) -> bool:
-    """Sends one statement, for command-line use. False when there is no agent.
+class Taken(Enum):
+    """What became of a statement that waited for the agent."""
 
-    Waits until the agent has read it: who speaks, and from which container, is asked of the kernel while the process is there."""
+    YES = "taken"
+    NO_AGENT = "no agent"
+    REFUSED = "refused"
+    """The agent said why."""
+    CLOSED = "closed"
+    """The agent ended the connection without a word: it has no place, or it is stopping."""
+    NO_ANSWER = "no answer"
+
+
+class Receipt(NamedTuple):
+    """Whether the agent took a statement, and its own words where it refused."""
+
+    taken: Taken
+    detail: str = ""
+    again: bool = False
+    """The same statement may be taken later."""
+
+
+def send_once(statement: Statement, path: str | None = None, timeout_s: float = 5.0) -> Receipt:
+    """Sends one statement and waits until the agent has taken it, for command-line use.
+
+    A statement has no answer of its own. A question behind it on the same connection has one: the agent reads the lines in their order and
+    says at once what it refuses, so that an answer to the question without a refusal before it means that the statement was taken."""
     line = encode(statement)
     if not line:
-        return False
+        return Receipt(Taken.REFUSED, f"the line is longer than {LINE_BYTES_MAX} bytes")
+    where = path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        receipt = _send_once(line, where, deadline_s)
+        if not receipt.again or time.monotonic() + _AGAIN_S >= deadline_s:
+            return receipt
+        time.sleep(_AGAIN_S)
+
+
+def _send_once(line: bytes, path: str, deadline_s: float) -> Receipt:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(timeout_s)
         try:
-            connection.connect(path or os.environ.get(SOCKET_ENV) or DEFAULT_SOCKET)
-            connection.sendall(line)
-        except (OSError, ValueError):
-            return False
-        with suppress(OSError):
-            connection.shutdown(socket.SHUT_WR)
-            for _ in range(8):
-                if not connection.recv(4096):  # what it objects to is in its log
-                    break
-    return True
+            connection.settimeout(max(0.01, deadline_s - time.monotonic()))
+            connection.connect(path)
+        except (OSError, ValueError) as error:
+            return Receipt(Taken.NO_AGENT, unreached(path, error))
+        with suppress(OSError):  # refused before the line was sent: the agent may have said why
+            connection.sendall(line + _QUESTION)
+        said = b""
+        while b"\n" not in said and len(said) < LINE_BYTES_MAX:
+            try:
+                connection.settimeout(max(0.01, deadline_s - time.monotonic()))
+                chunk = connection.recv(4096)
+            except socket.timeout:
+                return Receipt(Taken.NO_ANSWER)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                return Receipt(Taken.CLOSED, again=True)
+            said += chunk
+    return _receipt(said)
+
+
+def _receipt(said: bytes) -> Receipt:
+    """Of the first line that came back."""
+    try:
+        answer = json.loads(said.split(b"\n")[0])
+    except ValueError:
+        return Receipt(Taken.NO_ANSWER)
+    if not isinstance(answer, dict):
+        return Receipt(Taken.NO_ANSWER)
+    if "error" in answer:
+        return Receipt(Taken.REFUSED, _printable(str(answer["error"])), again=answer.get("retry") is True)
+    return Receipt(Taken.YES if answer.get("kind") == "standing" else Taken.NO_ANSWER)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text[:200])
 
 
 def _number(job_id: str) -> int | str:

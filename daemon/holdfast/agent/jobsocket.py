@@ -6,7 +6,6 @@ import logging
 import os
 import selectors
 import socket
-import struct
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from holdfast.agent.container_paths import mounts_of, on_node
 from holdfast.agent.launchers import Launcher, Launchers, send_line
-from holdfast.agent.namespaces import user_behind
+from holdfast.agent.namespaces import PeerProcess, user_behind
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
@@ -30,13 +29,21 @@ log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 LINE_BYTES_MAX = 8192
 _PER_USER = 64
+_OF_THE_GONE = 16
+"""Connections in all of processes that had ended before it was known whose they were."""
 _IN_ALL = 1024
+_KEPT = 256
+"""The last of these are for root and for users who have a job here."""
 _FIRST_WORD_S = 10.0
-"""Who has connected and says nothing for so long is dropped."""
+"""A connection on which nothing is said for so long is dropped."""
+_ASKED_S = 300.0
+"""The same of one on which only questions were asked, or nothing was taken."""
 _SILENCE_S = 24 * 3600.0
+"""The same of a job whose statements count."""
 _ASK_SLURM_EVERY_S = 0.5
 """Most often that slurmd is asked which process belongs to which job, whatever users claim."""
-_PEERCRED = struct.Struct("3i")
+_GONE = -1
+"""Stands for all processes that had ended before it was known whose they were: a user has thousands of subordinate ids."""
 
 
 class _No(NamedTuple):
@@ -61,8 +68,24 @@ class _Peer:
     mounts: str
     """Both read when it connected; its process may be gone when the line is read. Empty: it is in no container."""
     heard_s: float
+    known: bool
+    """False: its process was gone before it could be seen who is behind the uid."""
     spoke: bool = False
+    stated: bool = False
+    """A statement of it counted."""
     partial: bytes = b""
+
+    @property
+    def account(self) -> int:
+        """Whose share of places and lines it takes."""
+        return self.uid if self.known else _GONE
+
+    @property
+    def patience_s(self) -> float:
+        """How long it may be silent."""
+        if not self.spoke or not self.known:
+            return _FIRST_WORD_S
+        return _SILENCE_S if self.stated else _ASKED_S
 
 
 @dataclass(slots=True)
@@ -75,17 +98,27 @@ class JobProcesses:
 
     def which(self, job_ids: tuple[int, ...], uid: int) -> int | None:
         """The first of these jobs that has a process of this user here. Raises Unavailable."""
-        if (
-            not any(uid in self._users.get(j, ()) for j in job_ids)
-            and time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S
-        ):
+        if not any(uid in self._users.get(j, ()) for j in job_ids):
+            self._ask()
+        return next((j for j in job_ids if uid in self._users.get(j, ())), None)
+
+    def any_of(self, uid: int) -> bool:
+        """Whether the user has a process in any job here. False also where slurmd does not say."""
+        try:
+            if not any(uid in users for users in self._users.values()):
+                self._ask()
+        except Unavailable:
+            return False
+        return any(uid in users for users in self._users.values())
+
+    def _ask(self) -> None:
+        if time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S:
             self._asked_s = time.monotonic()
             jobs = self.slurm.job_pids()
             self._users = {
                 job: frozenset(user_behind(pid, u) for pid in pids if (u := owner_of(pid)) is not None)
                 for job, pids in jobs.items()
             }
-        return next((j for j in job_ids if uid in self._users.get(j, ())), None)
 
 
 class JobSocket:
@@ -141,8 +174,8 @@ class JobSocket:
         self.path.unlink(missing_ok=True)
 
     def _pause_s(self) -> float | None:
-        """Only while somebody has not spoken yet, or progress is held, is there a reason to wake up without news."""
-        waits = [_FIRST_WORD_S] if any(not peer.spoke for peer in self._peers.values()) else []
+        """Only while a connection is to be dropped soon, or progress is held, is there a reason to wake up without news."""
+        waits = [_FIRST_WORD_S] if any(self._is_brief(peer) for peer in self._peers.values()) else []
         if (late_s := self._ledger.next_s()) is not None:
             waits.append(max(0.0, late_s - time.monotonic()))
         return min(waits, default=None)
@@ -157,17 +190,27 @@ class JobSocket:
         except OSError as error:
             log.warning("event=statement_accept_failed error=%r", str(error))
             return
-        pid, uid, _gid = _PEERCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
-        uid = user_behind(pid, uid)
-        of_user = sum(peer.uid == uid for peer in self._peers.values())
-        if of_user >= _PER_USER or len(self._peers) >= _IN_ALL:
-            self._count(_No("too many connections"), uid)
+        connection.setblocking(False)
+        peer = _met(connection)
+        if not self._has_place(peer):
+            self._refuse(peer, _No("too many connections"), retry=True)
             connection.close()
             return
-        connection.setblocking(False)
-        peer = _Peer(connection, pid, uid, job_of_cgroup(pid), mounts_of(pid), time.monotonic())
         self._peers[connection.fileno()] = peer
         self._selector.register(connection, selectors.EVENT_READ, peer)
+
+    def _has_place(self, peer: _Peer) -> bool:
+        of_account = sum(other.account == peer.account for other in self._peers.values())
+        if of_account >= (_PER_USER if peer.known else _OF_THE_GONE):
+            return False
+        if len(self._peers) < _IN_ALL - _KEPT:
+            return True
+        return len(self._peers) < _IN_ALL and self._has_job_here(peer)
+
+    def _has_job_here(self, peer: _Peer) -> bool:
+        if not peer.known:
+            return False
+        return peer.uid == 0 or peer.cgroup_job is not None or self._processes.any_of(peer.uid)
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -190,7 +233,7 @@ class JobSocket:
 
     def _line(self, peer: _Peer, line: bytes) -> None:
         now_s = time.monotonic()
-        if not self._rate.allow(peer.uid, now_s):
+        if not self._rate.allow(peer.account, now_s):
             self._refuse(peer, _No("too many statements"), retry=True)
             return
         try:
@@ -206,8 +249,9 @@ class JobSocket:
         peer.spoke = True
         job_id, why = self._bind(peer, (said.job_id, *said.components))
         if job_id is None:
-            self._refuse(peer, why)
+            self._refuse(peer, why, retry=self._may_be_new(peer))
             return
+        peer.stated = True
         said = replace(said, job_id=job_id, path=None if said.path is None else on_node(said.path, peer.mounts))
         if self._ledger.early(said, now_s):
             self._ledger.hold(said, said.item(peer.uid, now_s))
@@ -216,7 +260,7 @@ class JobSocket:
         if late is not None:
             self._refuse(peer, _No(late))
             return
-        if said.kind != "progress" and self._logged.allow(peer.uid, now_s):
+        if said.kind != "progress" and self._logged.allow(peer.account, now_s):
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
         self._report(said.item(peer.uid, now_s))
 
@@ -235,11 +279,14 @@ class JobSocket:
         """Who belongs to the job is told its room, and is the launcher of that run from now on."""
         job_id, why = self._bind(peer, (question.job_id,))
         if job_id is None:
-            # slurmd may not know a task that has only just begun; a cgroup is never wrong about it.
-            self._refuse(peer, why, retry=peer.cgroup_job is None)
+            self._refuse(peer, why, retry=self._may_be_new(peer))
             return
         self.launchers.add(Launcher(job_id, question.restarts, peer.pid, peer.connection))
         self._beside(peer, lambda: self.answers.room(job_id, peer.uid, question.restarts, peer.pid))
+
+    def _may_be_new(self, peer: _Peer) -> bool:
+        """slurmd may not know a task that has only just begun; a cgroup is never wrong about it."""
+        return peer.cgroup_job is None
 
     def _beside(self, peer: _Peer, look: Callable[[], bytes]) -> None:
         try:
@@ -274,15 +321,27 @@ class JobSocket:
     def _drop_silent(self) -> None:
         now_s = time.monotonic()
         for peer in list(self._peers.values()):
-            silent_s = now_s - peer.heard_s
-            if silent_s > (_SILENCE_S if peer.spoke else _FIRST_WORD_S) and not self.launchers.knows(peer.connection):
+            if now_s - peer.heard_s > peer.patience_s and not self.launchers.knows(peer.connection):
                 self._drop(peer)
+
+    def _is_brief(self, peer: _Peer) -> bool:
+        return peer.patience_s < _SILENCE_S and not self.launchers.knows(peer.connection)
 
     def _drop(self, peer: _Peer) -> None:
         if self._peers.pop(peer.connection.fileno(), None) is not None:
             self.launchers.remove(peer.connection)
             self._selector.unregister(peer.connection)
             peer.connection.close()
+
+
+def _met(connection: socket.socket) -> _Peer:
+    """Who has connected, by the kernel's record and while its process is there: a pid that is given out again names another."""
+    with PeerProcess(connection) as process:
+        pid, uid = process.pid, user_behind(process.pid, process.uid)
+        job_id, mounts = job_of_cgroup(pid), mounts_of(pid)
+        if process.exists():
+            return _Peer(connection, pid, uid, job_id, mounts, time.monotonic(), known=True)
+    return _Peer(connection, pid, process.uid, None, "", time.monotonic(), known=False)
 
 
 def _let_all_pass(folder: Path) -> None:

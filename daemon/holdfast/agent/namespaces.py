@@ -5,9 +5,13 @@ which Slurm does not know. The namespace itself belongs to the user who made it,
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import signal
+import socket
 import struct
+from types import TracebackType
 
 _NS_GET_PARENT = 0xB702
 _NS_GET_OWNER_UID = 0xB704
@@ -16,6 +20,47 @@ _UID = struct.Struct("I")
 _DEPTH_MAX = 33
 """The kernel nests 32 user namespaces at most."""
 _OURS = "/proc/self/ns/user"
+_PEERCRED = struct.Struct("3i")
+_SO_PEERPIDFD = 77
+"""From Linux 6.5 on; Python has no name for it."""
+
+
+class PeerProcess:
+    """The process that connected to a Unix socket, by the kernel's record of that moment.
+
+    Read of /proc/PID what is wanted, then ask :meth:`exists`: while it does, no other process has had that pid. Where the kernel gives no
+    handle on the process (before Linux 6.5), only whether there is one of that pid."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+        self.pid, self.uid, _gid = _PEERCRED.unpack(data)
+        self._handle: int | None = None
+        self._gone = False
+        try:
+            self._handle = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        except OSError as error:
+            self._gone = error.errno in (errno.ESRCH, errno.EINVAL)
+
+    def __enter__(self) -> PeerProcess:
+        return self
+
+    def __exit__(self, _kind: type[BaseException] | None, _e: BaseException | None, _t: TracebackType | None) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def exists(self) -> bool:
+        """Also one that has ended and was not waited for yet: its pid is not free."""
+        if self._gone:
+            return False
+        if self._handle is None:
+            return os.path.exists(f"/proc/{self.pid}")
+        try:
+            signal.pidfd_send_signal(self._handle, 0)
+        except PermissionError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def user_behind(pid: int, uid: int) -> int:
