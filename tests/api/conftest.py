@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -74,7 +74,7 @@ class WatchedStore(SqlStore):
         self.token_reads += 1
         return super().tokens()
 
-    def accept_soon(self, report: Report) -> Future[Accepted]:
+    def accept_soon(self, report: Report, _shown: Collection[int] | None = None) -> Future[Accepted]:
         self._answer()
         future = super().accept_soon(report)
         if not future.result().duplicate:

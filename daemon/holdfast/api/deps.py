@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,8 +44,9 @@ class Evidence(Protocol):
 class ApiStore(Store, TokenStore, Protocol):
     """The store's port, its tokens, and what only the API asks."""
 
-    def accept_soon(self, report: Report) -> Future[Accepted]:
-        """As ``accept``; the future resolves when it is durable. Writes of many reports share one commit."""
+    def accept_soon(self, report: Report, shown: Collection[int] | None = None) -> Future[Accepted]:
+        """As ``accept``; the future resolves when it is durable. Writes of many reports share one commit. ``shown``: jobs that Slurm shows
+        on the node; None: not known."""
         ...
 
     def evidence(self, incident_id: str) -> Evidence | None:

@@ -24,6 +24,7 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
+from holdfast.controller.claims import jobs_shown
 from holdfast.controller.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.policy import Mode
@@ -79,7 +80,8 @@ class _Ingest:
         items = parse_items(body.items)
         report, notes = to_report(body, items.taken, received_at)
         self._note(report, notes, items)
-        accepted = await self._api.threads.durable(lambda: self._deps.store.accept_soon(report))
+        shown = jobs_shown(self._deps.world(), report.node) if report.statements else None
+        accepted = await self._api.threads.durable(lambda: self._deps.store.accept_soon(report, shown))
         hello = Hello(report.node, report.instance_id, report.boot_id, report.agent_version)
         self._deps.agents.heard(hello, received_at, self._deps.clock.monotonic_s())
         if not accepted.duplicate:

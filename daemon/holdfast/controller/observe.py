@@ -12,6 +12,7 @@ from holdfast import unexpected
 from holdfast.controller import clock_steps
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
+from holdfast.controller.claims import known_claims
 from holdfast.controller.clock_steps import ClockStep
 from holdfast.controller.decide.shrinking import served_by
 from holdfast.controller.head_reach import HeadReach
@@ -241,6 +242,7 @@ class Observer:
         book = self.store.load_book(now, clock_steps.ahead(self._steps))
         if first:
             self._missed_step(now, book)
+        book = replace(book, checkpoints=known_claims(book, self.slurm.view, now))
         if self.listening_since is None:
             self.listening_since = now
         cold = now - self.listening_since < timedelta(seconds=self.cold_start_s)

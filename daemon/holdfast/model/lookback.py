@@ -48,6 +48,8 @@ UNSEEN_FINDING_S = 7 * _DAY_S
 """A finding that leads to nothing is forgotten when no agent has repeated it for this; agents repeat what stands every ten minutes."""
 FORGOTTEN_JOB_S = 7 * _DAY_S
 """A job that has reported nothing for this is forgotten."""
+UNSHOWN_JOB_S = _HOUR_S
+"""What a job reports before Slurm is seen to show it is taken in for this long."""
 JOB_ENDS_S = _HOUR_S
 """How a run ended is put on record, and looked at, for as long; the record is kept for longer."""
 ANNOUNCED_S = 60 * _DAY_S
@@ -170,6 +172,7 @@ WINDOWS: tuple[Window, ...] = (
     Window("hangs.settle_s", lambda p: p.hangs.settle_s, (_K.RECOVERIES,)),
     _fixed("nodes given back after a hang", GIVE_BACK_S, _K.INCIDENTS, _K.RECOVERIES, _K.STEPS),
     _fixed("jobs that report nothing", FORGOTTEN_JOB_S, _K.CHECKPOINTS),
+    _fixed("jobs that Slurm does not show yet", UNSHOWN_JOB_S, _K.CHECKPOINTS),
     Window("elastic.settle_s", lambda p: p.elastic.settle_s, (_K.STEPS,)),
     Window("elastic.leave_deadline_s", lambda p: p.elastic.leave_deadline_s, (_K.STEPS,)),
     _fixed("groups that must not start yet", DELAY_START_S, _K.STEPS),

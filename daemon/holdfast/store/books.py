@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, RowMapping, or_, select
+from sqlalchemy import Connection, RowMapping, func, or_, select
 
 from holdfast.model.action import Launch, Notify, Reboot, Replace, StopStart, Terminate
 from holdfast.model.book import Book, Brake, CheckpointRecord, NodeMark, NodeRecord
@@ -276,6 +276,10 @@ def _checkpoints(
             stated_at = now if row.stated_at == UNREADABLE_TIME else row.stated_at
             cache.checkpoints[row.job_id, row.node] = (stated_at, record)
         cache.checkpoints_stamp = max(cache.checkpoints_stamp, row.stamp)
+    count = connection.execute(select(func.count()).select_from(t.checkpoints).where(c.stated_at >= oldest)).scalar()
+    if (count or 0) < len(cache.checkpoints):  # some were deleted: an agent had named too many
+        there = {(row.job_id, row.node) for row in connection.execute(select(c.job_id, c.node))}
+        cache.checkpoints = {claim: kept for claim, kept in cache.checkpoints.items() if claim in there}
     forgotten = [claim for claim, (stated_at, _) in cache.checkpoints.items() if stated_at < oldest]
     for claim in forgotten:
         del cache.checkpoints[claim]

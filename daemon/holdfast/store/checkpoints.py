@@ -8,6 +8,7 @@ word."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -20,6 +21,19 @@ SAVE_MAX_S = 24 * 3600
 """A job that says that it takes longer than that to save has said nothing."""
 REUSE_AFTER = timedelta(hours=24)
 """Slurm gives an id out again only after all others (MaxJobId, 67 million by default) or when its state was lost."""
+
+MOST_JOBS = 300
+"""Jobs of one node on record that Slurm does not show there: an agent may name any job."""
+MOST_UNKNOWN = 3000
+"""The same, of all jobs, while it is not known what Slurm shows."""
+
+
+def surplus(stated: Mapping[int, datetime], shown: Collection[int] | None) -> list[int]:
+    """Jobs of one node whose records go: the oldest of those that Slurm does not show there. ``shown``: None: not known.
+
+    A job that has just started is not shown yet; it is among the newest."""
+    rest = sorted((at, job) for job, at in stated.items() if shown is None or job not in shown)
+    return [job for _, job in rest[: max(0, len(rest) - (MOST_UNKNOWN if shown is None else MOST_JOBS))]]
 
 
 @dataclass(frozen=True, slots=True)

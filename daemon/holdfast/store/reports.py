@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -17,7 +18,7 @@ from holdfast.model.report import Clear, Finding, Report, Statement
 from holdfast.ports import Accepted
 from holdfast.store import intents, nodes, rows
 from holdfast.store import tables as t
-from holdfast.store.checkpoints import Kept, state
+from holdfast.store.checkpoints import MOST_JOBS, Kept, state, surplus
 from holdfast.store.codec import encode
 from holdfast.store.columns import UNREADABLE_TIME
 
@@ -33,8 +34,8 @@ _NEWEST = select(func.max(t.reports.c.sequence)).where(*_OUTBOX)
 _SAME = select(t.reports.c.sequence).where(*_OUTBOX, t.reports.c.sequence == bindparam("sequence"))
 
 
-def accept(connection: Connection, report: Report) -> Accepted:
-    """Raises Rejected for names or numbers that no agent of ours sends."""
+def accept(connection: Connection, report: Report, shown: Collection[int] | None = None) -> Accepted:
+    """``shown``: jobs that Slurm shows on the node; None: not known. Raises Rejected for names or numbers that no agent of ours sends."""
     _refuse_nonsense(report)
     name = {
         "node": report.node,
@@ -47,7 +48,7 @@ def accept(connection: Connection, report: Report) -> Accepted:
     if late and connection.execute(_SAME, name).first():
         return Accepted(duplicate=True)
     connection.execute(t.reports.insert(), name | {"received_at": report.received_at})
-    _take_items(connection, report)
+    _take_items(connection, report, shown)
     return Accepted(duplicate=False, out_of_order=late)
 
 
@@ -71,12 +72,13 @@ def _refuse_nonsense(report: Report) -> None:
         raise Rejected(f"a number in the report of node {report.node} does not fit 64 bits")
 
 
-def _take_items(connection: Connection, report: Report) -> None:
+def _take_items(connection: Connection, report: Report, shown: Collection[int] | None) -> None:
     _take_findings(connection, report.findings)
     for clear in report.clears:
         _take_clear(connection, report, clear)
-    for said in report.statements:
-        _take_statement(connection, report, said)
+    new = [said.job_id for said in report.statements if _take_statement(connection, report, said)]
+    if new:
+        _keep_few(connection, report.node, shown)
     for outcome in report.outcomes:
         intents.settle_order(connection, report, outcome)
     if report.inventory is not None:
@@ -145,7 +147,8 @@ def _take_clear(connection: Connection, report: Report, clear: Clear) -> None:
     )
 
 
-def _take_statement(connection: Connection, report: Report, said: Statement) -> None:
+def _take_statement(connection: Connection, report: Report, said: Statement) -> bool:
+    """True: the node had no record of the job."""
     c = t.checkpoints.c
     row = connection.execute(
         select(c.document, c.stated_at, c.saved_restarts).where(c.job_id == said.job_id, c.node == report.node)
@@ -158,7 +161,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
     after = state(kept, said, report.received_at, report.node)
     if isinstance(after, str):
         log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
-        return
+        return False
     values = {
         "job_id": said.job_id,
         "node": report.node,
@@ -168,3 +171,17 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
         "document": encode(after.record),
     }
     rows.upsert(connection, t.checkpoints, [values])
+    return row is None
+
+
+def _keep_few(connection: Connection, node: str, shown: Collection[int] | None) -> None:
+    """Counted by the index first: its rows are small."""
+    c = t.checkpoints.c
+    count = connection.execute(select(func.count()).select_from(t.checkpoints).where(c.node == node)).scalar() or 0
+    if count <= MOST_JOBS:
+        return
+    found = connection.execute(select(c.job_id, c.stated_at).where(c.node == node))
+    for job in (gone := surplus({row.job_id: row.stated_at for row in found}, shown)):
+        connection.execute(t.checkpoints.delete().where(c.job_id == job, c.node == node))
+    if gone:
+        log.warning("event=statements_forgotten node=%s jobs=%d reason='the node names too many jobs'", node, len(gone))

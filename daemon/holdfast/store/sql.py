@@ -96,9 +96,10 @@ class SqlStore:
     def accept(self, report: Report) -> Accepted:
         return self._writer.run(lambda c: reports.accept(c, report))
 
-    def accept_soon(self, report: Report) -> Future[Accepted]:
-        """As :meth:`accept`, without waiting: the future resolves when it is durable. For an event loop."""
-        return self._writer.submit(lambda c: reports.accept(c, report))
+    def accept_soon(self, report: Report, shown: Collection[int] | None = None) -> Future[Accepted]:
+        """As :meth:`accept`, without waiting: the future resolves when it is durable. For an event loop. ``shown``: jobs that Slurm shows
+        on the node, whose records no others push out; None: not known."""
+        return self._writer.submit(lambda c: reports.accept(c, report, shown))
 
     def take_orders(
         self, node: str, instance_id: str, boot_id: str, now: datetime, *, observes: bool = False
