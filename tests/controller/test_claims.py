@@ -31,6 +31,6 @@ def test_a_record_is_taken_in_where_slurm_shows_the_job_or_it_spoke_lately() -> 
 
 def test_a_job_of_another_node_has_no_protected_place_here() -> None:
     world = World(now=EPOCH, policy=POLICY, book=Book(), view=VIEW, agents={}, listening_since=EPOCH)
-    assert jobs_shown(world, "n1") == {7}
+    assert jobs_shown(world, "n1") == frozenset({7})
     assert jobs_shown(replace(world, view=None), "n1") is None
     assert jobs_shown(None, "n1") is None
