@@ -25,7 +25,7 @@ PARTIAL: Collection[tuple[Mapping[Any, str], Collection[Enum]]] = (
     (CHECKS, ABOUT_JOBS),
     (
         ledger._WORDS,
-        set(ledger._KINDS.values()) - {EventKind.QUORUM_FORMED, EventKind.QUORUM_CLOSED},
+        set(ledger._KINDS.values()) - {EventKind.QUORUM_FORMED, EventKind.QUORUM_OMITTED, EventKind.QUORUM_CLOSED},
     ),
 )
 """Tables that are only asked for these members."""

@@ -21,6 +21,7 @@ from holdfast.model.cluster import JobKey
 from holdfast.model.policy import Policy
 from holdfast.model.room_names import RoomName
 from holdfast.model.rooms import OpenRoom, RoomRules
+from holdfast.quorum.nouns import Refused
 from support.rooms import BASE, T0, Caller, MemoryRooms, four_groups, group_job, socket_of, view_of
 
 ROOM = RoomName(BASE, int((T0 - timedelta(minutes=2)).timestamp())).text
@@ -65,6 +66,14 @@ def test_a_group_is_told_its_room(
     assert token not in caplog.text
     assert token not in repr(OpenRoom("u", token))
     assert all(token.encode() not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_room_lets_those_groups_in_that_slurm_shows(served: Any, rooms: MemoryRooms) -> None:
+    room = ask(served)[1]["room"]
+    rooms.meet(room, "3~81.0:u")
+    for name in ("4~82.0:u", "0~word:u"):
+        with pytest.raises(Refused):
+            rooms.meet(room, name)
 
 
 def test_a_job_with_the_id_of_an_earlier_one_is_told_its_own_room(served: Any, rooms: MemoryRooms) -> None:

@@ -76,6 +76,18 @@ def test_a_loss_is_the_incidents_until_the_job_is_whole() -> None:
     ]
 
 
+def test_what_was_left_out_of_a_room_that_is_flooded_is_an_event_and_no_loss() -> None:
+    omitted = RoomRecord(9, "job-71", T0, "omitted", reason="120 events left out: more than 2000 an hour")
+    rooms = met()
+    read, _ = fold(Read(), rooms.records(0, 100), {})
+    after, (event,) = fold(read, [omitted], {})
+    assert (event.kind, event.text) == (
+        K.QUORUM_OMITTED,
+        "room job-71: 120 events left out: more than 2000 an hour",
+    )
+    assert after.rooms == read.rooms
+
+
 def test_a_spare_makes_it_whole_with_the_first_quorum() -> None:
     rooms = met()
     rooms.evict("job-71", "2~82.0", HELD)

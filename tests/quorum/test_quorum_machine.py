@@ -9,6 +9,7 @@ from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from holdfast.quorum.fences import is_outdated
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Member, Quorum, Refused, Rules
 from holdfast.quorum.room import Room
@@ -37,6 +38,8 @@ class Life(RuleBasedStateMachine):
         self.steps = dict.fromkeys(GROUPS, 0)
         self.dead: set[Identity] = set()
         self.left: set[Identity] = set()
+        self.met = dict.fromkeys(GROUPS, 0)
+        """The newest start of each that was met."""
         self.evicted: set[str] = set()
         """Starts, and starts without the restarts inside them, that are shut out."""
         self.done = False
@@ -128,7 +131,25 @@ class Life(RuleBasedStateMachine):
             self.dead.add(self.now(group))
         elif not self.done:
             self.dead |= before
+            self.met[group] = self.starts[group]
         self.room.heartbeat(self.now(group), self.now_s)
+
+    @rule(group=groups, back=st.integers(1, 3))
+    def an_earlier_start_comes_back(self, group: str, back: int) -> None:
+        """A process that hung for long: whether or not anybody remembers that very start, its group has a later one."""
+        start = self.met[group] - back
+        if start < 0:
+            return
+        earlier = Identity(group, f"7{group}.{start}", "hung")
+        self.room.heartbeat(earlier, self.now_s)
+        assert self.room.refusal(earlier) is not None
+        assert earlier not in self.room.known()
+
+    @rule()
+    def fences_that_later_starts_imply_are_forgotten(self) -> None:
+        needed = {name for who in self.last for name in (who.fence, who.alone, str(who))}
+        for name in [n for n in self.room.gone if n not in needed and is_outdated(self.room.newest, n)]:
+            del self.room.gone[name]
 
     @rule(group=groups, selector=st.sampled_from(["fence", "group", "name"]))
     def evict(self, group: str, selector: str) -> None:

@@ -86,7 +86,8 @@ class MemoryRooms:
         self._answer("open", room)
         if not 1 <= rules.min_groups <= rules.max_groups:
             raise Rejected("1 <= min_groups <= max_groups")
-        how = Rules(rules.min_groups, rules.max_groups, rules.heartbeat_timeout_s, rules.join_timeout_s)
+        times_s = rules.heartbeat_timeout_s, rules.join_timeout_s
+        how = Rules(rules.min_groups, rules.max_groups, *times_s, groups=rules.groups)
         self._rooms.setdefault(room, Room(how)).rules = how
         return OpenRoom(f"http://head:4{len(room):04}", room_token(KEY, room))
 

@@ -76,7 +76,8 @@ class _Desk:
         if isinstance(found, Refusal):
             return self._refuse(found)
         job, section = found.job, self._deps.quorum
-        rules = RoomRules(job.sizes.least, job.sizes.most, section.heartbeat_timeout_s, section.join_timeout_s)
+        times_s = section.heartbeat_timeout_s, section.join_timeout_s
+        rules = RoomRules(job.sizes.least, job.sizes.most, *times_s, groups=1 + job.groups[-1].index)
         name, opened = await self._api.threads.write(self._open, rooms, world, job, rules)
         log.info("event=room_told room=%s node=%s start=%s", name, caller.node, found.group.start)
         return JSONResponse(_answer(found, name, opened))

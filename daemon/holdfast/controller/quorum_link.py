@@ -37,7 +37,11 @@ class QuorumLink:
         self._deadline_s = deadline_s
 
     def open(self, room: str, rules: RoomRules) -> OpenRoom:
-        answer = self._ask(do="open", room=room, rules=asdict(rules))
+        how = asdict(rules)
+        groups = how.pop(
+            "groups"
+        )  # beside the rules: a service of an earlier release refuses one that it does not know
+        answer = self._ask(do="open", room=room, rules=how, groups=groups)
         return OpenRoom(_text(answer, "url"), _text(answer, "token"))
 
     def evict(self, room: str, member: str, reason: str) -> tuple[str, ...]:
@@ -47,7 +51,15 @@ class QuorumLink:
         self._ask(do="close", room=room)
 
     def rooms(self) -> tuple[RoomView, ...]:
-        return tuple(_view(each) for each in _objects(self._ask(do="status"), "rooms"))
+        """Page by page: no answer grows with the number of rooms. A service of an earlier release gives all at once."""
+        found: list[RoomView] = []
+        more = True
+        while more:
+            answer = self._ask(do="status", brief=True, after=found[-1].name if found else "")
+            page = [_view(each) for each in _objects(answer, "rooms")]
+            found += page
+            more = answer.get("more") is True and bool(page)
+        return tuple(found)
 
     def records(self, after_id: int, limit: int) -> tuple[RoomRecord, ...]:
         return self._page(after_id, limit)

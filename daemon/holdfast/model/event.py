@@ -80,6 +80,8 @@ class EventKind(StrEnum):
     """A quorum with other members than the last one: these groups go on; ``full``: as many as before a loss."""
     QUORUM_DONE = "quorum.done"
     """A group said that the training is done: nobody comes into its room any more."""
+    QUORUM_OMITTED = "quorum.omitted"
+    """A room's members cause more events than are recorded; the text says how many were left out."""
     QUORUM_CLOSED = "quorum.closed"
     """A room was closed, as that of a job which Slurm no longer shows."""
     PAUSED = "paused"

@@ -20,6 +20,8 @@ class RoomRules:
     max_groups: int
     heartbeat_timeout_s: float = 5.0
     join_timeout_s: float = 60.0
+    groups: int = 0
+    """Groups 0 … groups-1 may come in, by starts that are named as Slurm counts; 0: any name will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class RoomView:
     members: tuple[str, ...] = ()
     """Full names, of the last quorum."""
     gone: frozenset[str] = frozenset()
-    """Fences: starts (``GROUP~START``) and full names that never come back."""
+    """Fences: starts (``GROUP~START``) that never come back; of a service of an earlier release also full names."""
     unwritten: str = ""
     """Why the service cannot write the room down now; empty: it can."""
 
@@ -59,7 +61,7 @@ class RoomRecord:
     room: str
     at: datetime
     kind: str
-    """joined, lost, back, evicted, left, replaced, quorum, done, closed."""
+    """joined, lost, back, evicted, left, replaced, quorum, done, closed, omitted."""
     who: str = ""
     reason: str = ""
     quorum_id: int = 0

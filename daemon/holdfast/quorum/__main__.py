@@ -13,6 +13,8 @@ import pwd
 import signal
 import socket
 import sys
+import threading
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 """A database's URL may hold a password, and everybody sees a command line."""
 _BEAT_S = 1.0
+_END_WITHIN_S = 5.0
+"""From SIGTERM to the end, whatever still waits for the database: an end without ceremony loses nothing, as power loss does not."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -95,7 +99,7 @@ async def _serve(options: argparse.Namespace) -> None:
         control = Control(service, options.socket, frozenset(options.user))
         told = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
+            asyncio.get_running_loop().add_signal_handler(number, partial(_end_soon, told))
         tasks: list[asyncio.Task[None]] = []
         try:
             await service.start()
@@ -109,6 +113,13 @@ async def _serve(options: argparse.Namespace) -> None:
             await control.stop()
             await service.stop()
             state.close()
+
+
+def _end_soon(told: asyncio.Event) -> None:
+    told.set()
+    last_call = threading.Timer(_END_WITHIN_S, os._exit, [0])
+    last_call.daemon = True
+    last_call.start()
 
 
 async def _beat(control: Control) -> None:

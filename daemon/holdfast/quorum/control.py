@@ -23,6 +23,8 @@ from holdfast.quorum.service import Service
 log = logging.getLogger(__name__)
 
 _LINE_BYTES_MAX = 65_536
+_PAGE_BYTES = 1 << 20
+"""A page of brief views ends with the room that makes it longer than this. One room's is bounded by the members that it may know."""
 _PEERCRED = struct.Struct("3i")
 _RULES = {f.name: f.type for f in fields(Rules)}
 
@@ -96,7 +98,8 @@ class Control:
         addresses = asked.get("addresses", [])
         if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
             raise Rejected("addresses is a list of texts")
-        return await self._service.open(_text(asked, "room"), _rules(asked.get("rules", {})), tuple(addresses))
+        rules = _rules({**_object(asked.get("rules", {})), "groups": asked.get("groups", 0)})
+        return await self._service.open(_text(asked, "room"), rules, tuple(addresses))
 
     async def _close(self, asked: dict[str, Any]) -> dict[str, Any]:
         await self._service.close(_text(asked, "room"))
@@ -119,8 +122,32 @@ class Control:
         return await self._spare(asked, spare=False)
 
     async def _status(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked.get("brief") is True:
+            return self._page(str(asked.get("after", "")))
         names = (_text(asked, "room"),) if "room" in asked else self._service.rooms()
         return {"rooms": [self._room(name) for name in names]}
+
+    def _page(self, after: str) -> dict[str, Any]:
+        """What the controller needs of each room, those after this name; ``more``: there are others behind them."""
+        names = [name for name in self._service.rooms() if name > after]
+        shown: list[dict[str, Any]] = []
+        size = 0
+        while names and size < _PAGE_BYTES:
+            shown.append(self._brief(names.pop(0)))
+            size += len(json.dumps(shown[-1]))
+        return {"rooms": shown, "more": bool(names)}
+
+    def _brief(self, name: str) -> dict[str, Any]:
+        """``gone``: starts alone, as the controller names them; single Managers are the room's own affair."""
+        host = self._service.host(name)
+        room = host.room
+        return {
+            "room": name,
+            "members": [str(m.identity) for m in room.last.members] if room.last else [],
+            "known": sorted(map(str, room.known())),
+            "gone": {who: gone.why.value for who, gone in room.gone.items() if ":" not in who},
+            "unwritten": host.unwritten,
+        }
 
     async def _events(self, asked: dict[str, Any]) -> dict[str, Any]:
         after_id, limit = asked.get("after_id", 0), asked.get("limit", 1000)
@@ -149,6 +176,8 @@ class Control:
             "gone": {who: str(gone) for who, gone in room.gone.items()},
             "reason": room.reason(time.monotonic()),
             "refused": self._service.refused(name),
+            "too_often": host.arrivals.refused,
+            "omitted": host.record.omitted,
             "unwritten": host.unwritten,
             "rules": asdict(room.rules),
         }
@@ -165,9 +194,13 @@ def _text(asked: dict[str, Any], key: str) -> str:
     return value
 
 
-def _rules(given: Any) -> Rules:
+def _object(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise Rejected("rules is an object")
+    return given
+
+
+def _rules(given: dict[str, Any]) -> Rules:
     for key, value in given.items():
         kinds: tuple[type, ...] = (int,) if _RULES.get(key) == "int" else (int, float)
         if key not in _RULES or type(value) not in kinds:

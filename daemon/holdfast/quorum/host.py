@@ -1,4 +1,7 @@
-"""A living room: its members' calls wait here, its changes are written down before anyone is told of them."""
+"""A living room: its members' calls wait here, its changes are written down before anyone is told of them.
+
+Members may call as often as they like: what waits to be settled is settled together, and ``limits.py`` says how often they may come in,
+change the quorum and fill the record."""
 
 from __future__ import annotations
 
@@ -9,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from holdfast.bucket import Bucket
 from holdfast.model.errors import OutsideError, Unavailable
 from holdfast.quorum.identity import Identity
+from holdfast.quorum.limits import CHANGE_MEMBERS, CHANGES_BURST, CHANGES_PER_S, Arrivals, RecordLimit
 from holdfast.quorum.nouns import Away, Member, Quorum, Refused, RoomEvent, Rules
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
@@ -33,8 +38,14 @@ class Host:
         self.kept = kept
         self.room = Room.restored(kept.snapshot, time.monotonic(), GRACE_S) if restored else Room(kept.snapshot.rules)
         self.room.changed = not restored
+        self.room.forget(time.time())  # a release without these bounds may have written the room
         self.unwritten = ""
         """Why the room cannot be written down now; empty: it can."""
+        self.arrivals = Arrivals.of(self.room.rules)
+        self.record = RecordLimit()
+        self._changes = Bucket(CHANGES_BURST, CHANGES_PER_S)
+        self._queued = False
+        """A settling waits for its turn that stands for all calls until then."""
         self._state = state
         self._waiting: dict[Identity, set[asyncio.Future[Formed]]] = {}
         self._formed: list[Formed] = []
@@ -45,14 +56,29 @@ class Host:
         self._closed = False
 
     def heartbeat(self, who: Identity) -> None:
-        self.room.heartbeat(who, time.monotonic())
+        """One that comes in too soon after others is not heard: it is with a later one."""
+        if self._may_arrive(who):
+            self.room.heartbeat(who, time.monotonic())
         if self._timer is None or self.room.events:
             self.soon()
+
+    def _may_arrive(self, who: Identity) -> bool:
+        if self.room.is_in(who) or self.room.refusal(who) is not None:
+            return True  # nothing new comes of it
+        allowed = self.arrivals.allow(who.group, time.monotonic())
+        times = self.arrivals.refused
+        if not allowed and (times in (1, 10, 100) or times % 1000 == 0):
+            log.warning("event=quorum_room_limited room=%s group=%s times=%d", self.kept.name, who.group, times)
+        return allowed
 
     async def ask(self, member: Member) -> Formed:
         """Waits for a quorum with this member. Raises Refused or Away, also while it waits.
 
         torchft's Managers may ask again while an earlier call of theirs still waits: all of them get the answer."""
+        if not self._may_arrive(member.identity):
+            raise Away(
+                f"group {member.identity.group} starts too often, or the groups of this room together do: ask again"
+            )
         self.room.ask(member, time.monotonic())
         answer: asyncio.Future[Formed] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(member.identity, set())
@@ -84,6 +110,7 @@ class Host:
 
     def set_rules(self, rules: Rules, addresses: tuple[str, ...]) -> None:
         self.room.rules = rules
+        self.arrivals.fit(rules)
         self.kept = replace(self.kept, addresses=addresses)
         self.room.changed = True
 
@@ -102,7 +129,8 @@ class Host:
 
     def soon(self) -> None:
         """Settle without being waited for."""
-        if not self._closed:
+        if not self._closed and not self._queued:
+            self._queued = True
             task = asyncio.get_running_loop().create_task(self.settle())
             self._settling.add(task)
             task.add_done_callback(self._settling.discard)
@@ -110,19 +138,30 @@ class Host:
     async def settle(self) -> None:
         """Let the room decide, write down what changed, then answer."""
         async with self._lock:
+            self._queued = False
             if self._closed:
                 return
-            formed = self.room.tick(time.monotonic())
-            if formed is not None:
-                self._formed.append((formed, time.time()))
+            self._tick(time.monotonic())
             await self._write()
             if not self.room.changed:  # a record that waits holds up nobody; a quorum nobody would remember does
                 self._answer()
             self._arm()
 
+    def _tick(self, now_s: float) -> None:
+        """A room whose members make it write without end decides later, and only that room does."""
+        if self._changes.wait_s(now_s):
+            return
+        before = self.room.next_id
+        formed = self.room.tick(now_s)
+        if formed is not None and self.room.next_id != before:
+            self._changes.take(now_s, 1 + len(formed.members) / CHANGE_MEMBERS)
+        if formed is not None:
+            self._formed.append((formed, time.time()))
+
     async def _write(self) -> None:
         now = datetime.now(UTC)
-        taken, self.room.events = self.room.events, []
+        happened_now, self.room.events = self.room.events, []
+        taken = self.record.keep(happened_now, time.monotonic())
         self._happened += [(now, event) for event in taken]
         for event in taken:
             log.info("event=quorum_%s room=%s %s", event.kind, self.kept.name, _line(event))
@@ -130,6 +169,7 @@ class Host:
         if not happened and not changed:
             self.unwritten = ""
             return
+        self.room.forget(now.timestamp())
         kept = replace(self.kept, snapshot=self.room.snapshot())
         self.room.changed = False
         try:
@@ -148,11 +188,11 @@ class Host:
 
     def _answer(self) -> None:
         formed, self._formed = self._formed, []
-        for quorum, at_s in formed:
-            for member in quorum.members:
+        for each in formed:
+            for member in each[0].members:
                 for answer in self._waiting.pop(member.identity, ()):
                     if not answer.done():
-                        answer.set_result((quorum, at_s))
+                        answer.set_result(each)
         self._turn_away()
 
     def _turn_away(self) -> None:
@@ -167,7 +207,8 @@ class Host:
             self._timer.cancel()
         now_s = time.monotonic()
         wake_s = self.room.wake_s(now_s)
-        pause_s = _AGAIN_S if self.unwritten else None if wake_s is None else wake_s - now_s + 0.001
+        wait_s = self._changes.wait_s(now_s)
+        pause_s = _AGAIN_S if self.unwritten else wait_s or (None if wake_s is None else wake_s - now_s + 0.001)
         loop = asyncio.get_running_loop()
         self._timer = None if pause_s is None else loop.call_later(pause_s, self.soon)
 

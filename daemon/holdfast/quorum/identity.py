@@ -35,8 +35,13 @@ class Identity:
     uuid: str
 
     def __str__(self) -> str:
-        name = f"{self.group}~{self.start}" if self.start else self.group
+        name = self.started if self.start else self.group
         return f"{name}:{self.uuid}" if name else self.uuid
+
+    @property
+    def started(self) -> str:
+        """The group and its start, without the Manager."""
+        return f"{self.group}~{self.start}"
 
     @property
     def fence(self) -> str:
@@ -48,7 +53,7 @@ class Identity:
     @property
     def alone(self) -> str:
         """What refuses this start and none of the restarts beside it: the first of them counts as number 0."""
-        name = f"{self.group}~{self.start}"
+        name = self.started
         return f"{name}.0" if self.fence == name else name
 
     def answers_to(self, selector: str) -> bool:

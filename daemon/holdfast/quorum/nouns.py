@@ -8,6 +8,8 @@ from enum import StrEnum
 from holdfast.quorum.identity import Identity
 from holdfast_checks.words import unknown_reads_as
 
+MEMBERS_MAX = 4096
+
 
 class Refused(Exception):
     """The one line why this member may not take part."""
@@ -28,8 +30,11 @@ class Rules:
     """After so long without a sign of life a member is lost. torchft's own default; its Managers send ten a second."""
     join_timeout_s: float = 60.0
     """How long those who ask wait for those who live and do not. torchft's own default."""
-    members_max: int = 4096
+    members_max: int = MEMBERS_MAX
     """Members known at a time; a limit on memory, not on the job."""
+    groups: int = 0
+    """Who comes in is one of the groups 0 … groups-1, and its start is named as Slurm counts starts (``JOB.RESTARTS[.n]``); 0: any name
+    will do. Who is in already stays, whatever its name."""
 
 
 @unknown_reads_as("evicted", "this start of the group stays out of the rendezvous for good")
@@ -79,7 +84,7 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class RoomEvent:
-    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum, done, closed."""
+    """Something for the record. ``kind``: joined, lost, back, evicted, left, replaced, quorum, done, closed, omitted."""
 
     kind: str
     who: str = ""
@@ -100,3 +105,7 @@ class Snapshot:
     spares: frozenset[str] = frozenset()
     done: bool = False
     """A member of the last quorum said that the training is done: nobody comes in any more."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """``GROUP~JOB`` → restarts of its newest start that was met; the oldest entry first."""
+    gone_since_s: dict[str, float] = field(default_factory=dict)
+    """Since when each of ``gone`` is there, in seconds since 1970."""

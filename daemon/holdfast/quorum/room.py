@@ -5,7 +5,7 @@ Invariants, checked by a state machine in the tests:
 * a quorum id stands for one list of members, and ids only grow;
 * a quorum holds at least ``min_groups`` members, and is formed only while more than half of the last one ask, those aside who
   are known to be gone;
-* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum;
+* who is gone (evicted, left, replaced by a later start of its group) is in no later quorum (``fences.py``: how many are remembered);
 * once the training is done there is no further quorum."""
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from holdfast.model.rooms import run_of
+from holdfast.quorum.fences import forgettable, is_outdated, note_met
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, Refused, RoomEvent, Rules, Snapshot
 
@@ -39,6 +41,9 @@ class Room:
     """Groups that wait outside until they are promoted."""
     done: bool = False
     """The training is done: nobody comes in any more, until the room is closed."""
+    newest: dict[str, int] = field(default_factory=dict)
+    """``GROUP~JOB`` → restarts of its newest start that was met: every earlier one is gone."""
+    gone_since_s: dict[str, float] = field(default_factory=dict)
     changed: bool = False
     """Something that must outlive the process changed; whoever wrote it down sets it back."""
     events: list[RoomEvent] = field(default_factory=list)
@@ -131,6 +136,15 @@ class Room:
         """Why this one may not come in; None: it may."""
         return self._refusal(who)
 
+    def is_in(self, who: Identity) -> bool:
+        """Whether this one has come in and was not forgotten; for any other a heartbeat is an arrival."""
+        return who in self._heard_s
+
+    @property
+    def heard(self) -> int:
+        """How many are in."""
+        return len(self._heard_s)
+
     def observed(self) -> Quorum:
         """The last quorum, without those who are gone or silent since; without members when there was none."""
         last = self.last or Quorum(0, ())
@@ -157,16 +171,27 @@ class Room:
 
     def snapshot(self) -> Snapshot:
         """What must outlive the process."""
-        return Snapshot(self.rules, self.last, self.next_id, dict(self.gone), frozenset(self.spares), self.done)
+        gone, newest, since_s = dict(self.gone), dict(self.newest), dict(self.gone_since_s)
+        return Snapshot(self.rules, self.last, self.next_id, gone, frozenset(self.spares), self.done, newest, since_s)
+
+    def forget(self, now_s: float) -> None:
+        """Keep the list of those who are gone within its bounds. ``now_s``: in seconds since 1970."""
+        for name in self.gone.keys() - self.gone_since_s.keys():
+            self.gone_since_s[name] = now_s
+        members = [m.identity for m in self.last.members] if self.last else []
+        for name in forgettable(self.gone, self.gone_since_s, self.newest, members, now_s):
+            del self.gone[name], self.gone_since_s[name]
 
     @classmethod
     def restored(cls, kept: Snapshot, now_s: float, grace_s: float) -> Room:
         """As it was. Nobody could be heard while the service was away: everyone of the last quorum counts as alive for
         ``grace_s`` longer than a heartbeat."""
         room = cls(kept.rules, kept.last, kept.next_id, dict(kept.gone), set(kept.spares), kept.done)
-        for member in kept.last.members if kept.last else ():
-            if room._refusal(member.identity) is None:
-                room._heard_s[member.identity] = now_s + grace_s
+        room.newest, room.gone_since_s = dict(kept.newest), dict(kept.gone_since_s)
+        for who in room._bound():
+            note_met(room.newest, who)  # an earlier release remembered none
+            if not room.done:
+                room._heard_s[who] = now_s + grace_s
         return room
 
     # How it is decided
@@ -229,14 +254,29 @@ class Room:
         if self.done:
             return DONE
         gone = self._gone(who)
+        if gone is None and who in self._heard_s:
+            return None
+        if gone is None and is_outdated(self.newest, who.started):
+            gone = Gone(Departure.REPLACED, "by a later start of its group")
         if gone is not None:
             return f"{who} was told to go and cannot come back: {gone}"
-        if who not in self._heard_s and len(self._heard_s) >= self.rules.members_max:
+        if len(self._heard_s) >= self.rules.members_max:
             return f"the room is full: {self.rules.members_max} members"
+        return self._misnamed(who)
+
+    def _misnamed(self, who: Identity) -> str | None:
+        """Why no group of this job, nor a start of it, has this name; None: one may have it."""
+        groups = self.rules.groups
+        run = run_of(str(who)) if groups else None
+        if groups and (run is None or run.selector != who.fence):
+            return f"{who} is not named GROUP~JOB.RESTARTS: start the group with holdfast run"
+        if run is not None and run.group >= groups:
+            return f"{who}: the groups of this job are 0 to {groups - 1}"
         return None
 
     def _meet(self, who: Identity, now_s: float) -> None:
         if who not in self._heard_s:
+            note_met(self.newest, who)  # written down with the next change: a newcomer alone holds up nobody
             self._replace_older(who)
             self.events.append(RoomEvent("joined", who=str(who)))
         elif who in self._silent:

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
 from holdfast.quorum.host import Formed, Host
 from holdfast.quorum.identity import Farewell, Forged, Identity, identify, room_token, split_farewell, split_observe
-from holdfast.quorum.nouns import Away, Member, Refused, Rules, Snapshot
+from holdfast.quorum.nouns import MEMBERS_MAX, Away, Member, Refused, Rules, Snapshot
 from holdfast.quorum.room import Room
 from holdfast.quorum.state import Kept, State
 from holdfast_checks.aside import put_aside
@@ -36,6 +37,9 @@ _KEY_EFFECT = "a new key is made; members of running elastic jobs are refused un
 _KEY_DO = "where the right key is in a backup: stop the service, restore it, start the service; else restart the elastic jobs' groups"
 _LONGEST_ADDRESS = 1024
 _LONGEST_DATA = 16_384
+_TEXTS_OF_A_ROOM, _LEAST_SHARE = 1 << 20, 1024
+"""What all members' addresses and data are together, and what each may have in the fullest room: every member is sent those of all, and
+they are written down."""
 _ROOM_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _OPTIONS = (
     ("grpc.max_receive_message_length", 65_536),
@@ -84,23 +88,32 @@ class _Door:
         self._token = token
         self._known: dict[str, Identity] = {}
         """Names that proved themselves, so that a heartbeat costs one look-up."""
+        self._written: tuple[Formed | None, bytes] = None, b""
         self.refused = 0
 
     def handlers(self) -> Any:
         return grpc.method_handlers_generic_handler(
             messages.SERVICE,
             {
-                "Quorum": grpc.unary_unary_rpc_method_handler(self._quorum, None, messages.write_quorum),
+                "Quorum": grpc.unary_unary_rpc_method_handler(self._quorum, None, self._write),
                 "Heartbeat": grpc.unary_unary_rpc_method_handler(self._heartbeat, None, messages.write_nothing),
             },
         )
+
+    def _write(self, formed: Formed) -> bytes:
+        """Once for all members of a quorum: with many, the same text for each of them would hold up every room."""
+        if self._written[0] is not formed:
+            self._written = formed, messages.write_quorum(formed)
+        return self._written[1]
 
     async def _quorum(self, raw: bytes, context: Any) -> Formed:
         try:
             asked = messages.read_quorum_request(raw)
             wire_id, looking = split_observe(asked.replica_id)
             who = self._identify(wire_id, context)
-            return self._host.observe(who) if looking else await self._host.ask(_member(who, asked))
+            if looking:
+                return self._host.observe(who)
+            return await self._host.ask(_member(who, asked, self._host.room.heard))
         except DecodeError:
             return await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "this is no lighthouse request")
         except Forged as error:
@@ -149,8 +162,10 @@ class _Door:
         raise AssertionError("abort raises")
 
 
-def _member(who: Identity, asked: messages.Requester) -> Member:
-    if max(len(asked.address), len(asked.store_address)) > _LONGEST_ADDRESS or len(asked.data) > _LONGEST_DATA:
+def _member(who: Identity, asked: messages.Requester, members: int) -> Member:
+    texts = len(asked.address) + len(asked.store_address) + len(asked.data)
+    too_long = max(len(asked.address), len(asked.store_address)) > _LONGEST_ADDRESS or len(asked.data) > _LONGEST_DATA
+    if too_long or texts > max(_TEXTS_OF_A_ROOM // max(members, 1), _LEAST_SHARE):
         raise Refused("an address or the data of the request is too long")
     return Member(
         who,
@@ -196,8 +211,7 @@ class Service:
 
     async def stop(self) -> None:
         """Rooms stay open in the state: the next start goes on."""
-        for name in list(self._rooms):
-            await self._end(name, "the service stops: ask again")
+        await asyncio.gather(*(self._end(name, "the service stops: ask again") for name in list(self._rooms)))
 
     async def open(self, name: str, rules: Rules, addresses: tuple[str, ...] = ()) -> dict[str, Any]:
         """Open a room, or change the rules of an open one. Returns its address and token. Raises Rejected, Unavailable."""
@@ -212,6 +226,7 @@ class Service:
             kept = Kept(name, 0, addresses, Snapshot(rules), secrets.token_hex(8))
             await self._serve(Host(kept, self.state, restored=False))
         host = self.host(name)
+        rules = replace(rules, groups=max(rules.groups, host.room.rules.groups))  # a group that is known stays known
         if (rules, addresses) != (host.room.rules, host.kept.addresses):
             host.set_rules(rules, addresses)
         await host.change(lambda _room: ())
@@ -274,5 +289,7 @@ def _check(rules: Rules) -> None:
         raise Rejected(
             f"min_groups is {rules.min_groups}, max_groups {rules.max_groups}: 1 <= min_groups <= max_groups"
         )
+    if rules.groups < 0 or not 1 <= rules.members_max <= MEMBERS_MAX:
+        raise Rejected(f"groups is at least 0, members_max lies between 1 and {MEMBERS_MAX}")
     if not (0.2 <= rules.heartbeat_timeout_s <= 3600 and 0 <= rules.join_timeout_s <= 86_400):
         raise Rejected("heartbeat_timeout_s lies between 0.2 and 3600, join_timeout_s between 0 and 86400")

@@ -28,7 +28,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
 _EFFECT = "the room is not open; its job's groups get a new one when they start again"
 _DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the store's database"
 metadata = MetaData()
-_BATCH = 2000
+BATCH = 2000
 """Records deleted in one transaction: the rooms and the controller wait for no more than that."""
 
 unreadable = Table(
@@ -145,15 +145,10 @@ class State:
         return tuple(Recorded(row.id, row.room, row.at, _event(row.document, row.id)) for row in found)
 
     def prune(self, before: datetime) -> int:
-        """Delete older records, in small transactions. Returns their number."""
-        some = select(events.c.id).where(events.c.at < before).limit(_BATCH)
-        gone = 0
-        while True:
-            with translated(), self._engine.begin() as connection:
-                count = connection.execute(delete(events).where(events.c.id.in_(some))).rowcount
-            gone += count
-            if count < _BATCH:
-                return gone
+        """Delete older records, at most :data:`BATCH` of them. Returns their number."""
+        some = select(events.c.id).where(events.c.at < before).limit(BATCH)
+        with translated(), self._engine.begin() as connection:
+            return int(connection.execute(delete(events).where(events.c.id.in_(some))).rowcount)
 
 
 def _append(connection: Connection, room: str, happened: Iterable[tuple[datetime, RoomEvent]]) -> None:
@@ -199,6 +194,8 @@ def encode(kept: Kept) -> dict[str, Any]:
         "gone": {name: [gone.why.value, gone.reason] for name, gone in s.gone.items()},
         "spares": sorted(s.spares),
         "done": s.done,
+        "newest": s.newest,
+        "gone_since_s": s.gone_since_s,
     }
 
 
@@ -217,6 +214,8 @@ def decode(name: str, document: Any) -> Kept:
         },
         frozenset(_text(group) for group in document["spares"]),
         document.get("done", False) is True,  # a room from before there was such a thing is not
+        {name: _count(restarts) for name, restarts in document.get("newest", {}).items()},
+        {name: float(at_s) for name, at_s in document.get("gone_since_s", {}).items() if name in document["gone"]},
     )
     if snapshot.last is not None:  # ids only grow
         snapshot = replace(snapshot, next_id=max(snapshot.next_id, snapshot.last.id + 1))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from holdfast import unexpected
 from holdfast.model.errors import OutsideError
-from holdfast.quorum.state import State
+from holdfast.quorum.state import BATCH, State
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ async def keep_pruning(state: State, keep_days: int) -> None:
     """Until cancelled, beside the rooms: delete what is older, now and every six hours."""
     while True:
         try:
-            gone = await asyncio.to_thread(state.prune, datetime.now(UTC) - timedelta(days=keep_days))
+            gone = await _prune(state, datetime.now(UTC) - timedelta(days=keep_days))
             if gone:
                 log.info("event=quorum_pruned records=%d", gone)
         except OutsideError as error:
@@ -29,3 +29,12 @@ async def keep_pruning(state: State, keep_days: int) -> None:
         else:
             unexpected.passed("prune")
         await asyncio.sleep(PRUNE_EVERY_S)
+
+
+async def _prune(state: State, before: datetime) -> int:
+    """In small steps, between any two of which the service may end. Returns the number of records."""
+    gone = count = await asyncio.to_thread(state.prune, before)
+    while count >= BATCH:
+        count = await asyncio.to_thread(state.prune, before)
+        gone += count
+    return gone

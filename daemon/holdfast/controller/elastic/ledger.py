@@ -22,6 +22,7 @@ _KINDS: Mapping[str, EventKind] = {
     "replaced": EventKind.QUORUM_REPLACED,
     "done": EventKind.QUORUM_DONE,
     "quorum": EventKind.QUORUM_FORMED,
+    "omitted": EventKind.QUORUM_OMITTED,
     "closed": EventKind.QUORUM_CLOSED,
 }
 _WORDS: Mapping[EventKind, str] = {
@@ -88,6 +89,8 @@ def _one(room: RoomRead, record: RoomRecord, jobs: Mapping[int, Job]) -> tuple[R
         return _formed(room, record)
     if kind is EventKind.QUORUM_CLOSED:
         return room, [_event(record, kind, f"room {record.room} was closed")]
+    if kind is EventKind.QUORUM_OMITTED:
+        return room, [_event(record, kind, f"room {record.room}: {record.reason}")]
     incident = incident_of_reason(record.reason) if kind is EventKind.QUORUM_EVICTED else None
     text = f"room {record.room}: group {record.who} {_WORDS[kind]}" + (f": {record.reason}" if record.reason else "")
     event = _event(record, kind, text, incident)
