@@ -74,7 +74,7 @@ def test_what_looks_like_a_checkpoint_elsewhere_is_no_reason_to_start_afresh(
     assert main(["latest", str(build.root)]) == 3
     told = capsys.readouterr()
     assert told.out == ""
-    assert f"{build.root}/{stray} looks like one" in told.err
+    assert f"{build.root}/{stray} may be or hold one" in told.err
     assert main(["latest", "--ignore-unknown", str(build.root)]) == 4
     assert Checkpointer(build.root, env={}).resume() is None
 
@@ -84,6 +84,60 @@ def test_logs_and_configurations_are_no_checkpoints(build: Build) -> None:
         build.path(name).write_bytes(b"x")
     (build.root / "link.pt").symlink_to("/etc/passwd")
     assert main(["latest", str(build.root)]) == 4
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_colleagues_checkpoint_is_no_reason_to_start_afresh(build: Build, capsys: Out) -> None:
+    path = build.archive("ckpt_100.pt")
+    os.chown(path, 54321, 54321)
+    assert main(["latest", str(build.root)]) == 3
+    assert "belongs to uid 54321" in capsys.readouterr().err
+    assert main(["latest", "--any-owner", str(build.root)]) == 0
+    build.archive("ckpt_50.pt")
+    capsys.readouterr()
+    assert main(["latest", str(build.root)]) == 0, "files of other users do not count"
+    assert capsys.readouterr().out == f"{build.root}/ckpt_50.pt\n"
+
+
+def test_a_restarted_job_without_its_file_system_does_not_start_afresh(
+    build: Build, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = build.root / "not-mounted" / "run7"
+    assert main(["latest", str(gone)]) == 4
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    assert main(["latest", str(gone)]) == 3
+    assert f"{gone.parent}: there is no such directory on this node" in capsys.readouterr().err
+    gone.parent.mkdir()
+    assert main(["latest", str(gone)]) == 4, "the first run ended before its first save"
+
+
+@pytest.mark.parametrize(
+    ("made", "status"),
+    [
+        (lambda b: b.archive("last.pt"), 0),
+        (lambda b: b.archive("state.pt"), 0),
+        (lambda b: b.archive("step_10/model.pt") and b.archive("step_10/optim.pt").parent, 3),
+        (lambda b: b.path("ckpt_100.pkl"), 3),
+        (lambda b: b.path("ckpt_100.pt.gz"), 3),
+        (lambda b: b.path("ckpt_100.pt"), 4),
+        (lambda b: b.path("config.json"), 4),
+        (lambda b: b.path("empty").parent / "nothing", 4),
+    ],
+)
+def test_verify_says_of_what_cannot_be_judged_that_it_cannot_be_told(made: Any, status: int, build: Build) -> None:
+    path = made(build)
+    if not path.exists() and path.name != "nothing":
+        path.write_bytes(bytes(100))
+    assert main(["verify", str(path)]) == status
+
+
+def test_list_does_not_say_none_of_what_cannot_be_told(build: Build, capsys: Out) -> None:
+    build.archive("ckpt_100.pt")
+    build.path("ckpt_200.pkl").write_bytes(b"x" * 1000)
+    assert main(["list", str(build.root)]) == 3
+    told = capsys.readouterr()
+    assert "complete" in told.out
+    assert "ckpt_200.pkl may be newer than ckpt_100.pt" in told.err
 
 
 def test_json_for_programs(build: Build, capsys: Out) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast_checkpoint import Limits, Unreadable, Verdict, latest, survey, survey_all, verify
 from holdfast_checkpoint.confined import Bad, Walk, open_root
-from holdfast_checkpoint.layouts.common import step_in
+from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.manifest import parse_folder_name
 
 Build = Any
@@ -121,7 +121,7 @@ def test_a_huge_sparse_file_costs_nothing(build: Build) -> None:
 @pytest.mark.parametrize("name", [".metadata", "__0_0.distcp"])
 def test_a_huge_sparse_metadata_is_not_read(name: str, build: Build) -> None:
     os.truncate(build.dcp("step-10") / name, 1 << 42)
-    assert only(build)[0] in (Verdict.REFUSED, Verdict.TORN)
+    assert only(build)[0] in (Verdict.UNREADABLE, Verdict.TORN)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -151,7 +151,7 @@ def test_names_that_cannot_be_shown_are_refused_and_escaped(name: str | bytes, b
 @pytest.mark.parametrize("name", ["step-..", "step-../10", "..", "step-0000010-j..-r0.0.0", "step--1", "step-1e9"])
 def test_steps_in_tricky_names_are_no_steps(name: str) -> None:
     assert parse_folder_name(name) is None
-    assert step_in(name) in (None, 1, 10)
+    assert step_in(name) in (None, 10, 10**9)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast_checkpoint import Layout, Proof, Unreadable, Verdict, latest, survey, survey_all, verify
+from holdfast_checkpoint import (
+    Checkpointer,
+    Layout,
+    Limits,
+    Proof,
+    RunId,
+    Unreadable,
+    Verdict,
+    latest,
+    survey,
+    survey_all,
+    verify,
+)
 
 Build = Any
 Damage = Callable[[Path], object]
@@ -226,3 +240,70 @@ def test_lightnings_own_save_at_a_restart_goes_by_its_time(build: Build) -> None
         "hpc_ckpt_2.ckpt",
         "epoch=0-step=500.ckpt",
     ]
+
+
+def test_tars_of_the_first_pytorch_are_judged_by_their_end(build: Build) -> None:
+    path = build.path("ckpt_10.tar")
+    with tarfile.open(path, "w") as tar:
+        for name in ("sys_info", "pickle", "tensors", "storages"):
+            tar.add(__file__, name)
+    assert survey(str(build.root)).latest is not None
+    whole_bytes = path.read_bytes()
+    content = len(whole_bytes.rstrip(b"\0"))
+    for length in (600, content // 2, content):
+        path.write_bytes(whole_bytes[:length])
+        assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.TORN], length
+
+
+def test_a_folder_of_very_many_samples_keeps_no_checkpoint_from_being_read(build: Build) -> None:
+    samples = build.root / "a_samples"
+    samples.mkdir()
+    for number in range(300):
+        (samples / f"{number}.png").touch()
+    build.huggingface(10)
+    build.archive("last.pt")
+    limits = Limits(entries=200)
+    assert [c.name for c in survey_all(str(build.root), limits=limits).candidates if c.complete] == [
+        "last.pt",
+        "checkpoint-10",
+    ]
+
+
+def test_a_directory_too_large_to_be_looked_through_is_not_taken_for_an_empty_one(build: Build) -> None:
+    data = build.root / "data"
+    data.mkdir()
+    for number in range(300):
+        (data / f"{number}.png").touch()
+    found = survey(str(build.root), limits=Limits(entries=200))
+    assert found.strays == ("data/",)
+    with pytest.raises(Unreadable, match="data/ may be or hold one: name its folder"):
+        latest(str(build.root), limits=Limits(entries=200))
+
+
+def test_many_files_are_ranked_in_no_time(build: Build) -> None:
+    for number in range(3000):
+        build.path(f"ckpt_{number}.pt").touch()
+        build.path(f"m{number}_last.pt").touch()
+    began_s = time.monotonic()
+    survey(str(build.root))
+    assert time.monotonic() - began_s < 20.0
+
+
+def test_an_unreadable_newer_one_is_no_reason_to_take_an_older_one(build: Build) -> None:
+    build.dcp("step-10")
+    build.archive("step_20/model.pt")
+    build.archive("step_20/optim.pt")
+    with pytest.raises(Unreadable, match=r"step_20: 2 archives .*; it may be newer than step-10: resume from"):
+        latest(str(build.root))
+
+
+def test_plain_files_in_a_directory_of_the_librarys_own_are_not_its_checkpoints(build: Build) -> None:
+    """A job of the library that keeps a copy of its weights there resumes; a script that asks is told of the copy."""
+    build.holdfast(10)
+    for name in ("last.pt", "weights_step_20.pt"):
+        build.archive(name, bytes(2000))
+    resumed = Checkpointer(build.root, run=RunId("1", (1, 0, 0)), env={}).resume()
+    assert resumed is not None
+    assert resumed.step == 10
+    with pytest.raises(Unreadable, match=r"last.pt may be newer than step-0000010"):
+        latest(str(build.root))

@@ -17,7 +17,7 @@ from holdfast_checkpoint import statements
 from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify_as
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
-from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable
+from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable, Verdict
 from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_checkpoint.statements import Taken
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--ignore-unknown",
                 action="store_true",
-                help="start afresh though the directory holds other weights (a pretrained model)",
+                help="leave out what cannot be judged: take the newest of the others, or start afresh",
             )
     return parser
 
@@ -114,9 +114,9 @@ def _latest(arguments: argparse.Namespace) -> int:
     if not os.path.exists(arguments.directory):
         must_be_there(arguments.directory, run_from_env(os.environ))
     found = find(arguments.directory, any_owner=arguments.any_owner)
+    newest = must_know(found, ignore_unknown=arguments.ignore_unknown)
     for candidate in found.passed_over:
         _complain(f"passed over {candidate.name}: {candidate.verdict}: {candidate.reason}")
-    newest = must_know(found, ignore_unknown=arguments.ignore_unknown)
     if arguments.json:
         _show(dump_survey(found))
     elif newest is not None:
@@ -133,7 +133,10 @@ def _list(arguments: argparse.Namespace) -> int:
             sys.stdout.write(f"{c.step if c.step is not None else '-':>12}  {c.verdict:<10}  {c.name}  {c.reason}\n")
     for warning in found.warnings:
         _complain(warning)
-    return FOUND if found.latest else NONE
+    try:
+        return FOUND if must_know(found) else NONE
+    except Unreadable as error:
+        return _complain(str(error), UNKNOWN)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
@@ -143,6 +146,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         known = checkpoint.reason or f"proved by {checkpoint.proof}"
         sys.stdout.write(f"{checkpoint.name}: {checkpoint.verdict}: {known}\n")
+    if checkpoint.verdict is Verdict.UNREADABLE:
+        return UNKNOWN
     return FOUND if checkpoint.complete else NONE
 
 

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_checkpoint.model import Verdict
 
@@ -35,6 +35,10 @@ class OutOfTime(Bad):
 
     def __init__(self) -> None:
         super().__init__(Verdict.UNREADABLE, "not read before the deadline")
+
+
+class TooMany(Bad):
+    """The walk may read no more directory entries."""
 
 
 def torn(reason: str) -> Bad:
@@ -83,11 +87,21 @@ class Walk:
         self.tick()
         self._entries_left -= 1
         if self._entries_left < 0:
-            raise Bad(Verdict.UNREADABLE, f"more than {self.limits.entries} entries")
+            raise TooMany(Verdict.UNREADABLE, f"more than {self.limits.entries} entries")
+
+    def at_most(self, entries: int) -> Walk:
+        """A part of this walk that reads so many directory entries at most, with the same deadline."""
+        part = Walk(replace(self.limits, entries=min(entries, self.limits.entries)), self.any_owner, self.clock)
+        part._ends_at = self._ends_at
+        return part
+
+    def owns(self, status: os.stat_result) -> bool:
+        """Whether the thing is the user's own, or root's."""
+        return status.st_uid in self._owners
 
     def take(self, status: os.stat_result, name: str) -> None:
         """Raises Bad when the thing belongs to another user."""
-        if not self.any_owner and status.st_uid not in self._owners:
+        if not self.any_owner and not self.owns(status):
             raise refused(f"{printable(name)} belongs to uid {status.st_uid}")
 
 
@@ -120,7 +134,7 @@ class OpenFile:
     def read_small(self) -> bytes:
         """The whole file; raises Bad when it is larger than a small file may be."""
         if self.size_bytes > self.walk.limits.small_file_bytes:
-            raise refused(f"{self.name} is larger than {self.walk.limits.small_file_bytes} bytes")
+            raise Bad(Verdict.UNREADABLE, f"{self.name} is larger than {self.walk.limits.small_file_bytes} bytes")
         return self.read_at(0, self.size_bytes)
 
 
@@ -152,6 +166,15 @@ class Folder:
                 if error.errno in _HARMLESS_ERRORS:
                     return None
                 raise
+
+    def alias(self, name: str) -> bool:
+        """Whether the name is a link to something else in this very folder: ``latest.pt -> ckpt_500.pt``."""
+        with _translated(name):
+            target = os.readlink(name, dir_fd=self.fd)
+        if not target.isprintable() or target.removeprefix("./").count("/"):
+            return False
+        status = self.status(target.removeprefix("./")) if target.removeprefix("./") not in {"", ".", ".."} else None
+        return status is not None and not stat.S_ISLNK(status.st_mode)
 
     @contextmanager
     def folder(self, name: str) -> Iterator[Folder]:

@@ -7,24 +7,24 @@ rights of its process: a daemon asks :mod:`holdfast_checkpoint.as_user` instead.
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime, timezone
-from itertools import islice
+from dataclasses import dataclass
 
 from holdfast_checkpoint import layouts
-from holdfast_checkpoint.confined import Bad, Folder, Limits, OutOfTime, Walk, open_root, printable
-from holdfast_checkpoint.fence import FOLDER as FENCES
+from holdfast_checkpoint.beside import Beside, beside_newest, beside_none
+from holdfast_checkpoint.candidates import Candidate, bad_checkpoint, candidates_in, lacks, written_s
+from holdfast_checkpoint.confined import Bad, Folder, Limits, Walk, open_root, printable
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
-from holdfast_checkpoint.layouts import Entry
-from holdfast_checkpoint.layouts.common import step_in
-from holdfast_checkpoint.manifest import save_number
-from holdfast_checkpoint.model import Checkpoint, Layout, Survey, Unreadable, Verdict
+from holdfast_checkpoint.layouts import Entry, plain
+from holdfast_checkpoint.layouts.common import Judged, whole_archive
+from holdfast_checkpoint.layouts.names import Says, read_name
+from holdfast_checkpoint.model import Checkpoint, Layout, Proof, Survey, Unreadable, Verdict
 
 _DEFAULT = Limits()
-_STRAY_DEPTH = 3
-"""Lightning's own default is lightning_logs/version_0/checkpoints/."""
-_STRAYS = 5
+_DIGITS = re.compile(r"\d+")
+_CANNOT_BE_TOLD = frozenset({Verdict.UNREADABLE, Verdict.REFUSED})
 
 
 def survey(
@@ -55,24 +55,36 @@ def survey_all(
 def latest(directory: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint | None:
     """The newest complete checkpoint, None when there is none.
 
-    Raises Unreadable when nothing can be said, also when candidates exist of which none is complete and one could not
-    be read: starting from zero then would throw work away."""
+    Raises Unreadable when it cannot be told which one that is, or whether there is one: starting from zero, or from an old
+    state, would throw work away."""
     return must_know(survey(directory, any_owner=any_owner, limits=limits))
 
 
 def must_know(found: Survey, *, ignore_unknown: bool = False) -> Checkpoint | None:
-    """The latest of a survey; raises Unreadable rather than answer None on missing data.
+    """The latest of a survey; raises Unreadable rather than answer None, or an older one, on missing data.
 
-    ``ignore_unknown``: strays do not count, for a directory that holds other weights too."""
-    if found.latest is None and found.unreadable:
-        first = found.unreadable[0]
-        raise Unreadable(f"{first.path}: {first.reason}")
-    if found.strays and not ignore_unknown:
-        first_stray = os.path.join(found.directory, found.strays[0])
+    ``ignore_unknown``: what lies beside the checkpoints does not count, for a directory that holds other weights too."""
+    newest = found.latest
+    doubtful = [
+        c for c in found.passed_over if c.verdict in (_CANNOT_BE_TOLD if newest is None else (Verdict.UNREADABLE,))
+    ]
+    if doubtful:
+        first, than = doubtful[0], f"; it may be newer than {newest.name}" if newest else ""
         raise Unreadable(
-            f"no checkpoint directly in {found.directory}, but {first_stray} looks like one: name its folder, or move it"
+            f"{first.path}: {first.reason}{than}: resume from a path that you name yourself, or move it away"
         )
-    return found.latest
+    if not found.strays or ignore_unknown:
+        return newest
+    stray = os.path.join(found.directory, found.strays[0])
+    if newest is None:
+        raise Unreadable(
+            f"no checkpoint of a known layout directly in {found.directory}, but {stray} may be or hold one: "
+            "name its folder, move it away, or start afresh with --ignore-unknown"
+        )
+    raise Unreadable(
+        f"{stray} may be newer than {newest.name}: it was written later or has a higher number, and cannot be judged against it: "
+        f"resume from it yourself, move it away, or take {newest.name} with --ignore-unknown"
+    )
 
 
 def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint:
@@ -81,14 +93,30 @@ def verify(path: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> 
     walk = Walk(limits, any_owner)
     try:
         with open_root(parent, walk) as root:
-            found = _candidates(root, parent, [name])
+            found = candidates_in(root, parent, [name])
             if not found:
-                if root.status(name) is None:
-                    raise FileNotFoundError(f"no such checkpoint: {printable(path)}")
-                return _bad(parent, name, Layout.HOLDFAST, Bad(Verdict.REFUSED, "no known checkpoint layout"))
-            return _judge(root, found[0], read_fences(root)[0], digests=True)
+                return _unranked(root, parent, name)
+            return _Judge(root, read_fences(root)[0], found, digests=True).judged(0)
     except Bad as error:
         raise Unreadable(f"{printable(parent)}: {error.reason}") from error
+
+
+def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
+    """Judges what no directory's newest checkpoint would be: weights, or what no judge knows."""
+    status = root.status(name)
+    if status is None:
+        raise FileNotFoundError(f"no such checkpoint: {printable(os.path.join(parent, name))}")
+    file = read_name(name)
+    if file.says in (Says.NOTE, Says.UNKNOWN) or not stat.S_ISREG(status.st_mode):
+        return bad_checkpoint(parent, name, Layout.HOLDFAST, Bad(Verdict.REFUSED, "no known checkpoint layout"))
+    try:
+        if not file.archive and not plain.begins_as_archive(root, name):
+            raise Bad(Verdict.UNREADABLE, "of a format that cannot be judged")
+        size = whole_archive(root, name)
+    except Bad as error:
+        return bad_checkpoint(parent, name, Layout.TORCH, error)
+    path = os.path.join(parent, name)
+    return Checkpoint(name, path, Layout.TORCH, Verdict.COMPLETE, size_bytes=size, proof=Proof.STRUCTURE)
 
 
 def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Survey:
@@ -96,145 +124,127 @@ def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Su
     try:
         with open_root(directory, walk) as root:
             fences, warnings = read_fences(root)
-            judged: list[Checkpoint] = []
-            found = 0
-            for candidate in rank(_candidates(root, directory, root.names())):
-                if found < enough:
-                    judged.append(_judge(root, candidate, fences, digests=digests))
-                    found += judged[-1].complete
-            return Survey(directory, tuple(judged), warnings, () if judged else tuple(islice(_strays(root), _STRAYS)))
+            names = root.names()
+            judge = _Judge(root, fences, candidates_in(root, directory, names, owned=bool(fences)), digests)
+            judged = judge.until(enough)
+            beside = _beside(root, names, judge, judged)
+            return Survey(directory, tuple(judged), warnings, beside.strays, beside.others)
     except FileNotFoundError:
         return Survey(directory)
     except Bad as error:
         raise Unreadable(f"{printable(directory)}: {error.reason}") from error
 
 
-def _strays(root: Folder, above: str = "", depth: int = 0) -> Iterator[str]:
-    """Paths of what looks like checkpoints in a directory that has no candidate, or below. What cannot be looked into is passed over."""
-    for name in root.names():
-        status = root.status(name) if name.isprintable() else None
-        if status is None or layouts.is_special(status.st_mode) or name == FENCES:
-            continue
-        entry = Entry(root, name, status.st_mode)
-        if (layouts.holds_weights(name) and not entry.is_folder) or (depth and _recognised(entry)):
-            yield f"{above}{name}"
-        elif entry.is_folder and depth < _STRAY_DEPTH:
-            with suppress(Bad), root.folder(name) as folder:
-                yield from _strays(folder, f"{above}{name}/", depth + 1)
+def _beside(root: Folder, names: Sequence[str], judge: _Judge, judged: Sequence[Checkpoint]) -> Beside:
+    taken = {name for each in judge.ranked for name in (each.save.names if each.save else (each.checkpoint.name,))}
+    rest = [name for name in names if name not in taken]
+    at = next((i for i, c in enumerate(judged) if c.complete), None)
+    if at is None:
+        return beside_none(root, rest)
+    found = beside_newest(root, rest, judged[at])
+    doubts = [*_own_links(root, judged[:at]), *judge.contradictions(at)]
+    return Beside((*doubts, *found.strays), found.others)
 
 
-def _recognised(entry: Entry) -> bool:
-    try:
-        return layouts.recognise(entry) is not None
-    except Bad:
-        return True
+def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]:
+    """Links of the user's own among the candidates before the newest one: moved elsewhere, and not read."""
+    for checkpoint in passed_over:
+        status = (
+            root.status(checkpoint.name)
+            if checkpoint.verdict is Verdict.REFUSED and checkpoint.name.isprintable()
+            else None
+        )
+        if status is not None and stat.S_ISLNK(status.st_mode) and root.walk.owns(status):
+            yield checkpoint.name
 
 
-def rank(candidates: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Newest first: by step, then by the run's generation, the number of the save, and time of writing.
+@dataclass(frozen=True)
+class _Judge:
+    """Judges the candidates of one directory, each at its place among the others."""
 
-    Candidates without a known step (Lightning's ``last.ckpt``) go before the first that is not written later."""
-    stepped = sorted((c for c in candidates if c.step is not None), key=_age_key, reverse=True)
-    for loose in sorted((c for c in candidates if c.step is None), key=_mtime, reverse=False):
-        at = next((i for i, c in enumerate(stepped) if _mtime(c) <= _mtime(loose)), len(stepped))
-        stepped.insert(at, loose)
-    return stepped
+    root: Folder
+    fences: Sequence[Fence]
+    ranked: Sequence[Candidate]
+    digests: bool | None
 
+    def until(self, enough: int) -> list[Checkpoint]:
+        """From the newest on, until so many are complete."""
+        found: list[Checkpoint] = []
+        complete = 0
+        for at in range(len(self.ranked)):
+            if complete < enough:
+                found.append(self.judged(at))
+                complete += found[-1].complete
+        return found
 
-def _age_key(candidate: Checkpoint) -> tuple[int, tuple[int, int, int], int, float]:
-    generation = candidate.run.generation if candidate.run else (0, 0, 0)
-    return candidate.step or 0, generation, save_number(candidate.name), _mtime(candidate)
-
-
-def _mtime(candidate: Checkpoint) -> float:
-    return candidate.mtime.timestamp() if candidate.mtime else 0.0
-
-
-def _candidates(root: Folder, directory: str, names: Sequence[str]) -> list[Checkpoint]:
-    """Every entry that is, or is named as, a checkpoint; not judged yet (verdict TORN, no reason)."""
-    found: list[Checkpoint] = []
-    for name in names:
+    def judged(self, at: int) -> Checkpoint:
+        candidate = self.ranked[at].checkpoint
+        if candidate.reason:
+            return candidate
         try:
-            candidate = _candidate(root, directory, name)
-        except OutOfTime:
-            raise
+            judged = self._read(at)
         except Bad as error:
-            layout = layouts.named_layout(name)
-            candidate = _bad(directory, name, layout, error) if layout else None
-        if candidate is not None:
-            found.append(candidate)
-    return found
+            return bad_checkpoint(os.path.dirname(candidate.path), candidate.name, candidate.layout, error, candidate)
+        limit = last_valid_step(self.fences, judged.run) if judged.run else None
+        fenced = limit is not None and judged.step is not None and judged.step > limit
+        return Checkpoint(
+            name=candidate.name,
+            path=candidate.path,
+            layout=candidate.layout,
+            verdict=Verdict.FENCED if fenced else Verdict.COMPLETE,
+            reason=f"a newer run went on from step {limit}" if fenced else "",
+            step=judged.step,
+            size_bytes=judged.size_bytes,
+            mtime=candidate.mtime,
+            proof=judged.proof,
+            run=judged.run,
+        )
 
+    def contradictions(self, at: int) -> Iterator[str]:
+        """Names of what ranks after the newest complete one though it may be newer, where a plain file's number and its time disagree.
 
-def _candidate(root: Folder, directory: str, name: str) -> Checkpoint | None:
-    status = root.status(name)
-    if status is None:
-        return None
-    entry = Entry(root, name, status.st_mode)
-    layout = layouts.recognise(entry)
-    if layout is None:
-        named = layouts.named_layout(name)
-        if named is None or not _strange(entry):
-            return None
-        layout = named
-    own = layouts.parse_folder_name(name)
-    return Checkpoint(
-        name=name,
-        path=os.path.join(directory, name),
-        layout=layout,
-        verdict=Verdict.TORN,
-        step=own[0] if own else step_in(name),
-        mtime=_utc(status.st_mtime),
-        run=own[1] if own else None,
-    )
+        A number in the name of a plain file may be a step, a date or the size of a model; only with the times it shows an order."""
+        for other in range(at + 1, len(self.ranked)):
+            if self._contradicts(self.ranked[at], self.ranked[other]) and self.judged(other).verdict in (
+                Verdict.COMPLETE,
+                Verdict.UNREADABLE,
+            ):
+                yield self.ranked[other].checkpoint.name
+                return
 
+    def _contradicts(self, newest: Candidate, other: Candidate) -> bool:
+        if newest.aside != other.aside or newest.checkpoint.layout is Layout.HOLDFAST:
+            return False
+        if newest.save is None and other.save is None:
+            return False
+        later = written_s(other.checkpoint) > written_s(newest.checkpoint)
+        if newest.checkpoint.step is not None and newest.checkpoint.step == other.checkpoint.step:
+            return False
+        if newest.save is None or other.save is None or not newest.save.like(other.save):
+            return later
+        return later or other.save.head.numbers.order > newest.save.head.numbers.order
 
-def _strange(entry: Entry) -> bool:
-    """A link, FIFO or device with a checkpoint's name is listed as refused; a plain file with one is just a file."""
-    return layouts.is_special(entry.status_mode)
+    def _read(self, at: int) -> Judged:
+        candidate = self.ranked[at]
+        checkpoint, save = candidate.checkpoint, candidate.save
+        if save is not None:
+            size = sum(whole_archive(self.root, name) for name in save.names)
+            if reason := lacks(self.ranked, at):
+                raise Bad(Verdict.UNREADABLE, reason)
+            return Judged(checkpoint.step, size, Proof.STRUCTURE)
+        status = self.root.status(checkpoint.name)
+        entry = Entry(self.root, checkpoint.name, status.st_mode if status else 0)
+        judged = layouts.judge(checkpoint.layout, entry, digests=self.digests)
+        older = self._older_folder(at) if checkpoint.layout is Layout.TORCH else None
+        if older is not None:
+            plain.check_like(entry, older)
+        return judged
 
-
-def _judge(root: Folder, candidate: Checkpoint, fences: Sequence[Fence], *, digests: bool | None) -> Checkpoint:
-    if candidate.reason:
-        return candidate
-    try:
-        status = root.status(candidate.name)
-        entry = Entry(root, candidate.name, status.st_mode if status else 0)
-        judged = layouts.judge(candidate.layout, entry, digests=digests)
-    except Bad as error:
-        return _bad(os.path.dirname(candidate.path), candidate.name, candidate.layout, error, candidate)
-    limit = last_valid_step(fences, judged.run) if judged.run else None
-    fenced = limit is not None and judged.step is not None and judged.step > limit
-    return Checkpoint(
-        name=candidate.name,
-        path=candidate.path,
-        layout=candidate.layout,
-        verdict=Verdict.FENCED if fenced else Verdict.COMPLETE,
-        reason=f"a newer run went on from step {limit}" if fenced else "",
-        step=judged.step,
-        size_bytes=judged.size_bytes,
-        mtime=candidate.mtime,
-        proof=judged.proof,
-        run=judged.run,
-    )
-
-
-def _bad(directory: str, name: str, layout: Layout, error: Bad, known: Checkpoint | None = None) -> Checkpoint:
-    shown = printable(name)
-    return Checkpoint(
-        name=shown,
-        path=os.path.join(directory, shown),
-        layout=layout,
-        verdict=error.verdict,
-        reason=printable(error.reason),
-        step=known.step if known else step_in(name),
-        mtime=known.mtime if known else None,
-        run=known.run if known else None,
-    )
-
-
-def _utc(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, timezone.utc)
-    except (OverflowError, OSError, ValueError):
+    def _older_folder(self, at: int) -> str | None:
+        """The next older folder of the same series."""
+        series = _DIGITS.sub("#", self.ranked[at].checkpoint.name)
+        for older in self.ranked[at + 1 :]:
+            same = older.save is None and _DIGITS.sub("#", older.checkpoint.name) == series
+            if same and older.checkpoint.layout is Layout.TORCH and not older.checkpoint.reason:
+                return older.checkpoint.name
         return None

@@ -109,7 +109,9 @@ class Survey:
     warnings: tuple[str, ...] = field(default=())
     """What was left out and why (a fence file that does not parse), one line each."""
     strays: tuple[str, ...] = ()
-    """Where there is no candidate: paths below the directory that look like checkpoints all the same."""
+    """Paths below the directory that may be newer than the latest, or checkpoints where none is complete, and cannot be judged."""
+    others: tuple[str, ...] = ()
+    """Files that would be newer too, of which nothing is known: not that they are checkpoints, nor that they are none."""
 
     @property
     def latest(self) -> Checkpoint | None:

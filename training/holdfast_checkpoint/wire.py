@@ -35,6 +35,7 @@ def dump_survey(survey: Survey) -> dict[str, Any]:
         "candidates": [dump_checkpoint(c) for c in survey.candidates],
         "warnings": list(survey.warnings),
         "strays": list(survey.strays),
+        "others": list(survey.others),
     }
 
 
@@ -67,12 +68,13 @@ def parse_checkpoint(value: Mapping[str, Any]) -> Checkpoint:
 def parse_survey(value: Mapping[str, Any]) -> Survey:
     """The inverse of :func:`dump_survey`. Raises ValueError."""
     candidates, warnings, directory = value.get("candidates"), value.get("warnings"), value.get("directory")
-    strays = value.get("strays", [])
+    strays, others = value.get("strays", []), value.get("others", [])
     if not (
         isinstance(candidates, list)
         and isinstance(warnings, list)
         and isinstance(directory, str)
         and isinstance(strays, list)
+        and isinstance(others, list)
     ):
         raise ValueError("not a survey")
     return Survey(
@@ -80,6 +82,7 @@ def parse_survey(value: Mapping[str, Any]) -> Survey:
         tuple(parse_checkpoint(c) for c in candidates if isinstance(c, dict)),
         tuple(printable(str(w)) for w in warnings[:100]),
         tuple(printable(str(s)) for s in strays[:100]),
+        tuple(printable(str(o)) for o in others[:100]),
     )
 
 

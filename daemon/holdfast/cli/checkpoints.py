@@ -16,7 +16,10 @@ def latest(
     as_data: Json = False,
     any_owner: AnyOwner = False,
     ignore_unknown: Annotated[
-        bool, typer.Option("--ignore-unknown", help="Start afresh though the directory holds other weights.")
+        bool,
+        typer.Option(
+            "--ignore-unknown", help="Leave out what cannot be judged: take the newest of the others, or start afresh."
+        ),
     ] = False,
 ) -> None:
     """Print the path of the newest complete checkpoint. Exit status 4: there is none; 3: it cannot be told."""

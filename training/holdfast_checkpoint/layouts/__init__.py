@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 
 from holdfast_checkpoint.confined import Bad, Folder
 from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
-from holdfast_checkpoint.layouts.common import Entry, Judged, step_in
+from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.layouts.names import CKPT, product_folder, read_name, unfinished
+from holdfast_checkpoint.layouts.steps import numbers_in, step_in
 from holdfast_checkpoint.manifest import MANIFEST, parse_folder_name
 from holdfast_checkpoint.model import Layout
 
-__all__ = ["Entry", "Judged", "holds_weights", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
+__all__ = ["Entry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
 
 _HF_FOLDER = re.compile(r"checkpoint-\d{1,15}")
 _STATES = re.compile(r"\S+_(?:model|optim)_states\.pt")
@@ -32,11 +34,14 @@ def recognise(entry: Entry) -> Layout | None:
 
     Raises Bad when the entry looks like a checkpoint but cannot be looked into."""
     if not entry.is_folder:
-        if entry.name.endswith(_CKPT):
-            return Layout.LIGHTNING
-        return Layout.TORCH if plain.ARCHIVE.fullmatch(entry.name) and step_in(entry.name) is not None else None
+        file = read_name(entry.name)
+        if not plain.is_save(entry.root, file):
+            return None
+        return Layout.LIGHTNING if file.suffix == CKPT else Layout.TORCH
     if parse_folder_name(entry.name):
         return Layout.HOLDFAST
+    if unfinished(entry.name):
+        return None
     try:
         with entry.root.folder(entry.name) as folder:
             return _recognise_folder(entry.name, folder)
@@ -57,11 +62,6 @@ def named_layout(name: str) -> Layout | None:
     if parse_folder_name(name) or name.startswith("step-"):
         return Layout.HOLDFAST
     return Layout.DCP if step_in(name) is not None else None
-
-
-def holds_weights(name: str) -> bool:
-    """Whether a file of this name holds weights, in whatever layout."""
-    return plain.WEIGHTS.fullmatch(name) is not None
 
 
 def is_special(mode: int) -> bool:
@@ -85,9 +85,11 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.DCP
     if any(_STATES.fullmatch(n) for n in names) or name.startswith("global_step"):
         return Layout.DEEPSPEED
-    if step_in(name) is None:
+    if not numbers_in(name).order or product_folder(name):
         return None
-    return Layout.TORCH if names else Layout.DCP
+    if not names:
+        return Layout.DCP
+    return Layout.TORCH if plain.holds_state(names) else None
 
 
 def judge(layout: Layout, entry: Entry, *, digests: bool | None) -> Judged:

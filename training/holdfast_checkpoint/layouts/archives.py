@@ -1,6 +1,6 @@
-"""Is a file whole? Zip archives (``torch.save``) and safetensors, judged from their directories. Nothing is unpacked.
+"""Is a file whole? Archives of ``torch.save`` and safetensors, judged from their directories. Nothing is unpacked.
 
-A zip's directory is written last and a safetensors header says where the data end, so a file that was cut short
+A zip's directory and a tar's empty blocks are written last and a safetensors header says where the data end, so a file that was cut short
 always shows. Blocks lost in the middle of a file do not; only digests would show them.
 """
 
@@ -9,29 +9,48 @@ from __future__ import annotations
 import json
 import struct
 
-from holdfast_checkpoint.confined import Bad, OpenFile, refused, torn
+from holdfast_checkpoint.confined import Bad, OpenFile, torn
 from holdfast_checkpoint.model import Verdict
 
 _LOCAL, _CENTRAL, _END, _END64, _LOCATOR64 = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07"
-_END_SIZE, _END64_SIZE, _LOCATOR64_SIZE, _CENTRAL_SIZE = 22, 56, 20, 46
+_LOCAL_SIZE, _END_SIZE, _END64_SIZE, _LOCATOR64_SIZE, _CENTRAL_SIZE = 30, 22, 56, 20, 46
 _FULL16, _FULL32 = 0xFFFF, 0xFFFFFFFF
 _PICKLES = {b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"}
+_TAR, _TAR_BLOCK = b"ustar", 512
 _LOCAL_CHECKS = 4096
 """Local headers looked at per archive; one torch.save of a large model has some thousand records."""
 _SAFETENSORS_HEADER_MAX = 32 << 20
 """The format allows 100 MB (safetensors README, "Format"); real headers have a few hundred bytes a tensor."""
 
 
-def check_zip(file: OpenFile) -> None:
-    """Raises Bad unless the file is one whole zip archive, as ``torch.save`` writes since PyTorch 1.6."""
+def begins_as_torch(file: OpenFile) -> bool:
+    """Whether the file begins as a zip archive of ``torch.save`` does: its first entry is the pickle."""
+    start = file.read_at(0, min(file.size_bytes, _LOCAL_SIZE + 512))
+    if start[:4] != _LOCAL or len(start) < _LOCAL_SIZE:
+        return False
+    length = struct.unpack("<H", start[26:28])[0]
+    return start[_LOCAL_SIZE : _LOCAL_SIZE + length].endswith(b"/data.pkl")
+
+
+def check_archive(file: OpenFile) -> None:
+    """Raises Bad unless the file is one whole archive of ``torch.save``: a zip since PyTorch 1.6, a tar before 0.2."""
+    if file.size_bytes >= _TAR_BLOCK and file.read_at(0, _TAR_BLOCK)[257:262] == _TAR:
+        _check_tar(file)
+    else:
+        _check_zip(file)
+
+
+def _check_zip(file: OpenFile) -> None:
     if file.size_bytes < _END_SIZE:
         raise torn(f"{file.name} has only {file.size_bytes} bytes")
     start = file.read_at(0, 4)
     if start[:2] in _PICKLES:
         reason = f"{file.name} was saved without a zip archive (before PyTorch 1.6): whether it is whole cannot be told without unpickling"
         raise Bad(Verdict.UNREADABLE, reason)
+    if start != _LOCAL and any(start):
+        raise Bad(Verdict.UNREADABLE, f"{file.name} is not a zip archive, so whether it is whole cannot be told")
     if start != _LOCAL:
-        raise torn(f"{file.name} is not a zip archive")
+        raise torn(f"{file.name} is not a zip archive but begins with zeros")
     start_at, size, entries = _directory(file)
     if start_at != 0:
         raise torn(f"{file.name}: its zip directory does not fit the file")
@@ -76,7 +95,7 @@ def _directory(file: OpenFile) -> tuple[int, int, int]:
 
 def _directory_at(file: OpenFile, size: int) -> tuple[bytes, int]:
     if size > file.walk.limits.small_file_bytes:
-        raise refused(f"{file.name}: its zip directory has {size} bytes")
+        raise Bad(Verdict.UNREADABLE, f"{file.name}: its zip directory has {size} bytes, too many to be read")
     end_at = file.size_bytes - _END_SIZE
     locator_at = end_at - _LOCATOR64_SIZE
     zip64 = locator_at >= _END64_SIZE and file.read_at(locator_at, 4) == _LOCATOR64
@@ -92,7 +111,7 @@ def _check_entries(file: OpenFile, directory: bytes, directory_at: int, entries:
             raise torn(f"{file.name}: its zip directory is damaged")
         packed, _, name, extra, comment = struct.unpack("<LLHHH", fixed[20:34])
         offset = struct.unpack("<L", fixed[42:46])[0]
-        if _FULL32 not in (packed, offset) and offset + 30 + packed > directory_at:
+        if _FULL32 not in (packed, offset) and offset + _LOCAL_SIZE + packed > directory_at:
             raise torn(f"{file.name}: a zip entry reaches past the data")
         if offset != _FULL32 and count < _LOCAL_CHECKS and file.read_at(offset, 4) != _LOCAL:
             raise torn(f"{file.name}: a zip entry is not where the directory says")
@@ -100,6 +119,18 @@ def _check_entries(file: OpenFile, directory: bytes, directory_at: int, entries:
         count += 1
     if count != entries or position != len(directory):
         raise torn(f"{file.name}: its zip directory lists {count} of {entries} entries")
+
+
+def _check_tar(file: OpenFile) -> None:
+    position = 0
+    while any(header := file.read_at(position, _TAR_BLOCK)):
+        try:
+            size = int(header[124:136].rstrip(b"\0 ") or b"0", 8)
+        except ValueError as error:
+            raise Bad(Verdict.UNREADABLE, f"{file.name} is a tar archive of an unknown kind") from error
+        if header[257:262] != _TAR or size < 0:
+            raise torn(f"{file.name}: a tar entry is damaged")
+        position += _TAR_BLOCK + -(-size // _TAR_BLOCK) * _TAR_BLOCK
 
 
 def check_safetensors(file: OpenFile) -> None:

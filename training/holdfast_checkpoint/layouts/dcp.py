@@ -15,7 +15,8 @@ from typing import Union
 
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts.archives import ends_as_zip
-from holdfast_checkpoint.layouts.common import Entry, Judged, step_in
+from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
 METADATA = ".metadata"

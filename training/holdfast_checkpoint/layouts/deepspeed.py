@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from holdfast_checkpoint.confined import Folder, torn
-from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, step_in, whole_archive
+from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive
+from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
 LATEST = "latest"

@@ -11,7 +11,8 @@ import re
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, step_in, whole_archive, whole_safetensors
+from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive, whole_safetensors
+from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
 STATE = "trainer_state.json"
@@ -21,7 +22,7 @@ _ARCHIVE = re.compile(
 )
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
 _DCP_FOLDER = re.compile(r"(?:pytorch_model_fsdp|optimizer)_\d+")
-_WEIGHTS = re.compile(r"(?:model|adapter_model|pytorch_model)\S*\.(?:safetensors|bin)")
+WEIGHTS = re.compile(r"(?:model|adapter_model|pytorch_model)\S*\.(?:safetensors|bin)")
 _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
 
 
@@ -57,7 +58,7 @@ def _check_shards(folder: Folder, indexes: list[str]) -> None:
         for shard in sorted({str(s) for s in shards.values()}):
             if folder.status(shard) is None:
                 raise torn(f"{shard} is missing")
-            if not _WEIGHTS.fullmatch(shard):
+            if not WEIGHTS.fullmatch(shard):
                 raise torn(f"{index} names {shard}, which is no weights file")
 
 
@@ -79,6 +80,6 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
     if deepspeed.LATEST in names:
         with folder.folder(deepspeed.committed_tag(folder)) as tag:
             size += deepspeed.judge_tag(tag)
-    elif not any(_WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
+    elif not any(WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
         raise torn("no weights")
     return size

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from holdfast_checkpoint.layouts import dcp
-from holdfast_checkpoint.layouts.common import Entry, Judged, step_in, whole_archive
+from holdfast_checkpoint.layouts.common import Entry, Judged, whole_archive
+from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
 

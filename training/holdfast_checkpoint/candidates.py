@@ -1,0 +1,174 @@
+"""What in a directory may be a checkpoint, in the order from the newest on. Nothing is judged yet."""
+
+from __future__ import annotations
+
+import os
+import stat
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from itertools import accumulate
+
+from holdfast_checkpoint import layouts
+from holdfast_checkpoint.confined import Bad, Folder, OutOfTime, printable
+from holdfast_checkpoint.layouts import Entry
+from holdfast_checkpoint.layouts.names import CKPT, read_name
+from holdfast_checkpoint.layouts.steps import step_in
+from holdfast_checkpoint.manifest import save_number
+from holdfast_checkpoint.model import Checkpoint, Layout, Verdict
+from holdfast_checkpoint.saves import FileSave, SavedFile, lacking, saves_of
+
+_UNNAMED_ENTRIES = 10_000
+"""Of a folder that is not named as a checkpoint, not counted for the walk: one of 100,000 samples keeps no checkpoint from being read."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An entry, or several files, that is or is named as a checkpoint."""
+
+    checkpoint: Checkpoint
+    """Verdict TORN without a reason: to be judged. With a reason it is final."""
+    save: FileSave | None = None
+    """None: a folder, or something that is no file."""
+
+    @property
+    def aside(self) -> bool:
+        """Whether it is kept beside the training's own saves."""
+        return self.save is not None and self.save.head.aside
+
+
+def candidates_in(root: Folder, directory: str, names: Sequence[str], *, owned: bool = False) -> list[Candidate]:
+    """Every entry that is, or is named as, a checkpoint, newest first.
+
+    ``owned``: the directory is the library's own, and plain files and folders in it are none of its checkpoints."""
+    found: list[Candidate] = []
+    files: list[SavedFile] = []
+    for name in names:
+        entry = _entry(root, directory, name, owned=owned)
+        if isinstance(entry, SavedFile):
+            files.append(entry)
+        elif entry is not None:
+            found.append(Candidate(entry))
+    return rank([*found, *(_of_files(directory, save) for save in saves_of(files))])
+
+
+def _entry(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
+    try:
+        return _looked_at(root, directory, name, owned=owned)
+    except OutOfTime:
+        raise
+    except Bad as error:
+        layout = layouts.named_layout(name)
+        return bad_checkpoint(directory, name, layout, error) if layout else None
+
+
+def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
+    status = root.status(name)
+    if status is None:
+        return None
+    named = layouts.named_layout(name) is not None
+    entry = Entry(root if named else Folder(root.fd, root.walk.at_most(_UNNAMED_ENTRIES)), name, status.st_mode)
+    layout = _special_layout(entry) if layouts.is_special(status.st_mode) else layouts.recognise(entry)
+    if layout is None or (owned and layout is Layout.TORCH):
+        return None
+    if stat.S_ISREG(status.st_mode):
+        return SavedFile(read_name(name), status.st_mtime)
+    own = layouts.parse_folder_name(name)
+    return Checkpoint(
+        name=name,
+        path=os.path.join(directory, name),
+        layout=layout,
+        verdict=Verdict.TORN,
+        step=own[0] if own else step_in(name),
+        mtime=utc(status.st_mtime),
+        run=own[1] if own else None,
+    )
+
+
+def _special_layout(entry: Entry) -> Layout | None:
+    """A link, FIFO or device with a checkpoint's name is listed as refused; one that names another entry of the directory is none."""
+    if stat.S_ISLNK(entry.status_mode) and entry.root.alias(entry.name):
+        return None
+    named = layouts.named_layout(entry.name)
+    return Layout.TORCH if named is Layout.DCP and read_name(entry.name).archive else named
+
+
+def _of_files(directory: str, save: FileSave) -> Candidate:
+    head = save.head
+    return Candidate(
+        Checkpoint(
+            name=head.name,
+            path=os.path.join(directory, head.name),
+            layout=Layout.LIGHTNING if head.suffix == CKPT else Layout.TORCH,
+            verdict=Verdict.TORN,
+            step=save.step,
+            mtime=utc(save.written_s),
+        ),
+        save,
+    )
+
+
+def lacks(ranked: Sequence[Candidate], at: int) -> str:
+    """Why it cannot be told whether all files of a candidate's save are there; empty: they are, or it is no plain file."""
+    save = ranked[at].save
+    if save is None or ranked[at].aside:
+        return ""
+    return lacking(save, (older.save for older in ranked[at + 1 :] if older.save is not None and not older.aside))
+
+
+def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Newest first: by step, then by the run's generation, the number of the save and time of writing; what is kept beside the training comes last.
+
+    Candidates without a known step (``last.ckpt``, ``checkpoint.pt``) go before the first that is not written later."""
+    return [*_ranked(c for c in candidates if not c.aside), *_ranked(c for c in candidates if c.aside)]
+
+
+def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:
+    found = list(candidates)
+    stepped = sorted((c for c in found if c.checkpoint.step is not None), key=_age_key, reverse=True)
+    oldest = [-s for s in accumulate(map(_mtime, stepped), min)]  # of those up to here; negative, so that it grows
+    places: dict[int, list[Candidate]] = {}
+    for loose in sorted((c for c in found if c.checkpoint.step is None), key=_mtime, reverse=True):
+        places.setdefault(bisect_left(oldest, -_mtime(loose)), []).append(loose)
+    return [c for at in range(len(stepped) + 1) for c in (*places.get(at, ()), *stepped[at : at + 1])]
+
+
+def _age_key(candidate: Candidate) -> tuple[int, tuple[int, int, int], int, float]:
+    checkpoint = candidate.checkpoint
+    generation = checkpoint.run.generation if checkpoint.run else (0, 0, 0)
+    return checkpoint.step or 0, generation, save_number(checkpoint.name), _mtime(candidate)
+
+
+def _mtime(candidate: Candidate) -> float:
+    return written_s(candidate.checkpoint)
+
+
+def written_s(checkpoint: Checkpoint) -> float:
+    """When it was last written, as seconds since 1970; 0.0 where that is not known."""
+    return checkpoint.mtime.timestamp() if checkpoint.mtime else 0.0
+
+
+def bad_checkpoint(
+    directory: str, name: str, layout: Layout, error: Bad, known: Checkpoint | None = None
+) -> Checkpoint:
+    """A candidate that is not complete, with the reason; ``known``: what was known of it before."""
+    shown = printable(name)
+    return Checkpoint(
+        name=shown,
+        path=os.path.join(directory, shown),
+        layout=layout,
+        verdict=error.verdict,
+        reason=printable(error.reason),
+        step=known.step if known else step_in(name),
+        mtime=known.mtime if known else None,
+        run=known.run if known else None,
+    )
+
+
+def utc(seconds: float) -> datetime | None:
+    """A file's time; None for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return None

@@ -1,0 +1,194 @@
+"""Words and suffixes in names of files: which mean training state, and which mean something else."""
+
+from __future__ import annotations
+
+STRONG = frozenset({"ckpt", "ckpts", "chkpt", "checkpoint", "checkpoints", "savepoint", "snapshot"})
+"""What is called this is a checkpoint, whatever its suffix."""
+ROLLING = STRONG | {"last", "latest", "newest", "recent", "current", "resume"}
+"""A file that is written over and over; it goes by time."""
+STATES = frozenset(
+    {"model", "models", "net", "network", "weight", "weights", "param", "params", "parameters", "state", "states"}
+    | {"trainer", "policy", "actor", "critic", "agent", "generator", "discriminator", "encoder", "decoder", "backbone"}
+    | {"unet", "lora", "adapter"}
+)
+"""With these a suffix that may be anything is taken for state: ``pytorch_model.bin``, not ``train.bin``."""
+PARTS = frozenset(
+    {"optim", "optims", "optimizer", "optimizers", "optimiser", "sched", "scheduler", "schedulers", "scaler", "rng"}
+    | {"random", "sampler", "dataloader", "replay", "buffer"}
+)
+"""A part of a save: none to resume from alone."""
+BEST = frozenset({"best"})
+DERIVED = frozenset(
+    {"ema", "swa", "avg", "average", "averaged", "export", "exported", "merged", "onnx", "traced", "scripted"}
+    | {"torchscript", "jit", "quantized", "inference", "deploy"}
+)
+"""Weights that are made of a training's state."""
+ORIGIN = frozenset({"pretrained", "teacher", "init", "initial"})
+"""What a training began with, or learns from."""
+NOISE = frozenset(
+    {
+        "metric",
+        "metrics",
+        "history",
+        "result",
+        "results",
+        "pred",
+        "preds",
+        "prediction",
+        "predictions",
+        "sample",
+        "samples",
+    }
+    | {
+        "embedding",
+        "embeddings",
+        "feature",
+        "features",
+        "feats",
+        "logits",
+        "image",
+        "images",
+        "plot",
+        "plots",
+        "stat",
+        "stats",
+    }
+    | {
+        "profile",
+        "trace",
+        "attention",
+        "map",
+        "maps",
+        "grad",
+        "grads",
+        "gradients",
+        "activations",
+        "vocab",
+        "tokenizer",
+        "tokens",
+    }
+    | {
+        "data",
+        "dataset",
+        "cache",
+        "config",
+        "cfg",
+        "args",
+        "hparams",
+        "meta",
+        "metadata",
+        "labels",
+        "timing",
+        "summary",
+    }
+    | {"report", "log", "logs", "losses", "output", "outputs", "generated", "generations", "eval", "evaluation"}
+)
+"""Products of a training; a name of such words alone is none of a checkpoint."""
+RUNS = frozenset({"log", "logs", "output", "outputs", "result", "results"})
+"""Of these as the name of a folder: it may hold all that a run writes."""
+NEUTRAL = frozenset(
+    {"step", "steps", "iter", "iters", "iteration", "iterations", "epoch", "epochs", "ep", "global", "globalstep", "of"}
+    | {
+        "train",
+        "training",
+        "loss",
+        "val",
+        "valid",
+        "validation",
+        "test",
+        "dev",
+        "acc",
+        "accuracy",
+        "all",
+        "and",
+        "at",
+        "in",
+        "per",
+    }
+)
+"""Words that say nothing of what it is."""
+
+TENSORS = frozenset({"pt", "pth", "th", "ckpt", "safetensors", "distcp", "pdparams", "pdopt"})
+"""Suffixes of files that hold tensors, whatever they are called."""
+ARCHIVES = frozenset({"pt", "pth", "th", "ckpt", "tar"})
+"""Suffixes that ``torch.save`` writes by convention."""
+OTHERS = frozenset(
+    {"", "tar", "tgz", "pkl", "pickle", "bin", "npz", "npy", "h5", "hdf5", "keras", "msgpack", "joblib", "dat", "data"}
+    | {
+        "ubj",
+        "mdl",
+        "params",
+        "states",
+        "state",
+        "weights",
+        "nemo",
+        "model",
+        "index",
+        "gz",
+        "zip",
+        "zst",
+        "xz",
+        "bz2",
+        "lz4",
+    }
+)
+"""Suffixes of files that may be anything: the words decide."""
+PACKED = frozenset({"gz", "zst", "zstd", "xz", "bz2", "lz4", "zip", "7z"})
+KEPT = frozenset({"bak", "old", "prev", "previous", "orig", "backup"})
+"""Suffixes and words of a copy that is kept when a file is written again."""
+NOTES = frozenset(
+    {
+        "json",
+        "jsonl",
+        "yaml",
+        "yml",
+        "toml",
+        "ini",
+        "cfg",
+        "conf",
+        "txt",
+        "log",
+        "md",
+        "rst",
+        "csv",
+        "tsv",
+        "html",
+        "xml",
+    }
+    | {
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "svg",
+        "pdf",
+        "mp4",
+        "wav",
+        "mp3",
+        "out",
+        "err",
+        "lock",
+        "done",
+        "pid",
+        "sock",
+        "md5",
+        "sha1",
+    }
+    | {
+        "sha256",
+        "py",
+        "pyc",
+        "sh",
+        "ipynb",
+        "proto",
+        "pbtxt",
+        "prof",
+        "nsys",
+        "wandb",
+        "sbatch",
+        "slurm",
+        "patch",
+        "diff",
+    }
+)
+"""Suffixes of files that hold no training state."""

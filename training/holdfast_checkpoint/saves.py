@@ -1,0 +1,102 @@
+"""Saves that are plain files: which files are of one save, and whether all of them are there. Pure.
+
+Nothing in plain files says how many a save has. Older saves of the same kind show it: one that lacks a file which they have may have been
+cut off, and one of several files without an older one to compare it with cannot be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from holdfast_checkpoint.layouts.names import CKPT, FileName
+
+
+@dataclass(frozen=True)
+class SavedFile:
+    """One file as it lies in the directory."""
+
+    name: FileName
+    mtime_s: float
+
+
+@dataclass(frozen=True)
+class FileSave:
+    """The files of one save; the first one is what a job resumes from."""
+
+    files: tuple[SavedFile, ...]
+    step: int | None
+
+    @property
+    def head(self) -> FileName:
+        return self.files[0].name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(file.name.name for file in self.files)
+
+    @property
+    def series(self) -> frozenset[str]:
+        """Of all its files."""
+        return frozenset(file.name.series for file in self.files)
+
+    @property
+    def written_s(self) -> float:
+        return max(file.mtime_s for file in self.files)
+
+    def like(self, other: FileSave) -> bool:
+        """Whether both are saves of the same kind, so that their numbers can be compared."""
+        return self.head.series == other.head.series
+
+
+def saves_of(files: Sequence[SavedFile]) -> list[FileSave]:
+    """Files as saves. A step that begins again with each epoch counts as not known."""
+    by_save: dict[tuple[bool, str], dict[str, SavedFile]] = {}
+    for file in sorted(files, key=lambda each: each.mtime_s):
+        alone = file.name.aside or file.name.suffix == CKPT
+        by_save.setdefault((alone, file.name.name if alone else file.name.save), {})[file.name.series] = file
+    saves = [_save(list(group.values())) for group in by_save.values()]
+    restarting = _restarting_series(saves)
+    return [replace(save, step=None) if save.head.series in restarting else save for save in saves]
+
+
+def lacking(save: FileSave, older: Iterable[FileSave]) -> str:
+    """Why it cannot be told whether the save has all its files; empty: it has. ``older``: the saves before it, newest first."""
+    if save.head.suffix == CKPT:
+        return ""
+    former = (each for each in older if save.head.series in each.series)
+    last = None if save.head.rolling else next(former, None)
+    if last is None:
+        if (len(save.files) == 1 and not save.head.part) or _self_contained(save, save.files[1:]):
+            return ""
+        return f"no older save shows which files belong to it ({', '.join(save.names[:3])})"
+    missing = [file for file in last.files if file.name.series not in save.series]
+    exported = not any(file.name.part for file in missing) and any(each.series <= save.series for each in former)
+    if not missing or exported or _self_contained(save, missing):
+        return ""
+    return f"it has no file like {missing[0].name.name} of the save before it, so whether it is finished cannot be told"
+
+
+def _save(files: list[SavedFile]) -> FileSave:
+    files.sort(key=lambda each: (each.name.part, not each.name.strong, each.name.name))
+    return FileSave(tuple(files), files[0].name.numbers.step)
+
+
+def _self_contained(save: FileSave, others: Sequence[SavedFile]) -> bool:
+    """Whether the first file alone is called a checkpoint, and none of the others is a part of one: these are exported weights."""
+    return save.head.strong and not save.head.part and not any(f.name.part or f.name.strong for f in others)
+
+
+def _restarting_series(saves: Sequence[FileSave]) -> set[str]:
+    """Series whose steps do not grow from epoch to epoch."""
+    counted = sorted(
+        (save for save in saves if save.head.numbers.within_epoch),
+        key=lambda save: (save.head.series, save.head.numbers.order),
+    )
+    found = set()
+    for series, group in groupby(counted, key=lambda save: save.head.series):
+        orders = [save.head.numbers.order for save in group]
+        if any(before[0] < after[0] and after[1] <= before[1] for before, after in zip(orders, orders[1:])):
+            found.add(series)
+    return found
