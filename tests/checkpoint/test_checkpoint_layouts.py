@@ -242,6 +242,46 @@ def test_lightnings_own_save_at_a_restart_goes_by_its_time(build: Build) -> None
     ]
 
 
+def _at(path: Path, seconds: float) -> None:
+    os.utime(path, (1_000_000 + seconds,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mark", "younger", "by_s", "unreadable"),
+    [
+        ("dcp", ".metadata", "__0_0.distcp", 0.5, True),
+        ("dcp", ".metadata", "__1_0.distcp", 5.0, False),
+        ("dcp", ".metadata", "__1_0.distcp", 60.0, True),
+        ("huggingface", "trainer_state.json", "model-00001-of-00002.safetensors", 60.0, True),
+        ("huggingface", "trainer_state.json", "optimizer.pt", 60.0, True),
+        ("huggingface", "trainer_state.json", "optimizer.pt", 5.0, False),
+        ("huggingface", "trainer_state.json", "rng_state_1.pth", 60.0, False),
+        ("huggingface", "trainer_state.json", "README.md", 60.0, False),
+        ("deepspeed", "../latest", "mp_rank_00_model_states.pt", 60.0, True),
+        ("deepspeed", "../latest", "mp_rank_00_model_states.pt", -60.0, False),
+        ("nemo", "weights/.metadata", "weights/__0_0.distcp", 60.0, True),
+    ],
+)
+def test_a_second_save_into_the_same_folder_that_was_cut_off_is_seen(
+    kind: str, mark: str, younger: str, by_s: float, unreadable: bool, build: Build
+) -> None:
+    """The first save's mark is there all the time, so the folder looks complete while it holds two states."""
+    folder = whole(kind, build)
+    (folder / "README.md").touch()
+    for path in (*folder.rglob("*"), build.root / "latest"):
+        if path.is_file():
+            _at(path, -100.0)
+    _at(folder / mark, 0.0)
+    _at(folder / younger, by_s)
+    (found,) = survey(str(build.root)).candidates
+    assert found.verdict is (Verdict.UNREADABLE if unreadable else Verdict.COMPLETE)
+    assert verify(str(folder)).verdict is found.verdict
+    if unreadable:
+        assert f"{Path(younger).name} was written after {Path(mark).name}" in found.reason
+        (folder / mark).touch()
+        assert survey(str(build.root)).latest is not None
+
+
 def test_tars_of_the_first_pytorch_are_judged_by_their_end(build: Build) -> None:
     path = build.path("ckpt_10.tar")
     with tarfile.open(path, "w") as tar:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import stat
 from dataclasses import dataclass
 
-from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.confined import Bad, Folder, torn
 from holdfast_checkpoint.layouts.archives import check_archive, check_safetensors
-from holdfast_checkpoint.model import Proof
+from holdfast_checkpoint.model import Proof, Verdict
 from holdfast_checkpoint.runs import RunId
+
+SKEW_S = 10.0
+"""Clocks of two nodes that write into one folder differ by less; saves of a real training are further apart."""
 
 
 @dataclass(frozen=True)
@@ -53,3 +56,15 @@ def contiguous(ranks: set[int], what: str) -> None:
     missing = set(range(max(ranks, default=-1) + 1)) - ranks
     if missing:
         raise torn(f"{what} of rank {min(missing)} is missing")
+
+
+def written_before(mark: str, mark_s: float, name: str, written_s: float, *, slack_s: float = SKEW_S) -> None:
+    """Raises Bad(UNREADABLE) when a file is younger than the mark that vouches for it.
+
+    A second save into the same folder finds the mark of the first one, which says nothing of it."""
+    if written_s > mark_s + slack_s:
+        raise Bad(
+            Verdict.UNREADABLE,
+            f"{name} was written after {mark}: a second save into the same folder did not finish, or it was copied without its times "
+            f"(touch {mark} then)",
+        )

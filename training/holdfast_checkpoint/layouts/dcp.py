@@ -4,6 +4,9 @@ torch/distributed/checkpoint/filesystem.py: every rank writes (and fsyncs) its d
 ``.metadata.tmp`` and renames it. So ``.metadata`` is there only after a save that finished. It is a pickle; it is
 read as a row of tokens with :mod:`pickletools`, which looks opcodes up in a table and imports and calls nothing. The
 tokens give every file with offset and length of its items (``_StorageInfo``), hence the least size of each file.
+
+A second save into the same folder leaves ``.metadata`` as it is until it has finished. What shows it before is a data file that is younger:
+the coordinator's own (rank 0) by any time, others by more than their nodes' clocks may differ.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Union
 
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts.archives import ends_as_zip
-from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.layouts.common import SKEW_S, Entry, Judged, written_before
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -38,7 +41,7 @@ def judge_folder(folder: Folder) -> tuple[int, Proof]:
     if folder.status(METADATA) is None:
         raise torn("no .metadata: the save did not finish")
     with folder.file(METADATA) as file:
-        data = file.read_small()
+        data, finished_s = file.read_small(), file.mtime_s
     if not (data.startswith(b"\x80") and data.endswith(b".")):
         raise torn(".metadata is damaged")
     named = {name.decode() for name in _DATA_FILE_BYTES.findall(data)}
@@ -47,11 +50,11 @@ def judge_folder(folder: Folder) -> tuple[int, Proof]:
     least = least_sizes(data, folder)
     total = len(data)
     for name in sorted(named):
-        total += _check_data_file(folder, name, least.get(name))
+        total += _check_data_file(folder, name, least.get(name), finished_s)
     return total, Proof.SIZES if named <= least.keys() else Proof.STRUCTURE
 
 
-def _check_data_file(folder: Folder, name: str, least: int | None) -> int:
+def _check_data_file(folder: Folder, name: str, least: int | None, finished_s: float) -> int:
     with folder.file(name) as file:
         if least is not None and file.size_bytes < least:
             raise torn(f"{name} has {file.size_bytes} bytes, .metadata calls for {least}")
@@ -59,6 +62,8 @@ def _check_data_file(folder: Folder, name: str, least: int | None) -> int:
             raise torn(f"{name} is empty")
         if file.size_bytes >= 4 and file.read_at(0, 4) == b"PK\x03\x04" and not ends_as_zip(file):
             raise torn(f"{name} does not end with a zip directory")
+        coordinators = name.startswith("__0_")
+        written_before(METADATA, finished_s, name, file.mtime_s, slack_s=0.0 if coordinators else SKEW_S)
         return file.size_bytes
 
 

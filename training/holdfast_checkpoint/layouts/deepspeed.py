@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from holdfast_checkpoint.confined import Folder, torn
-from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive
+from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive, written_before
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -27,7 +27,10 @@ def judge(entry: Entry) -> Judged:
     if tag != entry.name and (reached is None or step is None or step > reached):
         raise torn(f"the file latest names {tag}: this save did not finish")
     with entry.root.folder(entry.name) as folder:
-        return Judged(step, judge_tag(folder), Proof.STRUCTURE)
+        size = judge_tag(folder)
+        if tag == entry.name:
+            committed_after(entry.root, folder)
+        return Judged(step, size, Proof.STRUCTURE)
 
 
 def committed_tag(root: Folder) -> str:
@@ -39,6 +42,15 @@ def committed_tag(root: Folder) -> str:
     if not text.isprintable() or not text:
         raise torn("the file latest is damaged")
     return text
+
+
+def committed_after(root: Folder, tag: Folder) -> None:
+    """Raises Bad(UNREADABLE) when a file of the tag that ``latest`` names is younger than ``latest``: saved again, and cut off."""
+    mark = root.status(LATEST)
+    for name in (n for n in tag.names() if _ANY.fullmatch(n)):
+        status = tag.status(name)
+        if mark is not None and status is not None:
+            written_before(LATEST, mark.st_mtime, name, status.st_mtime)
 
 
 def judge_tag(folder: Folder) -> int:

@@ -1,7 +1,8 @@
 """Hugging Face Trainer: ``checkpoint-N/`` with weights, optimizer, scheduler, RNG states and ``trainer_state.json``.
 
 transformers/trainer.py, _save_checkpoint: ``trainer_state.json`` is written after the model, the optimizer and the
-RNG state, so that without it the save did not finish.
+RNG state, so that without it the save did not finish. Of a step that is saved a second time the first save's is there from the start: what
+is younger than it shows a save that was cut off. (Other ranks' RNG states and what callbacks write may be younger.)
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ import re
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.archives import load_json
-from holdfast_checkpoint.layouts.common import Entry, Judged, contiguous, whole_archive, whole_safetensors
+from holdfast_checkpoint.layouts.common import (
+    Entry,
+    Judged,
+    contiguous,
+    whole_archive,
+    whole_safetensors,
+    written_before,
+)
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -23,6 +31,7 @@ _ARCHIVE = re.compile(
 _RNG = re.compile(r"rng_state_(\d{1,6})\.pth")
 _DCP_FOLDER = re.compile(r"(?:pytorch_model_fsdp|optimizer)_\d+")
 WEIGHTS = re.compile(r"(?:model|adapter_model|pytorch_model)\S*\.(?:safetensors|bin)")
+_SAVED = re.compile(r"(?:optimizer|scheduler|scaler)\S*\.(?:pt|bin)|latest")
 _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
 
 
@@ -36,6 +45,7 @@ def judge(entry: Entry) -> Judged:
         contiguous({int(m[1]) for n in names if (m := _RNG.fullmatch(n))}, "RNG state")
         _check_shards(folder, [n for n in names if _INDEX.fullmatch(n)])
         size = _check_files(folder, names) + _check_folders(folder, names)
+        _check_times(folder, names)
     return Judged(step, size, Proof.STRUCTURE)
 
 
@@ -80,6 +90,21 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
     if deepspeed.LATEST in names:
         with folder.folder(deepspeed.committed_tag(folder)) as tag:
             size += deepspeed.judge_tag(tag)
+            deepspeed.committed_after(folder, tag)
     elif not any(WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
         raise torn("no weights")
     return size
+
+
+def _check_times(folder: Folder, names: list[str]) -> None:
+    """Weights beside DeepSpeed's own may have been converted from these later."""
+    mark, converted = folder.status(STATE), deepspeed.LATEST in names
+    for name in names:
+        status = folder.status(name) if _SAVED.fullmatch(name) or (WEIGHTS.fullmatch(name) and not converted) else None
+        if mark is not None and status is not None:
+            written_before(STATE, mark.st_mtime, name, status.st_mtime)
+    for name in (n for n in names if _DCP_FOLDER.fullmatch(n)):
+        with folder.folder(name) as shards:
+            status = shards.status(dcp.METADATA)
+        if mark is not None and status is not None:
+            written_before(STATE, mark.st_mtime, f"{name}/{dcp.METADATA}", status.st_mtime)
