@@ -322,6 +322,39 @@ def test_none_unreadable_and_missing_are_three_things(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_from_what_is_not_understood_nothing_is_concluded(tmp_path: Path) -> None:
+    """A job that advances was held: what it saved had a name or a form that was not known, and counted as nothing saved."""
+    (tmp_path / "state.xyz").write_bytes(b"x" * 1000)
+    unknown = _look(tmp_path)
+    assert (unknown.known, unknown.problem) == (False, "state.xyz: a file of which nothing is known")
+    for step in (10, 20):
+        _archive(tmp_path / f"ckpt_{step}.tar", 100 - step)
+    assert [w.step for w in _look(tmp_path).complete] == [20, 10]
+    _archive(tmp_path / "last.pt", 50)
+    rolling = _look(tmp_path)
+    assert [w.step for w in rolling.complete] == [None, 20, 10]
+    assert (rolling.known, rolling.problem) == (False, "state.xyz: a file of which nothing is known"), (
+        "it is newer, and as large"
+    )
+    (tmp_path / "state.xyz").unlink()
+    assert _look(tmp_path).known
+    (tmp_path / "step_30.npz").write_bytes(b"x" * 1000)
+    assert not _look(tmp_path).known
+    (tmp_path / "step_30.npz").unlink()
+    (tmp_path / "ckpt_30.pt").symlink_to("/elsewhere/ckpt_30.pt")
+    assert not _look(tmp_path).known
+
+
+@pytest.mark.slow
+def test_a_large_metadata_file_is_no_torn_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "step_10").mkdir()
+    (tmp_path / "step_10" / ".metadata").write_bytes(b"\x80\x04" + bytes(17 << 20) + b".")
+    seen = _look(tmp_path)
+    assert not seen.known
+    assert "is larger than" in seen.problem
+
+
+@pytest.mark.slow
 def test_a_hostile_directory_costs_a_bounded_time_and_says_nothing(tmp_path: Path) -> None:
     began_s = time.monotonic()
     many = tmp_path / "many"

@@ -44,6 +44,7 @@ import json, sys, time
 sys.path.insert(0, sys.argv[1])
 from holdfast_checkpoint.as_user import identity_of, survey_as
 from holdfast_checkpoint.confined import Limits, printable
+from holdfast_checkpoint.judge import must_know
 from holdfast_checkpoint.model import CheckpointError
 where, uid, within_s = sys.argv[2:]
 limits = Limits(deadline_s=float(within_s), entries={_ENTRIES}, small_file_bytes=16 << 20)
@@ -56,12 +57,15 @@ except CheckpointError as error:
     answer = {{"known": False, "problem": printable(str(error))}}
 else:
     complete = [c for c in found.candidates if c.complete][:{_ENOUGH}]
-    unread = [c.name + ": " + c.reason for c in found.passed_over if c in found.unreadable] + [
-        "it holds no checkpoint, and " + s + " looks like one" for s in found.strays
-    ]
+    doubt = [printable(s) + ": a file of which nothing is known" for s in found.others]
+    doubt += [c.name + ": " + c.reason for c in found.passed_over if c.verdict == "refused"]
+    try:
+        must_know(found)
+    except CheckpointError as error:
+        doubt.insert(0, str(error))
     answer = {{
-        "known": not unread,
-        "problem": printable(unread[0]) if unread else "",
+        "known": not doubt,
+        "problem": printable(doubt[0]) if doubt else "",
         "layout": complete[0].layout.value if complete else "",
         "complete": [[c.step, None if c.mtime is None else round(now_s - c.mtime.timestamp(), 3)] for c in complete],
     }}
