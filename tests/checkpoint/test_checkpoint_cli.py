@@ -99,18 +99,6 @@ def test_a_colleagues_checkpoint_is_no_reason_to_start_afresh(build: Build, caps
     assert capsys.readouterr().out == f"{build.root}/ckpt_50.pt\n"
 
 
-def test_a_restarted_job_without_its_file_system_does_not_start_afresh(
-    build: Build, capsys: Out, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = build.root / "not-mounted" / "run7"
-    assert main(["latest", str(gone)]) == 4
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert main(["latest", str(gone)]) == 3
-    assert f"{gone.parent}: there is no such directory on this node" in capsys.readouterr().err
-    gone.parent.mkdir()
-    assert main(["latest", str(gone)]) == 4, "the first run ended before its first save"
-
-
 @pytest.mark.parametrize(
     ("made", "status"),
     [

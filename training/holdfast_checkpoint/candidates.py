@@ -118,7 +118,8 @@ def lacks(ranked: Sequence[Candidate], at: int) -> str:
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Newest first: by step, then by the run's generation, the number of the save and time of writing; what is kept beside the training comes last.
+    """Newest first: by step, then by the run's generation, the number of the save and time of writing; what is kept beside the
+    training comes last.
 
     Candidates without a known step (``last.ckpt``, ``checkpoint.pt``) go before the first that is not written later."""
     return [*_ranked(c for c in candidates if not c.aside), *_ranked(c for c in candidates if c.aside)]
