@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.controller import pace
 from holdfast.controller.death import agentless, late, unreached
+from holdfast.controller.head_reach import Reached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance
 from support.simulated import Site, agents
@@ -207,7 +208,7 @@ class TestWithoutAgent:
         asked: list[int] = []
         reach = site.loop.observer.head.connect
 
-        def counted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> frozenset[str]:
+        def counted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> Reached:
             asked.append(len(targets))
             return reach(targets, timeout_s)
 
@@ -322,7 +323,7 @@ class TestFlaps:
         asked: list[str] = []
         reach = site.loop.observer.head.connect
 
-        def noted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> frozenset[str]:
+        def noted(targets: Mapping[str, tuple[str, int]], timeout_s: float) -> Reached:
             asked.extend(targets)
             return reach(targets, timeout_s)
 

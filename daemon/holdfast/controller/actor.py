@@ -183,6 +183,9 @@ ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives",
 POWERED = Outcome(
     IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
 )
+NOT_ASKED = Outcome(
+    IntentState.FAILED, "the node could not be asked once more: the actor has no descriptor left", retryable=True
+)
 _ON = frozenset({"pending", "running"})
 
 
@@ -203,7 +206,10 @@ def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
         node = outside.scheduler.node(action.node)
     except OutsideError:
         return None  # the step itself looks at Slurm, and says what it needs
-    if action.node not in outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S):
+    reached = outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S)
+    if action.node in reached.untried:
+        return NOT_ASKED
+    if action.node not in reached.answered:
         return None
     return None if isinstance(action, Terminate) and _seen_off(action.instance_id, outside) else ANSWERS
 

@@ -8,11 +8,13 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.controller import silence
 from holdfast.controller.death import agentless, late
+from holdfast.descriptors import OWN_LACK
 from holdfast.model.book import World
 from holdfast.model.reach import HeadProbe
 from holdfast.ports import Clock
@@ -25,60 +27,121 @@ EVERY_S = 2.0
 """Pause between two looks at the nodes that are silent."""
 _BATCH = 512
 """Connects under way at the same time."""
+_SHORT_BATCHES = 3
+"""Where descriptors are short a batch has fewer; a round does not last for ever for it."""
+_FOR_A_NAME = 4
+"""Descriptors."""
 
 Target = tuple[str, int]
 """Address or name, and port."""
-Connect = Callable[[Mapping[str, Target], float], frozenset[str]]
-"""Targets by node, and seconds: the nodes whose kernel answered."""
 
 
-def connect(targets: Mapping[str, Target], timeout_s: float) -> frozenset[str]:
-    """The nodes that accepted or refused a connection within the time. Raises nothing."""
-    ordered = sorted(targets.items())
-    found: set[str] = set()
-    for at in range(0, len(ordered), _BATCH):
-        found |= _connect(ordered[at : at + _BATCH], timeout_s)
-    return frozenset(found)
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What connects to many nodes showed. A node that is in neither set was tried, and its kernel did not answer."""
+
+    answered: frozenset[str] = frozenset()
+    """The kernel accepted or refused."""
+    untried: frozenset[str] = frozenset()
+    """This process could not even try, as for want of descriptors: that says nothing about the node."""
 
 
-def _connect(targets: Iterable[tuple[str, Target]], timeout_s: float) -> set[str]:
+Connect = Callable[[Mapping[str, Target], float], Reached]
+"""Targets by node, and seconds for each batch."""
+
+
+def connect(targets: Mapping[str, Target], timeout_s: float) -> Reached:
+    """Connect to each once. Raises nothing."""
+    left, answered = sorted(targets.items()), set[str]()
+    for _ in range(len(left) // _BATCH + _SHORT_BATCHES):
+        begun, found = _connect(left[:_BATCH], timeout_s)
+        answered |= found
+        left = left[begun:]
+        if not left or not begun:
+            break
+    if left:
+        log.warning("event=nodes_not_tried nodes=%d reason=no_descriptors", len(left))
+    return Reached(frozenset(answered), frozenset(node for node, _ in left))
+
+
+def _connect(targets: Iterable[tuple[str, Target]], timeout_s: float) -> tuple[int, set[str]]:
+    """How many could be tried, from the first on, and which of them answered."""
+    begun = 0
+    try:
+        selector = selectors.DefaultSelector()
+    except OSError:
+        return begun, set()
+    with selector:
+        try:
+            for node, target in targets:
+                _begin(selector, node, target)
+                begun += 1
+        except _OwnLack:
+            pass  # those that follow are tried when these are closed
+        try:
+            return begun, _answers(selector, time.monotonic() + timeout_s)
+        finally:
+            for key in list(selector.get_map().values()):
+                _socket_of(key).close()
+
+
+def _answers(selector: selectors.BaseSelector, until_s: float) -> set[str]:
     answered: set[str] = set()
-    with selectors.DefaultSelector() as selector:
-        for node, target in targets:
-            sock = _begin(target)
-            if sock is not None:
-                selector.register(sock, selectors.EVENT_WRITE, node)
-        until_s = time.monotonic() + timeout_s
-        while selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
-            for key, _ in selector.select(left_s):
-                under_way = key.fileobj
-                assert isinstance(under_way, socket.socket)  # noqa: S101 - only sockets were registered
-                if under_way.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED):
-                    answered.add(key.data)
-                selector.unregister(under_way)
-                under_way.close()
-        for key in list(selector.get_map().values()):
-            assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - only sockets were registered
-            key.fileobj.close()
+    while selector.get_map() and (left_s := until_s - time.monotonic()) > 0:
+        for key, _ in selector.select(left_s):
+            under_way = _socket_of(key)
+            if under_way.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, errno.ECONNREFUSED):
+                answered.add(key.data)
+            selector.unregister(under_way)
+            under_way.close()
     return answered
 
 
-def _begin(target: Target) -> socket.socket | None:
-    """A connect under way; None: the name does not resolve, or there is no way there."""
+def _socket_of(key: selectors.SelectorKey) -> socket.socket:
+    assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - only sockets were registered
+    return key.fileobj
+
+
+class _OwnLack(Exception):
+    """This process, or its machine, has not what a connect needs."""
+
+
+def _begin(selector: selectors.BaseSelector, node: str, target: Target) -> None:
+    """Begin a connect, unless the name does not resolve or there is no way there. Raises _OwnLack."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, protocol)
-    except OSError:
-        return None
-    sock.setblocking(False)
+    except OSError as error:
+        if _lacks_descriptors():  # a resolver that can open nothing says that there is no such name
+            raise _OwnLack from error
+        return
     try:
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        if error.errno in OWN_LACK:
+            raise _OwnLack from error
+        return
+    try:
+        sock.setblocking(False)
         code = sock.connect_ex(address)
+        if code in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
+            selector.register(sock, selectors.EVENT_WRITE, node)
+            return
     except OSError as error:
         code = error.errno or errno.EHOSTUNREACH
-    if code in (0, errno.EINPROGRESS, errno.ECONNREFUSED):
-        return sock
     sock.close()
-    return None
+    if code in OWN_LACK:
+        raise _OwnLack
+
+
+def _lacks_descriptors() -> bool:
+    """Whether this process has too few left for the look-up of a name, which reads a few files and asks over a socket."""
+    with ExitStack() as tried:
+        try:
+            for _ in range(_FOR_A_NAME):
+                tried.enter_context(socket.socket())
+        except OSError as error:
+            return error.errno in OWN_LACK
+    return False
 
 
 def resolve(names: Mapping[str, str]) -> dict[str, str]:
@@ -110,22 +173,22 @@ class HeadReach:
             self.newest = {n: p for n, p in before.items() if not world.agents.get(n)}
             return False
         silent, without_agent = silence.silent_nodes(world), frozenset(agentless.names(world))
-        reached = [n for n in silence.to_reach(world, silent) if n in view.nodes] if silent else []
+        to_reach = [n for n in silence.to_reach(world, silent) if n in view.nodes] if silent else []
         overdue, asked_late = late.nodes(world), late.to_ask(world, silent, before)
-        reached += [n for n in asked_late if n not in reached]
+        to_reach += [n for n in asked_late if n not in to_reach]
         kept = {n: p for n, p in before.items() if n in without_agent or n in overdue or (silent and p.answered)}
-        targets = (*reached, *agentless.to_ask(world, silent, before))
+        targets = (*to_reach, *agentless.to_ask(world, silent, before))
         if not targets:
             self.newest = kept
             return False
-        at, timeout_s = self.clock.now(), self.timeout_s if reached else min(self.timeout_s, _QUIET_TIMEOUT_S)
-        addresses = {n: view.nodes[n].address for n in reached} | {
+        at, timeout_s = self.clock.now(), self.timeout_s if to_reach else min(self.timeout_s, _QUIET_TIMEOUT_S)
+        addresses = {n: view.nodes[n].address for n in to_reach} | {
             n: world.background.addresses.get(n, view.nodes[n].address) for n in targets if n in without_agent
         }
-        answered = self.connect({n: (address, view.nodes[n].port) for n, address in addresses.items()}, timeout_s)
-        tried = {n: self._probe(before.get(n), at, n in answered) for n in targets}
-        self.newest = {**kept, **tried}
-        lost = any(not tried[n].answered for n in asked_late)
+        reached = self.connect({n: (address, view.nodes[n].port) for n, address in addresses.items()}, timeout_s)
+        tried = {n: self._probe(before.get(n), at, n in reached.answered) for n in targets if n not in reached.untried}
+        self.newest = {**kept, **{n: before[n] for n in reached.untried if n in before}, **tried}
+        lost = any(not tried[n].answered for n in asked_late if n in tried)
         return lost or any(
             self._news(before.get(n), p, n in without_agent) for n, p in tried.items() if n not in asked_late
         )

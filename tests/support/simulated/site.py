@@ -16,6 +16,7 @@ from holdfast.controller.careful import careful_turn
 from holdfast.controller.cycle import turn
 from holdfast.controller.disputes import claimants
 from holdfast.controller.hands_off import own_reservations
+from holdfast.controller.head_reach import Reached
 from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
@@ -111,6 +112,8 @@ class Site:
         self.killed = 0
         self.at_boundary: Callable[[Intent, str], None] = lambda _intent, _moment: None
         self._broken: list[AssertionError] = []
+        self.no_descriptors = False
+        """Neither controller nor actor can open a connection to a node."""
         self.may_set_aside = False
         """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
         self._entropy = 0
@@ -168,11 +171,14 @@ class Site:
         with suppress(OutsideError):
             self.loop._lead()
 
-    def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> frozenset[str]:
+    def _reach(self, targets: Mapping[str, tuple[str, int]], _timeout_s: float) -> Reached:
         """Which nodes' kernels answer the head node."""
+        if self.no_descriptors:
+            return Reached(untried=frozenset(targets))
         machines = {name: self.provider.serving(name) for name in targets}
         now_s = self.clock.elapsed_s
-        return frozenset(n for n, m in machines.items() if m.powered and not m.cut_off and now_s >= m.boots_at_s)
+        alive = (n for n, m in machines.items() if m.powered and not m.cut_off and now_s >= m.boots_at_s)
+        return Reached(frozenset(alive))
 
     def _boundary(self, intent: Intent, moment: str) -> None:
         self.at_boundary(intent, moment)
