@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -39,6 +39,10 @@ BACKGROUND, PRUNE = "background", "prune"
 """Parts that work beside the turn: histories and topology are read, what is old is removed."""
 LONGEST_PAUSE_S = 10.0
 """Between two turns that fail; shorter than the lease, which goes on being renewed."""
+AGAIN_S = 1.0
+"""Pause before a part of the loop is run again that ended for want of something, such as descriptors."""
+CALM_S = 30.0
+"""Such a part that has run for this long again counts as working."""
 PRUNE_EVERY_S = 6 * 3600.0
 PRUNE_AFTER_S = 600.0
 """First: a controller that is restarted every few hours prunes, too."""
@@ -103,7 +107,12 @@ class ControlLoop:
     async def run(self) -> None:
         """Until stopped: wait for a reason, then turn once. The main loop of Holdfast."""
         # Without its look at Slurm it would decide on old news; groups would wait for who does not come: end, and be started again.
-        needed = [asyncio.create_task(each()) for each in (self.reader.run, self._reach_silent_nodes, self._keep_rooms)]
+        parts = (
+            ("slurm_reader", self.reader.run),
+            ("head_reach", self._reach_silent_nodes),
+            ("rooms", self._keep_rooms),
+        )
+        needed = [asyncio.create_task(_kept_up(part, run)) for part, run in parts]
         useful = [asyncio.create_task(each()) for each in (self._prune, self._read_background)]
         try:
             while not self.stopping:
@@ -369,6 +378,19 @@ class ControlLoop:
             unexpected.failed(part, error)
         else:
             unexpected.passed(part)
+
+
+async def _kept_up(part: str, run: Callable[[], Awaitable[None]]) -> None:
+    """Run it, and again where the machine had not what it needed (OSError): a later try may not meet that. Raises anything else."""
+    while True:
+        calm = asyncio.get_running_loop().call_later(CALM_S, unexpected.passed, part)
+        try:
+            return await run()
+        except OSError as error:
+            unexpected.failed(part, error)
+        finally:
+            calm.cancel()
+        await asyncio.sleep(AGAIN_S)
 
 
 def log_event(event: Event) -> None:
