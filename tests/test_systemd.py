@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import systemd
 from holdfast.systemd import Pulse, sd_notify, watchdog_interval_s
+from support.descriptors import descriptors_left
 
 
 def test_a_notice_arrives_as_systemd_expects_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         sd_notify("READY=1")
-        assert systemd.recv(100) == b"READY=1"
+        assert server.recv(100) == b"READY=1"
 
 
 def test_outside_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -24,6 +26,25 @@ def test_outside_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch, tmp_pa
     sd_notify("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody-listens"))
     sd_notify("READY=1")
+
+
+def test_a_beat_needs_no_further_descriptor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A loop that goes on although none is left is alive, and is not killed for it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
+        server.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        sd_notify("READY=1")
+        with descriptors_left(0):
+            sd_notify("WATCHDOG=1")
+        assert (server.recv(100), server.recv(100)) == (b"READY=1", b"WATCHDOG=1")
+
+
+def test_a_first_beat_without_a_descriptor_raises_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    systemd._notice().close()
+    systemd._notice.cache_clear()
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with descriptors_left(0):
+        sd_notify("READY=1")
 
 
 @pytest.mark.parametrize(

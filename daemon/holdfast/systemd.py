@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 log = logging.getLogger(__name__)
 
@@ -17,11 +18,16 @@ def sd_notify(message: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notice:
-        try:
-            notice.sendto(message.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
-        except OSError as error:
-            log.warning("event=sd_notify_failed error=%r", str(error))
+    try:
+        _notice().sendto(message.encode(), f"\0{address[1:]}" if address[0] == "@" else address)
+    except OSError as error:
+        log.warning("event=sd_notify_failed error=%r", str(error))
+
+
+@cache
+def _notice() -> socket.socket:
+    """Kept open: a process that has no descriptor left lives, and must say so or is killed. Raises OSError."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 
 
 def watchdog_interval_s() -> float | None:
