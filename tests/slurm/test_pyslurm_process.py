@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast.descriptors import raise_limit
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.slurm.pyslurm_client import PyslurmClient
 from holdfast.slurm.pyslurm_twin import installed_version
@@ -138,6 +141,15 @@ def test_a_long_answer_comes_whole(client: PyslurmClient) -> None:
 def test_many_at_a_time_take_turns(client: PyslurmClient) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: client.ask("pid"), range(40)))) == 1
+
+
+def test_a_controller_with_thousands_of_connections_hears_its_worker(client: PyslurmClient) -> None:
+    """Its pipes then have numbers that select(2) does not take."""
+    raise_limit()
+    with ExitStack() as many:
+        while many.enter_context(open(os.devnull, "rb")).fileno() < 1100:
+            pass
+        assert isinstance(client.ask("hello"), int)
 
 
 def test_a_worker_that_cannot_start_is_unavailable() -> None:

@@ -68,10 +68,12 @@ class Bell:
 
     def wait(self, timeout_s: float) -> bool:
         """True: woken. False: the time is over."""
-        ready, _, _ = select.select([self._socket], [], [], timeout_s)
+        rung = select.poll()
+        rung.register(self._socket, select.POLLIN)
+        ready = bool(rung.poll(1000 * timeout_s))
         if ready:
             self.drain()
-        return bool(ready)
+        return ready
 
     def close(self) -> None:
         self._socket.close()

@@ -72,10 +72,10 @@ class PyslurmClient:
         assert worker.stdout is not None  # noqa: S101
         worker.stdin.write(request)
         worker.stdin.flush()
-        found = bytearray()
+        found, answer = bytearray(), select.poll()  # a controller has more descriptors than select() takes
+        answer.register(worker.stdout, select.POLLIN)
         while not found.endswith(b"\n"):
-            ready, _, _ = select.select([worker.stdout], [], [], max(0.0, until_s - time.monotonic()))
-            if not ready:
+            if not answer.poll(1000 * max(0.0, until_s - time.monotonic())):
                 raise TimeoutError(f"no answer within {self._deadline_s:g} s")
             part = os.read(worker.stdout.fileno(), _CHUNK_BYTES)
             if not part:
