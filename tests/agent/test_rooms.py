@@ -19,7 +19,7 @@ from holdfast.agent.client import Answer, Client, Controllers
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.processes import Stepd, start_ticks
 from holdfast.agent.questions import parse_question
-from holdfast.agent.rooms import Rooms, read_answer
+from holdfast.agent.rooms import ASKED_AT_ONCE, ASKED_PER_S, Rooms, read_answer
 from holdfast.agent.statements import Malformed
 from support.agent_bench import FakeController
 from support.job_socket import Job, KnownJobs
@@ -173,7 +173,7 @@ def test_questions_that_wait_are_bounded() -> None:
     controllers = Controllers((DEAD,))
     rooms = Rooms(lambda: Hangs(controllers, None, None))
     said: list[Any] = []
-    threads = [threading.Thread(target=lambda: said.append(rooms.of(7, 1, 0))) for _ in range(70)]
+    threads = [threading.Thread(target=lambda uid=n % 4: said.append(rooms.of(7, uid, 0))) for n in range(70)]
     for thread in threads:
         thread.start()
     deadline_s = time.monotonic() + 20
@@ -186,6 +186,43 @@ def test_questions_that_wait_are_bounded() -> None:
     for thread in threads:
         thread.join(20)
     assert said.count(LINE) == 64
+
+
+def test_one_user_who_asks_and_asks_is_told_to_wait_and_the_others_are_answered(controller: FakeController) -> None:
+    controller.room = lambda _question: (409, {"error": {"message": "not yet"}, "retry": True})
+    rooms = rooms_of(controller.url)
+    began_s = time.monotonic()
+    said = [rooms.of(7, 1000, 2**31 - 1)["error"] for _ in range(int(ASKED_AT_ONCE) + 200)]
+    assert said.count("not yet") <= ASKED_AT_ONCE + ASKED_PER_S * (time.monotonic() - began_s)
+    assert set(said) == {"not yet", "too many questions of this user"}
+    assert len(controller.rooms_asked) == said.count("not yet")
+    assert rooms.of(8, 1001, 0) == {"error": "not yet", "retry": True}
+
+
+def test_one_users_questions_that_wait_leave_places_for_others() -> None:
+    go_on = threading.Event()
+
+    class Hangs(Client):
+        def post(self, path: str, body: object) -> Answer:
+            assert go_on.wait(30)
+            return Answer(200, ROOM)
+
+    controllers = Controllers((DEAD,))
+    rooms = Rooms(lambda: Hangs(controllers, None, None))
+    said: dict[int, list[Any]] = {1: [], 2: []}
+    threads = [
+        threading.Thread(target=lambda uid=uid: said[uid].append(rooms.of(7, uid, 0))) for uid in (1,) * 40 + (2,)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline_s = time.monotonic() + 20
+    while len(said[1]) < 8 and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert said[1] == [{"error": "too many questions at a time", "retry": True}] * 8
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+    assert said[2] == [LINE]
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
 
+from holdfast.api.quota import LIMITS, Load
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import JobKey
@@ -111,12 +113,36 @@ def test_a_job_that_began_under_the_release_before_goes_on_where_it_is(served: A
     ],
 )
 def test_who_is_not_told(served: Any, rooms: MemoryRooms, asked: Any, who: str | None, status: int) -> None:
-    looked: list[bool] = []
-    served.deps.look = lambda: looked.append(True)
+    looked: list[int] = []
+    served.deps.look = looked.append
     got, body = ask(served, who, **asked)  # type: ignore[arg-type]
     assert (got, set(body["error"])) == (status, {"code", "message", "field"})
     assert (body.get("retry") is True, bool(looked)) == (status == 409, status == 409)
     assert rooms.calls == []
+
+
+@pytest.mark.parametrize("restarts", [2, 2**31 - 1])
+def test_a_run_that_cannot_be_next_has_slurm_not_read(served: Any, rooms: MemoryRooms, restarts: int) -> None:
+    looked: list[int] = []
+    served.deps.look = looked.append
+    status, body = ask(served, restarts=restarts)
+    assert (status, body["retry"], looked) == (409, True, [])
+
+
+def test_questions_for_rooms_are_limited_for_each_node(served: Any, rooms: MemoryRooms) -> None:
+    looked: list[int] = []
+    served.deps.look = looked.append
+
+    async def flood(client: httpx.AsyncClient) -> None:
+        statuses = [
+            (await client.post("/v1/agent/room", json={**ASKED, "job_id": 99})).status_code
+            for _ in range(int(LIMITS[Load.ROOMS].burst) + 5)
+        ]
+        assert statuses == [409] * int(LIMITS[Load.ROOMS].burst) + [429] * 5
+
+    served.run(flood, "n1")
+    assert len(looked) == LIMITS[Load.ROOMS].burst
+    assert ask(served, "n2", job_id=BASE)[0] == 200
 
 
 def test_a_job_of_another_kind_is_told_what_it_lacks(served: Any, rooms: MemoryRooms) -> None:

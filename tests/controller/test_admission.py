@@ -58,6 +58,22 @@ def test_what_slurm_may_show_in_a_moment_is_asked_again(asked: Asked, jobs: tupl
 
 
 @pytest.mark.parametrize(
+    ("asked", "jobs"),
+    [
+        (Asked("n1", 72, 1001, 2), (group_job(72),)),
+        (Asked("n1", 72, 1001, 2**31 - 1), (group_job(72),)),
+        (Asked("n1", 72, 1001, 1), (group_job(72, comment="holdfast"),)),
+        (Asked("n1", 72, 1001, 0), (group_job(72, comment="", nodes=("n9",)),)),
+        (Asked("n1", 72, 1001, 0), (group_job(72, comment="", state="SUSPENDED"),)),
+    ],
+)
+def test_what_no_reading_would_show_is_asked_again_and_has_slurm_not_read(asked: Asked, jobs: tuple[Job, ...]) -> None:
+    found = answer(asked, *jobs)
+    assert isinstance(found, Refusal)
+    assert found.why is Why.LATER
+
+
+@pytest.mark.parametrize(
     ("asked", "jobs", "says"),
     [
         (Asked("n1", 72, 1002, 0), (group_job(72),), "is not user 1002's"),

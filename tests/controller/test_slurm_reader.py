@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import cast
 
@@ -18,6 +19,7 @@ from holdfast.controller.facts import order_to
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
 from holdfast.controller.job_pace import pause_s as job_pause_s
+from holdfast.controller.looks import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, Looks
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.main import _rung
 from holdfast.controller.serving import Controller
@@ -188,6 +190,55 @@ def test_what_waits_keeps_the_pace_low(monkeypatch: pytest.MonkeyPatch) -> None:
         reader.turned(site.loop.world, change)
     assert moving_jobs(site.loop.world) == {}
     assert reader._pause_s() == pytest.approx(IDLE_S, abs=0.1)
+
+
+def _looks(ask: Callable[[float], int], seconds: float, each_s: float = 0.05) -> list[float]:
+    """Times at which a question for the job that ``ask`` names has Slurm read."""
+    looks, found, now_s = Looks(), list[float](), 100.0
+    while now_s < 100.0 + seconds:
+        if looks.allow(ask(now_s), now_s):
+            found.append(now_s - 100.0)
+        now_s += each_s
+    return found
+
+
+def test_one_job_that_asks_and_asks_has_slurm_read_ever_more_seldom() -> None:
+    """A loop of questions had all of Slurm read four times a second for as long as the job ran."""
+    found = _looks(lambda _now_s: 7, 3600.0)
+    assert found[:4] == pytest.approx([0, 1, 3, 7], abs=0.2)
+    assert len(found) <= 6 + 3600 / 60
+
+
+def test_all_questions_together_have_slurm_read_no_more_than_a_tenth_of_a_time_a_second() -> None:
+    found = _looks(lambda now_s: int(now_s * 20), 3600.0)
+    assert len(found) <= LOOKS_BURST + 3600 * LOOKS_PER_S + 1
+    assert LOOKS_PER_S + 1 / IDLE_S <= 0.2
+    assert all(b - a >= 1.0 - 1e-6 for a, b in pairwise(found))
+
+
+def test_a_job_that_asked_long_ago_is_new_again() -> None:
+    looks = Looks()
+    assert [looks.allow(7, at_s) for at_s in (0.0, 1.5, 2.0, 4.0)] == [True, True, False, True]
+    assert [looks.allow(7, 4000.0 + at_s) for at_s in (0.0, 1.5)] == [True, True]
+    for n in range(3 * LOOKED_FOR_MAX):
+        looks.allow(n, 5000.0 + 20 * n)
+    assert len(looks._jobs) <= LOOKED_FOR_MAX
+
+
+def test_a_question_has_slurm_read_once_and_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an event Slurm is read often for minutes."""
+    site = Site(4)
+    now_s = 0.0
+    monkeypatch.setattr(slurm_reader, "_now_s", lambda: now_s)
+    reader = site.loop.reader
+    reader.event()
+    now_s = 500.0
+    reader.asked_for(7)
+    assert reader.look.is_set()
+    assert reader._pause_s() > 9
+    reader.look.clear()
+    reader.asked_for(7)
+    assert not reader.look.is_set()
 
 
 def test_an_outcome_of_a_step_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:

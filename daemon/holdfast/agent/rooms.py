@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,10 @@ ROUTE = "/v1/agent/room"
 _FIELDS = ("room", "url", "token", "group", "start", "min", "max", "sizes", "spares")
 _TEXTS = ("room", "url", "token")
 _KEPT = 256
+ASKED_PER_S, ASKED_AT_ONCE = 4.0, 100.0
+"""Questions of one user that the controller hears. A launcher asks every 2 s while there is no room for it."""
 _WAITING = 64
+_WAITING_OF_A_USER = 32
 _AT_A_TIME = 4
 _FACTS_AGAINST = frozenset({404, 409})
 """The controller has looked, and this is no group of an elastic job as Slurm shows it: what was said before is no answer any more."""
@@ -69,7 +72,9 @@ class Rooms:
         self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
         self._lock = threading.Lock()
         self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
-        self._waiting = threading.BoundedSemaphore(_WAITING)
+        self._rate = Rate(per_s=ASKED_PER_S, burst=ASKED_AT_ONCE)
+        self._waiting: Counter[int] = Counter()
+        """Questions that wait, by user."""
         self._asking = threading.BoundedSemaphore(_AT_A_TIME)
 
     def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> Room:
@@ -77,13 +82,19 @@ class Rooms:
 
         ``pid``: who asks; None: not known, so nothing that is remembered is told."""
         asked_ticks = now_ticks()
-        if not self._waiting.acquire(blocking=False):
-            return no_room("too many questions at a time")
+        with self._lock:
+            if not self._rate.allow(uid, time.monotonic()):
+                return no_room("too many questions of this user")
+            if self._waiting[uid] >= _WAITING_OF_A_USER or self._waiting.total() >= _WAITING:
+                return no_room("too many questions at a time")
+            self._waiting[uid] += 1
         try:
             with self._asking:
                 answer = self._ask({"job_id": job_id, "uid": uid, "restarts": restarts})
         finally:
-            self._waiting.release()
+            with self._lock:
+                self._waiting[uid] -= 1
+                self._waiting += Counter()  # without those of whom none waits
         room = self._settle((job_id, uid, restarts), answer, asked_ticks, pid)
         outcome = room.get("room") or room["error"]
         if self._logged.allow(uid, time.monotonic()):

@@ -131,8 +131,8 @@ class ApiDeps:
     """Interval that agents without one of their own are given; None: the fleet is not known yet."""
     acting: Lists = field(default_factory=Lists)
     """Which checks act: every agent is given this."""
-    look: Callable[[], None] = lambda: None
-    """Has Slurm read soon: somebody knows more than the newest view shows."""
+    look: Callable[[int], None] = lambda _job_id: None
+    """An agent knows more of this job than the newest view of Slurm shows: it may be read soon."""
 
 
 class Threads:

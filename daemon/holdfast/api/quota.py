@@ -27,6 +27,7 @@ class Load(StrEnum):
     FAULTS = "findings and clears"
     HEARTBEATS = "heartbeats"
     ORDERS = "requests for orders"
+    ROOMS = "questions for rooms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ LIMITS: Mapping[Load, Limit] = {
     Load.FAULTS: Limit(1_000, 2),
     Load.HEARTBEATS: Limit(100, 5),
     Load.ORDERS: Limit(100, 5),
+    Load.ROOMS: Limit(200, 5),
 }
 
 

@@ -16,6 +16,7 @@ from holdfast.api.auth import Role
 from holdfast.api.body import parse_object, read_body
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
+from holdfast.api.quota import Load
 from holdfast.api.wire import parse
 from holdfast.controller import facts
 from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
@@ -50,7 +51,7 @@ def rooms_router(api: Api) -> APIRouter:
     @router.post(
         "/v1/agent/room",
         openapi_extra=examples.room(RoomBody),
-        responses=answers(400, 401, 403, 404, 409, 413, 422, 503),
+        responses=answers(400, 401, 403, 404, 409, 413, 422, 429, 503),
     )
     async def room(request: Request) -> Response:
         """The quorum room of an elastic job's group that runs on the caller's node; opened where it is not yet.
@@ -69,12 +70,13 @@ class _Desk:
 
     async def answer(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
+        self._api.quota.take(caller.node or caller.name, {Load.ROOMS: 1})
         body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
         rooms, world = self._rooms(), self._world()
         view = self._view(world)
         found = admit(view, elastic_jobs(view), Asked(caller.node or "", body.job_id, body.uid, body.restarts))
         if isinstance(found, Refusal):
-            return self._refuse(found)
+            return self._refuse(found, body.job_id)
         job, section = found.job, self._deps.quorum
         times_s = section.heartbeat_timeout_s, section.join_timeout_s
         rules = RoomRules(job.sizes.least, job.sizes.most, *times_s, groups=1 + job.groups[-1].index)
@@ -107,10 +109,11 @@ class _Desk:
             raise ApiError(503, "unavailable", _NOT_READ)
         return view
 
-    def _refuse(self, refusal: Refusal) -> Response:
+    def _refuse(self, refusal: Refusal, job_id: int) -> Response:
         if refusal.why is Why.NEVER:
             raise ApiError(404, "not_found", refusal.line)
-        self._deps.look()
+        if refusal.why is Why.NOT_YET:
+            self._deps.look(job_id)
         error = {"code": "not_yet", "message": refusal.line, "field": None}
         return JSONResponse({"error": error, "retry": True}, status_code=409)
 

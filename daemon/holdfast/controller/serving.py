@@ -128,7 +128,7 @@ def build_controller(settings: Settings) -> Controller:
         surveys=Surveys(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
         acting=Lists(settings.checks.act_on, settings.checks.observe_only),
-        look=loop.reader.slurm_changed,
+        look=loop.reader.asked_for,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,
         actor=actor.look,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import JobPace
+from holdfast.controller.looks import Looks
 from holdfast.controller.observe import SlurmWatch
 from holdfast.model.action import (
     Action,
@@ -129,6 +130,7 @@ class SlurmReader:
     _read: asyncio.Event = field(default_factory=asyncio.Event)
     _open_steps: frozenset[str] = frozenset()
     _pace: JobPace = field(default_factory=JobPace)
+    _looks: Looks = field(default_factory=Looks)
 
     def event(self) -> None:
         """Something happens: Slurm is read often from now on."""
@@ -138,6 +140,12 @@ class SlurmReader:
         """Something was done to Slurm: it is read soon."""
         self.event()
         self.look.set()
+
+    def asked_for(self, job_id: int) -> None:
+        """An agent asks about a run that the newest view does not show yet. Slurm is read once more for it, where ``looks.py`` allows that:
+        users decide how often it is asked."""
+        if self._looks.allow(job_id, _now_s()):
+            self.look.set()
 
     def turned(self, world: World, change: Change) -> None:
         """What a turn saw and changed. A step that is over has changed Slurm."""

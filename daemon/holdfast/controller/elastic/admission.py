@@ -8,13 +8,15 @@ from enum import StrEnum
 
 from holdfast.controller.groups import ElasticJob, Group
 from holdfast.model.cluster import ClusterView, Job
-from holdfast.model.elastic import ElasticSpec, parse_comment
+from holdfast.model.elastic import ElasticSpec, declares_elastic, parse_comment
 from holdfast.model.sizes import BadSizes
 
 
 class Why(StrEnum):
     NOT_YET = "not_yet"
-    """Slurm may show it in a moment: ask again."""
+    """Slurm may show it in a moment: read Slurm, and ask again."""
+    LATER = "later"
+    """Ask again, but no reading of Slurm is due for this question: it would hardly show that run. Any user can ask for any run."""
     NEVER = "never"
     """As Slurm shows it this run has no room, and asking again will not change that."""
 
@@ -74,10 +76,18 @@ def _not_this_run(job: Job, asked: Asked) -> Refusal | None:
             Why.NEVER, f"job {number}: the run with restarts={asked.restarts} is over, Slurm shows {job.restarts}"
         )
     if job.restarts < asked.restarts or job.state != "RUNNING":
-        return Refusal(Why.NOT_YET, f"job {number} is {job.state} with restarts={job.restarts}, as Slurm shows it now")
+        return Refusal(
+            _when(job, asked), f"job {number} is {job.state} with restarts={job.restarts}, as Slurm shows it now"
+        )
     if asked.node not in job.nodes:
-        return Refusal(Why.NOT_YET, f"job {number} does not run on node {asked.node}, as Slurm shows it now")
+        return Refusal(_when(job, asked), f"job {number} does not run on node {asked.node}, as Slurm shows it now")
     return None
+
+
+def _when(job: Job, asked: Asked) -> Why:
+    """One more reading may show this run where it is the one that is shown, or the next, of a group of an elastic job."""
+    is_next = asked.restarts in (job.restarts, job.restarts + 1)
+    return Why.NOT_YET if is_next and declares_elastic(job.comment) else Why.LATER
 
 
 def _declared(job: Job) -> ElasticSpec | Refusal:
