@@ -181,7 +181,7 @@ def test_one_that_the_restart_budget_holds() -> None:
         (BUG, Cause.CODE, "mend the program, then submit it again"),
         (OOM, Cause.MEMORY, "ask for more memory"),
         (FULL, Cause.DISK, "then scontrol requeue"),
-        ("nothing\n", Cause.UNKNOWN, "read the end of its output, /home/ada/train-{job}.out; to start it again, scontrol requeue {job}"),
+        ("nothing\n", Cause.UNKNOWN, "read the end of its output, /home/ada/train-{job}.out; to run it again, scontrol requeue {job}"),
     ],
 )  # fmt: skip
 def test_what_no_fault_ended(output: str, cause: Cause, words: str) -> None:
@@ -278,6 +278,26 @@ def test_one_that_its_owner_requeued_while_it_ran() -> None:
     shown = _why(site, job)
     assert (shown.state, shown.ends, shown.requeued) == ("PENDING", [], [0])
     assert "two minutes" in shown.note
+
+
+def test_one_that_holdfast_left_alone_and_others_queued_again() -> None:
+    site = Site(3)
+    job = _training(site, 1, comment="")
+    site.fault("n1")
+    site.run(5)
+    site.slurm.requeue(job.job_id)
+    site.run(5)
+    shown = _why(site, job)
+    assert ([r.restarts_before for r in shown.recoveries], shown.requeued) == ([0], [0])
+
+
+def test_one_that_holdfast_stopped_was_queued_again_by_no_one_else() -> None:
+    site = Site(3)
+    job = _training(site, 1)
+    site.fault("n1")
+    site.run(30)
+    shown = _why(site, job)
+    assert (job.restarts, len(shown.recoveries), shown.ends, shown.requeued) == (1, 1, [], [])
 
 
 def test_one_that_waits_for_what_can_never_be() -> None:

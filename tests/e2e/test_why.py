@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 
 import pytest
 
 from holdfast.model.action import IntentState
-from holdfast.model.incident import RecoveryPhase
+from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.job_ends import Cause, JobEnd, Reading
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill
@@ -47,6 +48,65 @@ def test_each_death_is_told_as_it_was(drill: Drill) -> None:
         assert words in end.text, f"{name}: {end.text}"
         assert (drill.job(jobs[name]).state, drill.job(jobs[name]).restarts) == ("FAILED", 0), name
     assert not drill.faults()
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("--output=/no/such/folder/%x-%j.out", "/no/such/folder/wrap-{job}.out"),
+        ("--chdir=/no/such/folder", "/no/such/folder/slurm-{job}.out"),
+    ],
+)
+def test_a_file_that_slurm_cannot_open_is_no_signal(drill: Drill, option: str, path: str) -> None:
+    job_id = int(drill.practice.command("sbatch", "--parsable", option, "--wrap", "true").split(";")[0])
+    end = _end(drill, job_id)
+    assert (end.cause, end.exit_code, end.slurm_error) == (Cause.NO_FILE, "0:53", 4021)
+    assert end.output == path.format(job=job_id)
+    assert end.output in end.text
+
+
+def test_a_real_time_signal_of_the_same_number_is_one(drill: Drill) -> None:
+    end = _end(drill, drill.practice.sbatch("kill -53 $$"))
+    assert (end.cause, end.exit_code, end.slurm_error) == (Cause.UNKNOWN, "0:53", 0)
+    assert "real-time signal 53" in end.text
+
+
+def test_the_default_output_of_an_arrays_element_is_read(drill: Drill) -> None:
+    folder = drill.practice.folder / "jobs"
+    printed = drill.practice.command(
+        *("sbatch", "--parsable", "--array=1-2", f"--chdir={folder}", "--wrap", "echo 'KeyError: 1'; exit 1")
+    )
+    array = int(printed.split(";")[0])
+
+    def elements() -> list[int]:
+        return [
+            j.key.job_id for j in drill.scheduler.view().jobs.values() if (j.array_job_id, j.state) == (array, "FAILED")
+        ]
+
+    eventually(lambda: len(elements()) == 2, within_s=PATIENCE_S)
+    ends = [_end(drill, job_id) for job_id in elements()]
+    assert {end.output for end in ends} == {str(folder / f"slurm-{array}_{task}.out") for task in (1, 2)}
+    assert [end.cause for end in ends] == [Cause.CODE] * 2, [end.reading_note for end in ends]
+
+
+def test_a_command_that_srun_cannot_find(drill: Drill) -> None:
+    """slurmstepd says so, under a name that holds the node's where slurmd is built for several on one host."""
+    end = _end(drill, drill.practice.sbatch("srun /no/such/program"))
+    assert end.cause is Cause.CODE, end.text
+    assert "execve" in end.text
+
+
+def test_a_job_that_began_once_its_node_was_repaired_is_no_victim_of_the_old_fault(drill: Drill) -> None:
+    drill.inject.xid("n1", 79, gpu=3)
+    fault = drill.incident_on("n1")
+    eventually(
+        lambda: drill.incident_on("n1").state is not IncidentState.OPEN, within_s=PATIENCE_S
+    )  # no job starts there now
+    job_id = drill.practice.sbatch("sleep 2; kill -9 $$", "--nodelist=n1", "--gres=gpu:8", "--comment=holdfast")
+    end = _end(drill, job_id)
+    assert end.started_at is not None
+    assert end.ended_at - fault.fault_at < timedelta(minutes=10)
+    assert (end.cause, end.incident_id, drill.job(job_id).restarts) == (Cause.UNKNOWN, "", 0), end.text
 
 
 def test_a_cancelled_job_was_cancelled(drill: Drill) -> None:

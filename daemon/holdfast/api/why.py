@@ -8,7 +8,7 @@ from dataclasses import asdict
 from holdfast.api.job_shapes import JobEndShape, WhyShape
 from holdfast.api.shapes import RecoveryShape
 from holdfast.controller import job_ends
-from holdfast.controller.started_again import now_says, outlook
+from holdfast.controller.started_again import by_holdfast, now_says, outlook
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.elastic import declares_elastic
@@ -46,7 +46,9 @@ def why_shape(
     told = [r for r in recoveries if r.uid == owners[0] and (job is None or job.continues(r.job))]
     mine = _with_the_last(_same_job(owners[0], job, ends), job, world)
     before = {r.restarts_before: r for r in told}
-    known = {e.restarts for e in mine} | before.keys()
+    known = {e.restarts for e in mine} | {
+        r.restarts_before for r in told if world is not None and by_holdfast(world, r)
+    }
     return WhyShape(
         job_id=job_id,
         shown_id=_shown_id(job_id, job, mine),

@@ -61,10 +61,10 @@ def _in_a_later_run(world: World, job: Job, recovery: Recovery | None) -> Again:
         return Again.BY_OTHERS
     if recovery.phase is RecoveryPhase.HELD:
         return Again.HELD if job.held else Again.BY_OTHERS
-    return Again.STARTED if _by_holdfast(world, recovery) else Again.BY_OTHERS
+    return Again.STARTED if by_holdfast(world, recovery) else Again.BY_OTHERS
 
 
-def _by_holdfast(world: World, recovery: Recovery) -> bool:
+def by_holdfast(world: World, recovery: Recovery) -> bool:
     """Whether its requeue was Holdfast's, or came with the loss of the node. Where its steps are forgotten, the ground says so."""
     if recovery.ground in (None, Ground.NODE_LOST) or recovery.via_down:
         return recovery.ground is not None
@@ -189,7 +189,7 @@ def advice(again: Again, end: JobEnd, job: Job | None) -> str:
     then = _start(end, job)
     if end.cause is Cause.STOPPED:
         return f"if it is still wanted, {then}"
-    return f"{mend}; to start it again, {then}" if end.cause in (Cause.NODE, Cause.UNKNOWN) else f"{mend}, then {then}"
+    return f"{mend}; to run it again, {then}" if end.cause in (Cause.NODE, Cause.UNKNOWN) else f"{mend}, then {then}"
 
 
 def _start(end: JobEnd, job: Job | None) -> str:
