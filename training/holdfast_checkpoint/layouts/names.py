@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import lru_cache
 
 from holdfast_checkpoint.layouts import words
 from holdfast_checkpoint.layouts.steps import Numbers, numbers_in
@@ -115,6 +116,7 @@ class FileName:
         return _WORD.sub(lambda m: "#" if m[0].lower() in words.ROLLING else m[0], name) if self.rolling else name
 
 
+@lru_cache(maxsize=4096)
 def read_name(name: str) -> FileName:
     """What the name says, without a look at the file."""
     stem, suffix, packed, kept = _peeled(name)
