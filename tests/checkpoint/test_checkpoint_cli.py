@@ -97,6 +97,11 @@ def test_a_colleagues_checkpoint_is_no_reason_to_start_afresh(build: Build, caps
     capsys.readouterr()
     assert main(["latest", str(build.root)]) == 0, "files of other users do not count"
     assert capsys.readouterr().out == f"{build.root}/ckpt_50.pt\n"
+    planted = build.path("ckpt_200.pkl")
+    planted.write_bytes(b"x" * 1000)
+    assert main(["latest", str(build.root)]) == 3
+    os.chown(planted, 54321, 54321)
+    assert main(["latest", str(build.root)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,14 @@ def beside_none(root: Folder, names: Sequence[str]) -> Beside:
 
 
 def beside_newest(root: Folder, names: Sequence[str], newest: Checkpoint) -> Beside:
-    """What may be newer than a complete checkpoint. ``names``: of entries that are no candidates."""
+    """What may be newer than a complete checkpoint. ``names``: of entries that are no candidates. Other users' things do not count: they
+    could stop a job in a directory that is shared."""
     strays: list[str] = []
     others: list[str] = []
     for name in names:
         with suppress(Bad):
             entry, status = _entry(root, name)
-            if status is None:
+            if status is None or not root.walk.takes(status):
                 continue
             if _newer_entry(entry, status, newest):
                 strays.append(name)
@@ -127,7 +128,7 @@ def _nested_newer(
 ) -> Iterator[str]:
     for name in names:
         entry, status = _entry(root, name)
-        if status is None or layouts.is_special(status.st_mode) or _beside_by_name(name):
+        if status is None or layouts.is_special(status.st_mode) or _beside_by_name(name) or not root.walk.takes(status):
             continue
         if depth and _newer_nested(entry, status, newest, rolling=_rolling(above)):
             yield f"{above}{name}"

@@ -95,13 +95,13 @@ class Walk:
         part._ends_at = self._ends_at
         return part
 
-    def owns(self, status: os.stat_result) -> bool:
-        """Whether the thing is the user's own, or root's."""
-        return status.st_uid in self._owners
+    def takes(self, status: os.stat_result) -> bool:
+        """Whether things of this owner count: the user's own, root's, or anybody's."""
+        return self.any_owner or status.st_uid in self._owners
 
     def take(self, status: os.stat_result, name: str) -> None:
         """Raises Bad when the thing belongs to another user."""
-        if not self.any_owner and not self.owns(status):
+        if not self.takes(status):
             raise refused(f"{printable(name)} belongs to uid {status.st_uid}")
 
 

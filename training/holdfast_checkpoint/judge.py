@@ -154,7 +154,7 @@ def _own_links(root: Folder, passed_over: Sequence[Checkpoint]) -> Iterator[str]
             if checkpoint.verdict is Verdict.REFUSED and checkpoint.name.isprintable()
             else None
         )
-        if status is not None and stat.S_ISLNK(status.st_mode) and root.walk.owns(status):
+        if status is not None and stat.S_ISLNK(status.st_mode) and root.walk.takes(status):
             yield checkpoint.name
 
 
