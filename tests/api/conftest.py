@@ -145,7 +145,7 @@ class Served:
         deps = self.deps
         deps.agents, deps.orders, deps.world, deps.leader = self.agents, self.hub, lambda: self.world, lambda: True
         deps.mode = Mode.ACT
-        deps.rooms, deps.look, deps.untaken = None, lambda: None, UntakenWatch()
+        deps.rooms, deps.look, deps.untaken = None, lambda _job_id: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
         api.quota = Quota(deps.clock.monotonic_s)
