@@ -166,7 +166,7 @@ _MEND = {
     Cause.TIME: "save before the limit and resume (--signal=B:USR1@120), or ask for more time (--time)",
     Cause.CODE: "mend the program",
     Cause.NO_FILE: "see that the folder of its output exists on {node}, that user {user} may write there, and that --input names a file",
-    Cause.STOPPED: "",
+    Cause.STOPPED: "if it is still wanted",
     Cause.UNKNOWN: "read the end of its output, {output}",
 }
 _NEVER_MET = "DependencyNeverSatisfied"
@@ -187,9 +187,8 @@ def advice(again: Again, end: JobEnd, job: Job | None) -> str:
     if end.reason == _NEVER_MET:  # rule prose: Slurm's own words
         return "submit it again with a dependency that can be met"
     then = _start(end, job)
-    if end.cause is Cause.STOPPED:
-        return f"if it is still wanted, {then}"
-    return f"{mend}; to run it again, {then}" if end.cause in (Cause.NODE, Cause.UNKNOWN) else f"{mend}, then {then}"
+    between = {Cause.STOPPED: ", ", Cause.NODE: "; to run it again, ", Cause.UNKNOWN: "; to run it again, "}
+    return f"{mend}{between.get(end.cause, ', then ')}{then}"
 
 
 def _start(end: JobEnd, job: Job | None) -> str:
