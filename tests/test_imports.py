@@ -75,6 +75,7 @@ PURE_CONTROLLER = frozenset(
         "silence",
         "own_word",
         "held_jobs",
+        "restored",
         "resumed",
         "serving_now",
         "tripping",

@@ -64,6 +64,7 @@ NOT_IN_THE_API: dict[type[Any], dict[str, str]] = {
         "boot_id": "as the machine",
         "failed": "the shape's verdict",
         "sticky": "how it clears; cleared_at says whether it has",
+        "last_fault_at": "last_seen_at, by the time of its receipt, and how often it was seen",
         "incident_id": "findings are shown with their incident",
     },
 }
