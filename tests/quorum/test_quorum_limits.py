@@ -29,6 +29,7 @@ from holdfast.quorum.host import Host
 from holdfast.quorum.identity import Identity, replica_name
 from holdfast.quorum.limits import (
     CHANGES_BURST,
+    CHANGES_PER_S,
     GROUP_BURST,
     GROUP_PER_S,
     GROUPS_KEPT,
@@ -297,24 +298,38 @@ def test_starts_that_come_too_fast_are_told_to_ask_again_and_write_nothing(tmp_p
 def test_a_member_whose_commits_fail_without_end_does_not_write_without_end(tmp_path: Path) -> None:
     async def scene(s: Site) -> None:
         opened = await s.do(do="open", room="r", rules={"min_groups": 1})
-        host = s.service.host("r")
-        who = identity("0~72.0")
-        for n in range(CHANGES_BURST + 1):
-            await host.ask(member(who, n, commit_failures=1))
-        before = host.room.next_id
+        assert opened["ok"]
+        host, who = s.service.host("r"), identity("0~72.0")
+        host._changes = Bucket(3, 0.001)
+        begun_id = host.room.next_id
         waiting = asyncio.create_task(_fail_on(host, who, 50))
-        await asyncio.sleep(0.05)
-        assert not waiting.done()
-        waiting.cancel()
-        assert host.room.next_id <= before + 3
         other = await s.do(do="open", room="other", rules={})
         assert (await s.ask(other["url"], named(other, "0")))[0] == 1
-        await asyncio.wait_for(host.ask(member(who, 9, commit_failures=1)), 5)
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        assert host.room.next_id - begun_id <= 3
+        waiting.cancel()
         gone = await s.do(do="evict", room="r", member="0", reason="a verdict waits for nothing")
         assert gone["gone"] == ["0~72.0:u"]
-        assert opened["ok"]
 
     with_site(tmp_path, scene)
+
+
+@pytest.mark.slow
+def test_a_room_that_waited_with_its_decision_decides(tmp_path: Path) -> None:
+    async def scene(s: Site) -> None:
+        await s.do(do="open", room="r", rules={"min_groups": 1})
+        host = s.service.host("r")
+        host._changes = Bucket(1, 2.0)
+        await asyncio.wait_for(_fail_on(host, identity("0~72.0"), 4), 60)
+
+    with_site(tmp_path, scene)
+
+
+def test_quorums_that_are_written_down_have_a_rate() -> None:
+    bucket = Bucket(CHANGES_BURST, CHANGES_PER_S)
+    written = sum(bucket.take(n / 1000) for n in range(60_000))
+    assert CHANGES_BURST < written <= CHANGES_BURST + 60 * CHANGES_PER_S + 1
 
 
 async def _fail_on(host: Host, who: Identity, steps: int) -> None:
