@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -137,8 +137,8 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
                 commit(change, fence)
             boundaries.die(f"life {len(boundaries.crossed)} {'before' if before else 'after'} commit {_said(change)}")
 
-        def dying_accept(report: Report) -> Future[Accepted]:
-            durable: Future[Accepted] = accept(report)
+        def dying_accept(report: Report, shown: Collection[int] | None = None) -> Future[Accepted]:
+            durable: Future[Accepted] = accept(report, shown)
             if report.findings or report.outcomes:
                 name = f"accept {report.node} {report.outbox_id} {report.sequence}"
                 durable.add_done_callback(lambda _done: boundaries.cross(name))
