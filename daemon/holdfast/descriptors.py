@@ -19,18 +19,26 @@ them."""
 LOG_EVERY_S = 60.0
 
 
-def raise_limit(most: int = 65_536) -> int:
-    """Raise the limit of open files as far as it may be, to ``most``: a login shell gives 1,024. Returns the limit that holds now."""
+MOST_OPEN_FILES = 65_536
+"""As the units' LimitNOFILE."""
+
+
+def open_files() -> int:
+    """How many files this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_limit() -> None:
+    """Raise the limit of open files as far as it may be, to ``MOST_OPEN_FILES``: a login shell gives 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return most
-    wanted = max(soft, most if hard == resource.RLIM_INFINITY else min(most, hard))
+    wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(MOST_OPEN_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:
         log.warning("event=open_files_limited soft=%d hard=%d error=%r", soft, hard, str(error))
-        return soft
-    return wanted
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 
+from holdfast.api.connections import identified
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import Unavailable
 from holdfast.ports import Clock
@@ -119,6 +120,10 @@ class Authenticator:
         principal = await self._lookup(_bearer(request))
         if principal is None:
             raise ApiError(401, "unauthenticated", "The token is not known here; make one with `holdfast token create`")
+        if (
+            principal.role is not Role.USER
+        ):  # any job's owner may hold such a token, and open connections by the thousand
+            identified(request.scope)
         if roles and principal.role not in roles:
             wanted = " or ".join(roles)
             raise ApiError(403, "forbidden", f"This needs the role {wanted}; the token has {principal.role}")

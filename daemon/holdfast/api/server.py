@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import uvicorn
 from fastapi import FastAPI
 
+from holdfast.api import listening
 from holdfast.api.certificates import check_pair
+from holdfast.api.connections import KEEP_ALIVE_S, Bounds, Connections, room_for
 from holdfast.config.binding import check_bind
+from holdfast.descriptors import open_files
 
-KEEP_ALIVE_S = 75
-"""Longer than the longest poll: agents keep one connection."""
 STOP_S = 3
 
 
@@ -24,19 +26,32 @@ def quiet_gc() -> None:
     gc.set_threshold(10_000, 50, 1000)
 
 
+def connections_within_limit() -> Connections:
+    """As many as the descriptors of this process allow."""
+    return Connections(Bounds(room_for(open_files())), time.monotonic)
+
+
 def build_server(
-    app: FastAPI, *, host: str, port: int, tls_cert: str | None = None, tls_key: str | None = None
+    app: FastAPI,
+    *,
+    host: str,
+    port: int,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    connections: Connections | None = None,
 ) -> uvicorn.Server:
-    """A server to be run in the caller's event loop with ``serve()``.
+    """A server to be run in the caller's event loop with ``serve()``. ``connections``: None: as many as may be.
 
     Raises ConfigError when ``host`` is beyond loopback and TLS is not set, or when certificate and key cannot be used."""
     check_bind(host, tls_cert, tls_key)
     if tls_cert is not None and tls_key is not None:
         check_pair(tls_cert, tls_key)
-    config = uvicorn.Config(
+    config = listening.GuardedConfig(
         app,
         host=host,
         port=port,
+        loop="asyncio",  # another one would not accept by our listener
+        http=listening.protocol,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
         access_log=False,
@@ -49,4 +64,5 @@ def build_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
     )
-    return uvicorn.Server(config)
+    config.guard = listening.Guard(connections or connections_within_limit())
+    return listening.GuardedServer(config)

@@ -28,6 +28,8 @@ class PartName(StrEnum):
     AGENTS = "agents"
     CERTIFICATE = "certificate"
     """The one that the controller serves."""
+    CONNECTIONS = "connections"
+    """Those that agents and clients have to the controller."""
 
 
 class Condition(StrEnum):
@@ -100,6 +102,21 @@ class ProcessSeen:
     """Since its last sign of life; where it gave none, since the other one began to wait for it."""
     state: ProcessState | None = None
     """None: it has written nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsSeen:
+    """The connections to the controller's port at one moment."""
+
+    open: int
+    known: int
+    """Of these, on which an agent, an operator or a viewer was authenticated."""
+    most: int
+    """The bound in all."""
+    turned_away: int = 0
+    """Not taken, or closed for a newer one, in the last ten minutes."""
+    address: str = ""
+    """Where most of those came from."""
 
 
 def not_ready(parts: Iterable[PartState]) -> str | None:

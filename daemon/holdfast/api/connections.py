@@ -1,0 +1,322 @@
+"""Which connections to the API are kept: bounds in number and time, and which one is closed for another. No sockets here.
+
+A connection is *known* once a request of an agent, an operator or a viewer on it was authenticated. Any user of the cluster can open the
+others, as can a job's owner with a token: they never take the place of a known one, and the oldest of them makes room for a new one."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from itertools import islice
+
+from starlette.types import Scope
+
+from holdfast.model.parts import ConnectionsSeen
+
+log = logging.getLogger(__name__)
+
+Network = IPv4Network | IPv6Network
+KEEP_ALIVE_S = 75
+"""Longer than the longest poll: agents keep one connection."""
+RESERVED_SHARE = 0.25
+"""Of the descriptors that a process may open: for Slurm's commands, the store, the quorum service, connects to silent nodes, messages."""
+RESERVED_LEAST = 1024
+LOG_EVERY_S = 60.0
+RECENT_S = 600.0
+"""What was turned away within this time is shown on `holdfast status`."""
+YOUNG_S = 0.25
+"""For this long from its begin a connection makes room for none: a TLS handshake and a request on a busy node."""
+_SLICE_S = 10.0
+_MOST_ADDRESSES = 1000
+_SCOPE_KEY = "holdfast.connection"
+
+
+class Stage(StrEnum):
+    """What a connection does. Each but ANSWERING ends in time."""
+
+    HEAD = "head"
+    """It opens (TLS included), or has begun a request whose head is incomplete."""
+    BODY = "body"
+    """The body of its request is incomplete, whether it was answered or not."""
+    ANSWERING = "answering"
+    """A request waits for its answer, such as a long poll."""
+    IDLE = "idle"
+    """Kept open between two requests."""
+
+
+class Ended(StrEnum):
+    """Why a connection was closed, or not taken."""
+
+    FULL = "full"
+    """Not taken: the bound in all is reached, and none may be closed for it."""
+    ADDRESS_FULL = "address_full"
+    """Not taken: the bound of its address is reached, and none from there may be closed for it."""
+    MADE_ROOM = "made_room"
+    """It was not known, and was closed for a newer one."""
+    HEAD_LATE = "head_late"
+    BODY_LATE = "body_late"
+    UNREAD = "unread"
+    """The other side does not read its answer."""
+    IDLE = "idle"
+
+
+_LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE}
+TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM})
+"""For want of room; the others are late."""
+
+
+def room_for(open_files: int) -> int:
+    """How many connections a process may have that may open so many files."""
+    reserved = max(int(open_files * RESERVED_SHARE), min(RESERVED_LEAST, open_files // 2))
+    return max(open_files - reserved, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How many connections are kept, and for how long without a sign of good will."""
+
+    most: int
+    most_per_address: int = 256
+    proxies: tuple[Network, ...] = ()
+    """Stand for many clients each, as loopback does: only the bound in all holds there."""
+    head_s: float = 10.0
+    """From the connection, or from the first byte of a later request, to the end of its head; the TLS handshake included."""
+    body_s: float = 30.0
+    """From the end of the head to the end of the body; longer than a route reads (:data:`holdfast.api.body.READ_TIMEOUT_S`)."""
+    unread_s: float = 30.0
+    """Without progress while an answer waits to be read."""
+    idle_s: float = KEEP_ALIVE_S + 5.0
+    """The server itself closes a kept connection after ``KEEP_ALIVE_S``, unless something was sent meanwhile that is no request."""
+
+    def many_behind(self, address: str) -> bool:
+        """Whether an address stands for many clients."""
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return True  # no internet address: a connection of this machine
+        return found.is_loopback or any(found.version == n.version and found in n for n in self.proxies)
+
+
+def plain_address(host: str) -> str:
+    """Without an IPv6 zone, and an IPv4 address in IPv6's clothes as what it is."""
+    try:
+        found: IPv4Address | IPv6Address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return str(getattr(found, "ipv4_mapped", None) or found)
+
+
+@dataclass(eq=False, slots=True)
+class Connection:
+    """One that is open. Times are monotonic."""
+
+    address: str
+    close: Callable[[], None]
+    """At once, whatever is still to be sent."""
+    since_s: float
+    due_s: float
+    """When its stage must be over."""
+    stage: Stage = Stage.HEAD
+    known: bool = False
+    paused: Callable[[], bool] = lambda: False
+    """Whether what it sends is not read at present, so that a delay is not the other side's."""
+    unread_due_s: float = math.inf
+    """When the other side must have read something."""
+    sent_bytes: int = 0
+    _sent_before: int = 0
+    request: object = None
+    """The newest request on it; only for comparison."""
+
+    def mark_sent(self) -> bool:
+        """Whether something was sent since this was last called."""
+        before, self._sent_before = self._sent_before, self.sent_bytes
+        return self.sent_bytes > before
+
+
+@dataclass
+class _Address:
+    """The connections from one address."""
+
+    count: int = 0
+    unknown: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
+    """Oldest first."""
+
+
+@dataclass
+class Connections:
+    """All that are open. Lives in one event loop; :meth:`seen` may be called from any thread."""
+
+    bounds: Bounds
+    clock_s: Callable[[], float]
+    ended: Counter[Ended] = field(default_factory=Counter)
+    """Since the start."""
+    _open: dict[Connection, None] = field(default_factory=dict)
+    _unknown: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
+    """Oldest first."""
+    _addresses: dict[str, _Address] = field(default_factory=dict)
+    _known: int = 0
+    _recent: deque[tuple[float, Counter[str]]] = field(default_factory=deque)
+    """Turned away, by address, in slices of time."""
+    _unlogged: Counter[Ended] = field(default_factory=Counter)
+    _logged_s: float = -math.inf
+
+    def admit(self, host: str, close: Callable[[], None]) -> Connection | None:
+        """Take a new connection, if need be in the place of one that is not known. None: it is to be closed at once."""
+        address = plain_address(host)
+        here = self._addresses.get(address) or _Address()
+        full = here.count >= self.bounds.most_per_address and not self.bounds.many_behind(address)
+        if full and not self._make_room(here.unknown):
+            self._count(address, Ended.ADDRESS_FULL)
+            return None
+        if len(self._open) >= self.bounds.most and not self._make_room(self._unknown):
+            self._count(address, Ended.FULL)
+            return None
+        here = self._addresses.setdefault(address, here)
+        now_s = self.clock_s()
+        connection = Connection(address, close, now_s, now_s + self.bounds.head_s)
+        here.count += 1
+        self._open[connection] = self._unknown[connection] = here.unknown[connection] = None
+        return connection
+
+    def shed(self, count: int) -> None:
+        """Close the oldest that are not known, so many at most."""
+        for connection in list(islice(self._unknown, count)):
+            self.end(connection, Ended.MADE_ROOM)
+
+    def _make_room(self, unknown: OrderedDict[Connection, None]) -> bool:
+        """Close the oldest of these, unless it is so young that a flood would close each before it can send its token."""
+        oldest = next(iter(unknown), None)
+        if oldest is None or self.clock_s() - oldest.since_s < YOUNG_S:
+            return False
+        self.end(oldest, Ended.MADE_ROOM)
+        return True
+
+    def identified(self, connection: Connection) -> None:
+        """A request on it was authenticated: it is known from now on."""
+        if connection.known or connection not in self._open:
+            return
+        connection.known = True
+        self._known += 1
+        self._unknown.pop(connection, None)
+        self._addresses[connection.address].unknown.pop(connection, None)
+
+    def enter(self, connection: Connection, stage: Stage, request: object) -> None:
+        """It is at this stage of this request now."""
+        if (stage, request) != (connection.stage, connection.request):
+            connection.stage, connection.request = stage, request
+            connection.due_s = self.clock_s() + self._most_s(stage)
+            connection.mark_sent()
+
+    def unread(self, connection: Connection, unread: bool) -> None:
+        """Whether its answers wait because the other side does not read."""
+        connection.unread_due_s = self.clock_s() + self.bounds.unread_s if unread else math.inf
+        connection.mark_sent()
+
+    def left(self, connection: Connection) -> None:
+        """It is closed, whoever did it."""
+        if connection not in self._open:
+            return
+        del self._open[connection]
+        self._unknown.pop(connection, None)
+        self._known -= connection.known
+        here = self._addresses[connection.address]
+        here.count -= 1
+        here.unknown.pop(connection, None)
+        if not here.count:
+            del self._addresses[connection.address]
+
+    def sweep(self) -> None:
+        """Close what is late, and say in the log what was closed."""
+        now_s = self.clock_s()
+        late = [c for c in self._open if c.due_s <= now_s or c.unread_due_s <= now_s]
+        for connection in late:
+            if (kind := self._lateness(connection, now_s)) is not None:
+                self.end(connection, kind)
+        if self._unlogged and now_s - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = now_s
+            self._log()
+
+    def end(self, connection: Connection, kind: Ended) -> None:
+        """Close it."""
+        self._count(connection.address, kind)
+        self.left(connection)
+        connection.close()
+
+    def seen(self) -> ConnectionsSeen:
+        """How it is now."""
+        now_s, away = self.clock_s(), Counter[str]()
+        for at_s, addresses in tuple(self._recent):
+            if now_s - at_s <= RECENT_S + _SLICE_S:
+                away += addresses
+        ((address, _),) = away.most_common(1) or (("", 0),)
+        return ConnectionsSeen(len(self._open), self._known, self.bounds.most, away.total(), address)
+
+    def _count(self, address: str, kind: Ended) -> None:
+        self.ended[kind] += 1
+        self._unlogged[kind] += 1
+        if kind not in TURNED_AWAY:
+            return
+        now_s = self.clock_s()
+        while self._recent and now_s - self._recent[0][0] > RECENT_S + _SLICE_S:
+            self._recent.popleft()
+        if not self._recent or now_s - self._recent[-1][0] > _SLICE_S:
+            self._recent.append((now_s, Counter()))
+        newest = self._recent[-1][1]
+        newest[address if address in newest or len(newest) < _MOST_ADDRESSES else "others"] += 1
+
+    def _most_s(self, stage: Stage) -> float:
+        match stage:
+            case Stage.HEAD:
+                return self.bounds.head_s
+            case Stage.BODY:
+                return self.bounds.body_s
+            case Stage.IDLE:
+                return self.bounds.idle_s
+            case Stage.ANSWERING:
+                return math.inf
+
+    def _lateness(self, connection: Connection, now_s: float) -> Ended | None:
+        """Why it ends; None: it gets more time."""
+        goes_on = connection.mark_sent()
+        if connection.unread_due_s <= now_s:
+            if not goes_on:
+                return Ended.UNREAD
+            connection.unread_due_s = now_s + self.bounds.unread_s
+        if connection.due_s <= now_s:
+            if not (goes_on if connection.stage is Stage.IDLE else connection.paused()):
+                return _LATE.get(connection.stage, Ended.IDLE)
+            connection.due_s = now_s + self._most_s(connection.stage)
+        return None
+
+    def _log(self) -> None:
+        counts = " ".join(f"{kind.value}={self._unlogged[kind]}" for kind in Ended if self._unlogged[kind])
+        away = any(self._unlogged[kind] for kind in TURNED_AWAY)
+        self._unlogged.clear()
+        now = self.seen()
+        log.log(
+            logging.WARNING if away else logging.INFO,
+            "event=connections_closed %s open=%d known=%d most=%d address=%s",
+            counts,
+            now.open,
+            now.known,
+            now.most,
+            now.address or "-",
+        )
+
+
+def attach(scope: Scope, connections: Connections, connection: Connection) -> None:
+    """Have a request know its connection."""
+    scope[_SCOPE_KEY] = (connections, connection)
+
+
+def identified(scope: Scope) -> None:
+    """The request with this scope was authenticated: its connection is known from now on."""
+    found = scope.get(_SCOPE_KEY)
+    if found is not None:
+        connections, connection = found
+        connections.identified(connection)

@@ -1,0 +1,411 @@
+"""Connections to the real server, over real sockets of this machine: what trickles ends, what waits for an answer does not, and a flood of
+connections keeps no agent out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from holdfast.agent.client import Client, Controllers
+from holdfast.api import listening
+from holdfast.api.connections import Bounds, Connections, Ended
+from holdfast.api.server import build_server
+from support.descriptors import descriptors_left
+from tls import authorities
+
+pytestmark = pytest.mark.slow
+
+BRIEF = Bounds(200, 200, (), head_s=0.5, body_s=1.0, unread_s=0.5, idle_s=2.0)
+GET = b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"
+BIG_BYTES = 64 << 20
+
+
+def small_app() -> FastAPI:
+    app = FastAPI(openapi_url=None)
+
+    @app.get("/quick")
+    async def quick() -> str:
+        return "quick"
+
+    @app.get("/slow")
+    async def slow() -> str:
+        await asyncio.sleep(3)
+        return "slow"
+
+    @app.post("/refuses")
+    async def refuses() -> Response:
+        return PlainTextResponse("no", 401)
+
+    @app.post("/reads")
+    async def reads(request: Request) -> int:
+        return len(await request.body())
+
+    @app.post("/reads/late")
+    async def reads_late(request: Request) -> int:
+        await asyncio.sleep(2)
+        return len(await request.body())
+
+    @app.get("/big")
+    async def big() -> Response:
+        return PlainTextResponse(b"x" * BIG_BYTES)
+
+    return app
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, connections: Connections, port: int) -> None:
+        self.connections = connections
+        self.port = port
+        self.tls: ssl.SSLContext | None = None
+        self.open = ExitStack()
+
+    @property
+    def ended(self) -> dict[Ended, int]:
+        return dict(self.connections.ended)
+
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        """Without TLS."""
+        made = self.open.enter_context(
+            socket.create_connection(("127.0.0.1", self.port), 10, source_address=(source, 0))
+        )
+        made.settimeout(10)
+        return made
+
+    def client(self, source: str = "127.0.0.1") -> socket.socket:
+        """After the handshake, where there is one."""
+        made = self.connect(source)
+        return made if self.tls is None else self.open.enter_context(self.tls.wrap_socket(made))
+
+
+@contextmanager
+def running(app: FastAPI, bounds: Bounds = BRIEF, *, tls: Path | None = None) -> Iterator[Running]:
+    connections = Connections(bounds, time.monotonic)
+    pair = {"tls_cert": str(tls / "tls.pem"), "tls_key": str(tls / "tls.key")} if tls is not None else {}
+    server = build_server(app, host="127.0.0.1", port=0, connections=connections, **pair)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        until(lambda: server.started)
+        made = Running(connections, server.servers[0].sockets[0].getsockname()[1])
+        if tls is not None:
+            made.tls = ssl.create_default_context(cafile=str(tls / "ca.pem"))
+            made.tls.check_hostname = False
+        with made.open:
+            yield made
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def until(done: Callable[[], bool], within_s: float = 20.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def lasted_s(made: socket.socket, *, trickle: bytes = b"", within_s: float = 8.0) -> float:
+    """How long until the other side closed it, while these bytes are sent one by one, again and again. ``within_s`` where it did not."""
+    began_s = time.monotonic()
+    made.settimeout(0.1)
+    sent = 0
+    while (passed_s := time.monotonic() - began_s) < within_s:
+        try:
+            if trickle:
+                made.send(trickle[sent % len(trickle)].to_bytes(1, "big"))
+                sent += 1
+            if not made.recv(65_536):
+                return passed_s
+        except (TimeoutError, ssl.SSLWantReadError):
+            continue
+        except OSError:
+            return passed_s
+    return within_s
+
+
+def answer(made: socket.socket, request: bytes) -> bytes:
+    """The whole answer, with its head. Raises OSError where the connection is closed."""
+    made.settimeout(10)
+    made.sendall(request)
+    found, size = b"", -1
+    while size < 0 or len(found) < size:
+        part = made.recv(65_536)
+        if not part:
+            raise ConnectionError("closed")
+        found += part
+        head, end, _ = found.partition(b"\r\n\r\n")
+        if end:
+            length = re.search(rb"content-length: (\d+)", head.lower())
+            assert length is not None
+            size = len(head) + len(end) + int(length[1])
+    return found
+
+
+@pytest.fixture(params=["httptools", "h11"])
+def http(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both parsers of uvicorn."""
+    assert listening.protocol is not listening.GuardedH11
+    if request.param == "h11":
+        monkeypatch.setattr(listening, "protocol", listening.GuardedH11)
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return authorities.former(tmp_path_factory.mktemp("tls") / "site")
+
+
+@pytest.fixture(params=["plain", "tls"])
+def quick(request: pytest.FixtureRequest, http: str, certificate: Path) -> Iterator[Running]:
+    with running(small_app(), tls=certificate if request.param == "tls" else None) as made:
+        yield made
+
+
+class TestWhatTricklesEnds:
+    def test_one_that_says_nothing(self, quick: Running) -> None:
+        assert 0.4 < lasted_s(quick.connect()) < 3
+        assert 0.4 < lasted_s(quick.client()) < 3
+        assert quick.ended == {Ended.HEAD_LATE: 2}
+        until(lambda: quick.connections.seen().open == 0)
+
+    def test_a_handshake_that_trickles(self, quick: Running) -> None:
+        """Without TLS a head that trickles."""
+        assert lasted_s(quick.connect(), trickle=b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9) < 3
+
+    def test_a_head_that_trickles(self, quick: Running) -> None:
+        assert 0.4 < lasted_s(quick.client(), trickle=b"GET / HTTP/1.1\r\nHost: " + b"x" * 999) < 3
+        assert quick.ended == {Ended.HEAD_LATE: 1}
+
+    def test_a_later_head_that_trickles(self, quick: Running) -> None:
+        made = quick.client()
+        for _ in range(3):
+            assert b"200" in answer(made, GET)
+            time.sleep(0.7)  # idle for longer than a head may take
+        assert 0.4 < lasted_s(made, trickle=b"GET / HTTP/1.1\r\nHost: " + b"x" * 999) < 3
+        assert quick.ended == {Ended.HEAD_LATE: 1}
+
+    def test_empty_lines(self, quick: Running) -> None:
+        assert lasted_s(quick.client(), trickle=b"\r\n") < 3
+        made = quick.client()
+        answer(made, GET)
+        assert lasted_s(made, trickle=b"\r\n") < 4
+
+    @pytest.mark.parametrize("path", [b"/refuses", b"/reads"])
+    def test_a_body_that_trickles(self, quick: Running, path: bytes) -> None:
+        """One that the route reads, and one after the answer."""
+        made = quick.client()
+        made.sendall(b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+        assert 0.8 < lasted_s(made, trickle=b"x") < 4
+        assert quick.ended == {Ended.BODY_LATE: 1}
+
+    def test_chunks_that_trickle(self, quick: Running) -> None:
+        made = quick.client()
+        made.sendall(b"POST /reads HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert 0.8 < lasted_s(made, trickle=b"1\r\nx\r\n") < 4
+
+    def test_an_idle_one_after_a_body_that_came_after_its_answer(self, quick: Running) -> None:
+        """uvicorn itself has no clock for it any more."""
+        made = quick.client()
+        assert b"401" in answer(made, b"POST /refuses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+        made.sendall(b"xx")
+        assert 1.5 < lasted_s(made) < 5
+        assert quick.ended == {Ended.IDLE: 1}
+
+    def test_an_answer_that_is_not_read(self, quick: Running) -> None:
+        made = quick.client()
+        made.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: bool(quick.ended))
+        until(lambda: quick.connections.seen().open == 0)
+
+
+class TestWhatTakesItsTimeLives:
+    def test_a_long_poll(self, quick: Running) -> None:
+        made = quick.client()
+        assert b"slow" in answer(made, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"quick" in answer(made, GET)
+        assert quick.ended == {}
+
+    def test_a_body_that_the_route_itself_reads_late(self, quick: Running) -> None:
+        made, size = quick.client(), 3 << 20
+        head = b"POST /reads/late HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+        assert str(size).encode() in answer(made, head + b"x" * size)
+        assert quick.ended == {}
+
+    def test_an_answer_that_is_read_slowly(self, quick: Running) -> None:
+        made = quick.client()
+        made.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n")
+        made.settimeout(5)
+        got, began_s = 0, time.monotonic()
+        while got < BIG_BYTES:
+            part = made.recv(1 << 20)
+            assert part, f"closed after {got} bytes"
+            got += len(part)
+            if time.monotonic() - began_s < 2.5:
+                time.sleep(0.1)
+        assert quick.ended == {}
+
+    def test_requests_in_a_row_and_many_at_once(self, quick: Running) -> None:
+        made = quick.client()
+        made.settimeout(5)
+        made.sendall(GET * 40)
+        found = b""
+        while found.count(b'"quick"') < 40:
+            found += made.recv(65_536)
+        assert b"200" in answer(made, GET)
+        assert quick.ended == {}
+
+
+def test_a_kept_connection_ends_when_it_did_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After KEEP_ALIVE_S, by uvicorn, in good order."""
+    monkeypatch.setattr("holdfast.api.server.KEEP_ALIVE_S", 1)
+    with running(small_app()) as made:
+        one = made.connect()
+        answer(one, GET)
+        assert 0.8 < lasted_s(one) < 1.9
+        assert made.ended == {}
+
+
+def comes_in(made: Running, source: str = "127.0.0.1") -> bool:
+    """As an agent's next attempt."""
+    try:
+        return b"200" in answer(made.client(source), AGENT)
+    except OSError:
+        return False
+
+
+AGENT = b"GET /v1/orders?node=n1&boot_id=b&wait_s=0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-n1\r\n\r\n"
+USER = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer token-1001\r\n\r\n"
+
+
+class TestAFlood:
+    """From loopback, which stands for many."""
+
+    FLOOD = Bounds(40, 10, head_s=60.0)
+
+    def test_of_silent_connections_keeps_no_agent_out(self, served: Any) -> None:
+        with running(served.app, self.FLOOD) as made:
+            agent = made.connect()
+            assert b"200" in answer(agent, AGENT)
+            stop = threading.Event()
+
+            def flood() -> None:
+                own: deque[socket.socket] = deque(maxlen=100)
+                while not stop.wait(0.002):
+                    with contextlib.suppress(OSError):
+                        own.append(socket.create_connection(("127.0.0.1", made.port), 5))
+                    if len(own) == own.maxlen:
+                        own.popleft().close()
+                for one in own:
+                    one.close()
+
+            attacker = threading.Thread(target=flood)
+            attacker.start()
+            try:
+                until(lambda: made.ended.get(Ended.MADE_ROOM, 0) > 100)
+                assert made.connections.seen().open <= 40
+                for _ in range(5):  # also one that comes anew
+                    until(lambda: comes_in(made))
+                    assert b"200" in answer(agent, AGENT)
+            finally:
+                stop.set()
+                attacker.join()
+            assert b"200" in answer(agent, AGENT)
+
+    def test_of_a_job_owner_with_a_token_is_one_as_well(self, served: Any) -> None:
+        with running(served.app, self.FLOOD) as made:
+            agents = [made.connect() for _ in range(20)]
+            for agent in agents:
+                answer(agent, AGENT)
+            for _ in range(60):
+                with contextlib.suppress(OSError):
+                    answer(made.connect(), USER)
+            assert made.connections.seen().known == 20
+            for agent in agents:
+                assert b"200" in answer(agent, AGENT)
+
+    def test_of_known_ones_alone_has_a_new_one_refused_at_once(self, served: Any) -> None:
+        with running(served.app, Bounds(20)) as made:
+            agents = [made.connect() for _ in range(20)]
+            for agent in agents:
+                answer(agent, AGENT)
+            assert lasted_s(made.connect()) < 0.5
+            assert made.ended == {Ended.FULL: 1}
+            agents[0].close()
+            until(lambda: made.connections.seen().open == 19)
+            assert b"200" in answer(made.connect(), AGENT)
+
+    def test_from_one_address_leaves_the_others_alone(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Bounds, "many_behind", lambda _bounds, _address: False)
+        with running(served.app, self.FLOOD) as made:
+            others = [made.connect("127.0.0.3") for _ in range(5)]
+            own_agent = made.connect("127.0.0.2")
+            answer(own_agent, AGENT)
+            for _ in range(100):
+                with contextlib.suppress(OSError):  # it may be refused before the kernel has said that it was taken
+                    made.connect("127.0.0.2")
+            until(lambda: sum(made.ended.values()) == 91)
+            assert made.connections.seen().open == 15
+            for one in (*others, own_agent):
+                assert b"200" in answer(one, AGENT)
+            until(lambda: comes_in(made, "127.0.0.2"))
+
+    def test_of_handshakes_that_never_end(self, served: Any, certificate: Path) -> None:
+        with running(served.app, self.FLOOD, tls=certificate) as made:
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    made.connect().send(b"\x16\x03\x01")
+            until(lambda: comes_in(made))
+            assert made.connections.seen().open <= 40
+
+
+class TestWithoutDescriptors:
+    """Should the bounds not be enough."""
+
+    def test_nothing_is_logged_by_the_thousand_and_the_next_one_is_served(
+        self, served: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with running(served.app, Bounds(10_000)) as made:
+            answer(made.connect(), AGENT)
+            waiting = [made.open.enter_context(socket.socket()) for _ in range(50)]
+            with descriptors_left(5):
+                for one in waiting:
+                    one.connect(("127.0.0.1", made.port))
+                time.sleep(2.5)
+            lines = [r for r in caplog.records if r.name in ("asyncio", "holdfast.descriptors")]
+            assert [r.getMessage().partition(" ")[0] for r in lines] == ["event=connections_not_accepted"]
+            assert made.ended[Ended.MADE_ROOM] > 0
+            assert b"200" in answer(made.connect(), AGENT)
+
+
+class TestAgentsComeBack:
+    def test_an_agent_whose_connection_was_closed_asks_again_at_once(self, served: Any, tmp_path: Path) -> None:
+        (tmp_path / "token").write_text("token-n1")
+        with running(served.app, Bounds(20, idle_s=0.5)) as made:
+            agent = Client(Controllers((f"http://127.0.0.1:{made.port}",)), tmp_path / "token", None)
+            beat = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b"}
+            query = {"node": "n1", "instance_id": "i-1", "boot_id": "b", "wait_s": "0"}
+            for _ in range(3):
+                assert agent.post("/v1/heartbeats", beat).status == 200
+                until(lambda: made.connections.seen().open == 0)
+                assert agent.get("/v1/orders", query, 5.0).status == 200
+                until(lambda: made.connections.seen().open == 0)
+            assert made.ended[Ended.IDLE] == 6
+            agent.close()
