@@ -15,6 +15,7 @@ from typing import Any, cast
 import typer
 
 from holdfast.api.app import TAGS, create_app
+from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import Counters
 from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
@@ -166,7 +167,8 @@ def metrics() -> str:
         lines.append(f"| `{metric.name}_total` | counter | {', '.join(labels)} | {metric.documentation} |")
     for metric in Gauges(_no_deps()).collect():
         labels = sorted(getattr(metric, "_labelnames", ()))  # also of one that has no sample in this process
-        lines.append(f"| `{metric.name}` | gauge | {', '.join(labels)} | {metric.documentation} |")
+        name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+        lines.append(f"| `{name}` | {metric.type} | {', '.join(labels)} | {metric.documentation} |")
     return "\n".join(lines) + "\n"
 
 
@@ -267,6 +269,7 @@ def _no_deps() -> ApiDeps:
         "slurm_error": lambda: None,
         "notifier": lambda: None,
         "certificate": lambda: Certificate(clock.now()),
+        "connections": Connections(Bounds(0), clock.monotonic_s),
     }
     return cast(ApiDeps, SimpleNamespace(**parts))
 

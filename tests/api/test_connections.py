@@ -8,6 +8,9 @@ from ipaddress import ip_network
 import pytest
 
 from holdfast.api.connections import Bounds, Connection, Connections, Ended, Stage, plain_address, room_for
+from holdfast.api.server import connections_for
+from holdfast.config.sections import ServerSection
+from holdfast.descriptors import open_files
 
 
 class Table(Connections):
@@ -253,8 +256,19 @@ def test_a_flood_from_everywhere_is_remembered_in_few_words() -> None:
     assert sum(len(addresses) for _, addresses in table._recent) <= 1001
 
 
+def test_the_settings_bound_them_and_so_do_the_descriptors(caplog: pytest.LogCaptureFixture) -> None:
+    room = room_for(open_files())
+    assert connections_for(ServerSection()).bounds == Bounds(room, 256)
+    assert caplog.records == []
+    section = ServerSection(max_connections=10**8, max_connections_per_address=9, proxies=("10.0.0.0/8", "fd00::1"))
+    networks = (ip_network("10.0.0.0/8"), ip_network("fd00::1"))
+    assert connections_for(section).bounds == Bounds(room, 9, networks)
+    assert "event=max_connections_lowered" in caplog.text
+    assert connections_for(ServerSection(max_connections=50)).bounds.most == 50
+
+
 @pytest.mark.parametrize(
-    ("open_files", "most"), [(256, 128), (1024, 512), (4096, 3072), (20_000, 15_000), (65_536, 49_152), (1, 1)]
+    ("limit", "most"), [(256, 128), (1024, 512), (4096, 3072), (20_000, 15_000), (65_536, 49_152), (1, 1)]
 )
-def test_descriptors_are_left_for_everything_else(open_files: int, most: int) -> None:
-    assert room_for(open_files) == most
+def test_descriptors_are_left_for_everything_else(limit: int, most: int) -> None:
+    assert room_for(limit) == most

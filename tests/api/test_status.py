@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.connections import Bounds, Connections
 from holdfast.cli.app import run
 from holdfast.cli.client import Client
 from holdfast.model.book import Book, Brake, BrakeKind, World
@@ -43,6 +44,21 @@ def test_what_has_failed(broken: Any) -> None:
     assert (shown["disk_free_bytes"], shown["store_bytes"]) == (2**20, 2**25)
     answer = broken.call("GET", "/readyz", None)
     assert (answer.status_code, answer.json()["error"]["message"]) == (503, shown["why"])
+
+
+def test_connections_that_are_turned_away_are_shown(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections(Bounds(1), served.clock.monotonic_s)
+    connections.admit("10.0.0.1", lambda: None)
+    monkeypatch.setattr(served.deps, "connections", connections)
+    (part,) = [p for p in served.call("GET", "/v1/status").json()["parts"] if p["name"] == "connections"]
+    assert (part["condition"], part["text"]) == ("good", "1 open of 1 at most, 0 of them of agents and operators")
+    connections.admit("10.0.0.2", lambda: None)
+    (part,) = [p for p in served.call("GET", "/v1/status").json()["parts"] if p["name"] == "connections"]
+    assert part["condition"] == "warning"
+    text = served.call("GET", "/metrics").text
+    assert 'holdfast_connections{of="unknown"} 1.0' in text
+    assert 'holdfast_connections_ended_total{reason="full"} 1.0' in text
+    assert 'holdfast_connections_ended_total{reason="head_late"} 0.0' in text
 
 
 def test_slurm_that_answers_is_not_blamed_for_a_store_that_does_not(

@@ -177,6 +177,13 @@ BAD: list[tuple[str, str, str]] = [
     ("port", "[server]\nport = 70000\n", "server: port: 70000 is not between 0 and 65535"),
     ("open to the network in the clear", "[server]\nhost = '0.0.0.0'\n", "is not loopback and TLS is not set"),
     ("a name may be anywhere", "[server]\nhost = 'head.example.org'\n", "is not loopback and TLS is not set"),
+    (
+        "proxy by name",
+        "[server]\nproxies = ['lb.example.org']\n",
+        "server.proxies: 'lb.example.org' does not appear to be",
+    ),
+    ("proxy with host bits", "[server]\nproxies = ['10.0.0.1/8']\n", "server.proxies: 10.0.0.1/8 has host bits set"),
+    ("no room for an agent", "[server]\nmax_connections_per_address = 1\n", "1 is not at least 2"),
     ("half of TLS", "[server]\ntls_cert = 'a.pem'\n", "tls_cert and tls_key belong together"),
     ("TLS without files", "[server]\ntls_cert = 'a.pem'\ntls_key = 'b.pem'\n", "server.tls_cert: there is no file"),
     (

@@ -17,7 +17,16 @@ from holdfast.controller.parts import Certificate, Vitals, parts_of, worst
 from holdfast.controller.process_state import WRITE_EVERY_S, StateReader, StateWriter
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import CAN_NOTHING, ProviderView
-from holdfast.model.parts import Condition, DiskRoom, NotifierState, PartName, ProcessSeen, ProcessState, not_ready
+from holdfast.model.parts import (
+    Condition,
+    ConnectionsSeen,
+    DiskRoom,
+    NotifierState,
+    PartName,
+    ProcessSeen,
+    ProcessState,
+    not_ready,
+)
 from holdfast.model.policy import Mode
 from support.simulated.clock import EPOCH, SimClock
 
@@ -36,6 +45,7 @@ WELL = Vitals(
     provider=ProviderView("ec2", CAN_NOTHING, EPOCH),
     agents={"heard": 4},
     certificate=Certificate(EPOCH + timedelta(days=90)),
+    connections=ConnectionsSeen(9, 8, 100),
 )
 
 
@@ -55,6 +65,9 @@ def test_all_is_well() -> None:
 
 
 TABLE = [
+    (PartName.CONNECTIONS, GOOD, True, seen(), "9 open of 100 at most, 8 of them"),
+    (PartName.CONNECTIONS, WARNING, True, seen(connections=ConnectionsSeen(100, 8, 100, 7, "10.0.0.9")), "10.0.0.9"),
+    (PartName.CONNECTIONS, UNKNOWN, True, seen(connections=None), "not counted"),
     (PartName.STORE, FAILED, False, seen(ping_problem="refused"), "refused"),
     (PartName.STORE, FAILED, False, seen(committed_s=980.0), "no write for 20 s"),
     (PartName.STORE, GOOD, True, seen(committed_s=980.0, leads=False), "answers"),

@@ -337,6 +337,7 @@ TABLE = [
     ("controller.actor", Level.WARNING, part(PartName.ACTOR, Condition.WARNING), "drill"),
     ("controller.notifier", Level.ERROR, part(PartName.NOTIFIER), "drill"),
     ("controller.notifier", Level.HINT, part(PartName.NOTIFIER, Condition.WARNING), "drill"),
+    ("controller.connections", Level.WARNING, part(PartName.CONNECTIONS, Condition.WARNING), "drill"),
     ("site.disk", Level.ERROR, site(disk=DiskRoom(2**20, 2**40, 2**20)), "1 MiB free"),
     ("site.disk", Level.WARNING, site(disk=DiskRoom(2 * 2**30, 2**40, 3 * 2**30)), "2.0 GiB free"),
     ("site.steps_untaken", Level.ERROR, site(untaken="no actor takes steps (Drain n1)"), "no actor takes steps"),

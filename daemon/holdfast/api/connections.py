@@ -11,16 +11,16 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import islice
 
 from starlette.types import Scope
 
+from holdfast.config.binding import Network
 from holdfast.model.parts import ConnectionsSeen
 
 log = logging.getLogger(__name__)
 
-Network = IPv4Network | IPv6Network
 KEEP_ALIVE_S = 75
 """Longer than the longest poll: agents keep one connection."""
 RESERVED_SHARE = 0.25

@@ -13,6 +13,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from holdfast.api.auth import Authenticator, TokenStore
+from holdfast.api.connections import Connections
 from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
@@ -112,6 +113,8 @@ class ApiDeps:
     """Why the last reading of Slurm failed; None: it did not."""
     certificate: Callable[[], Certificate | None] = lambda: None
     """What this controller serves; None: no certificate."""
+    connections: Connections | None = None
+    """Those to the API; None: they are not counted."""
     settings: ApiSettings = field(default_factory=ApiSettings)
     rooms: QuorumRooms | None = None
     """The quorum service; None: this site has none."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast import unexpected, unknown
+from holdfast.api.connections import Ended
 from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.status import head_of, vitals
@@ -66,6 +67,7 @@ class Gauges(Collector):
         untaken = "How long the oldest planned step has waited for an actor; above 30 no actor takes steps."
         yield _plain("holdfast_steps_untaken_seconds", untaken, deps.untaken.waits_s)
         yield from _parts(deps)
+        yield from _connections(deps)
         turned_s = deps.loop_turned_at()
         if turned_s is not None:
             age_s = deps.clock.monotonic_s() - turned_s
@@ -90,6 +92,24 @@ def _parts(deps: ApiDeps) -> Iterator[Metric]:
     if seen.certificate is not None and seen.certificate.ends_at is not None:
         text = "Unix time at which the controller's certificate ends."
         yield _plain("holdfast_certificate_end_seconds", text, seen.certificate.ends_at.timestamp())
+
+
+def _connections(deps: ApiDeps) -> Iterator[Metric]:
+    if deps.connections is None:
+        return
+    seen = deps.connections.seen()
+    yield _labelled(
+        "holdfast_connections",
+        "Open connections to the API: known (an agent, an operator or a viewer was authenticated on it) or not.",
+        "of",
+        {"known": seen.known, "unknown": seen.open - seen.known},
+    )
+    yield _plain("holdfast_connections_most", "Connections to the API at most.", seen.most)
+    text = f"Connections to the API that the controller closed or refused, by reason: {', '.join(Ended)}."
+    ended = CounterMetricFamily("holdfast_connections_ended", text, labels=["reason"])
+    for kind in Ended:
+        ended.add_metric([kind.value], float(deps.connections.ended[kind]))
+    yield ended
 
 
 _CONDITION = {Condition.GOOD: 0, Condition.UNKNOWN: 0, Condition.WARNING: 1, Condition.FAILED: 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
 
 import uvicorn
@@ -11,8 +12,11 @@ from fastapi import FastAPI
 from holdfast.api import listening
 from holdfast.api.certificates import check_pair
 from holdfast.api.connections import KEEP_ALIVE_S, Bounds, Connections, room_for
-from holdfast.config.binding import check_bind
+from holdfast.config.binding import check_bind, networks
+from holdfast.config.sections import ServerSection
 from holdfast.descriptors import open_files
+
+log = logging.getLogger(__name__)
 
 STOP_S = 3
 
@@ -26,9 +30,14 @@ def quiet_gc() -> None:
     gc.set_threshold(10_000, 50, 1000)
 
 
-def connections_within_limit() -> Connections:
-    """As many as the descriptors of this process allow."""
-    return Connections(Bounds(room_for(open_files())), time.monotonic)
+def connections_for(section: ServerSection) -> Connections:
+    """Bounded by the settings, and by the descriptors that this process may open now. Raises ConfigError."""
+    room, wanted = room_for(open_files()), section.max_connections
+    if wanted > room:
+        log.warning("event=max_connections_lowered wanted=%d most=%d reason=open_files", wanted, room)
+    proxies = networks(section.proxies, "server.proxies")
+    bounds = Bounds(min(wanted or room, room), section.max_connections_per_address, proxies)
+    return Connections(bounds, time.monotonic)
 
 
 def build_server(
@@ -40,7 +49,7 @@ def build_server(
     tls_key: str | None = None,
     connections: Connections | None = None,
 ) -> uvicorn.Server:
-    """A server to be run in the caller's event loop with ``serve()``. ``connections``: None: as many as may be.
+    """A server to be run in the caller's event loop with ``serve()``. ``connections``: None: bounded as shipped.
 
     Raises ConfigError when ``host`` is beyond loopback and TLS is not set, or when certificate and key cannot be used."""
     check_bind(host, tls_cert, tls_key)
@@ -64,5 +73,5 @@ def build_server(
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
     )
-    config.guard = listening.Guard(connections or connections_within_limit())
+    config.guard = listening.Guard(connections or connections_for(ServerSection()))
     return listening.GuardedServer(config)

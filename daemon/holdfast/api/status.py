@@ -65,6 +65,7 @@ def vitals(deps: ApiDeps, ping_problem: str | None = None) -> Vitals:
         provider=world.book.provider if world is not None else None,
         agents=dict(agent_counts(world, deps.agents.views(), now)),
         certificate=deps.certificate(),
+        connections=deps.connections.seen() if deps.connections is not None else None,
     )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def status(url: Url = None, as_data: Json = False) -> None:
     """Whether it acts, what holds it back (pause, brakes), extended budgets; each part: store, disk, loop, lease, actor, notifier, Slurm,
-    provider, agents, certificate. Exit status 1 when a part has failed; a pause or a brake is no failure."""
+    provider, agents, certificate, connections. Exit status 1 when a part has failed; a pause or a brake is no failure."""
     got = Client(url).get("/v1/status")
     from holdfast.api.status_shapes import StatusShape  # noqa: PLC0415
     from holdfast.model.parts import Condition  # noqa: PLC0415

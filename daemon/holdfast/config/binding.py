@@ -6,6 +6,8 @@ import ipaddress
 
 from holdfast.model.errors import ConfigError
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
 
 def is_loopback(host: str) -> bool:
     """Whether a bind to ``host`` can be reached from this machine only."""
@@ -15,6 +17,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def networks(names: tuple[str, ...], where: str) -> tuple[Network, ...]:
+    """Addresses and networks as such. Raises ConfigError."""
+    found: list[Network] = []
+    for name in names:
+        try:
+            found.append(ipaddress.ip_network(name))
+        except ValueError as error:
+            raise ConfigError(f"{where}: {error}") from error
+    return tuple(found)
 
 
 def check_bind(host: str, tls_cert: object | None, tls_key: object | None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.config import limits
-from holdfast.config.binding import check_bind
+from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
@@ -301,6 +301,7 @@ def _checked(settings: Settings, where: str) -> Settings:
         settings.policy, timedelta(days=settings.store.keep_days)
     ):
         raise ConfigError(f"{where}: {why}")
+    networks(settings.server.proxies, f"{where}: server.proxies")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)
     except ConfigError as error:

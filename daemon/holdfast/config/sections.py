@@ -27,6 +27,18 @@ class ServerSection:
     port: int = option(8460, "Port to listen on.", low=0, high=65535)
     tls_cert: Path | None = option(None, "PEM file with the certificate chain.")
     tls_key: Path | None = option(None, "PEM file with its key.")
+    max_connections: int = option(
+        0,
+        "Connections in all at most; 0, and the most: three quarters of the files that the controller may have open.",
+        low=0,
+    )
+    max_connections_per_address: int = option(
+        256, "From one address at most; an agent has two. Not for loopback, nor for proxies.", low=2
+    )
+    proxies: tuple[str, ...] = option(
+        (),
+        "Addresses or networks (CIDR) that stand for many clients: proxies, load balancers, NAT. Only max_connections bounds them.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from holdfast.controller import logs
 from holdfast.controller.cannot_start import cannot_start, started
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.controller.wiring import announce
+from holdfast.descriptors import raise_limit
 from holdfast.model.errors import ConfigError, HoldfastError
 from holdfast.systemd import Pulse, sd_notify
 
@@ -30,6 +31,7 @@ def run(config: Path) -> int:
     try:
         settings = load(config)
         logs.set_up(settings.log.format, settings.log.level)
+        raise_limit()
         controller = build_controller(settings)
     except HoldfastError as error:
         return cannot_start("controller", config, settings, error)

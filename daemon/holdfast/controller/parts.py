@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from holdfast.model.machine import ProviderView
-from holdfast.model.parts import Condition, DiskRoom, NotifierState, PartName, PartState, ProcessSeen
+from holdfast.model.parts import Condition, ConnectionsSeen, DiskRoom, NotifierState, PartName, PartState, ProcessSeen
 from holdfast.model.policy import Mode
 
 ACTOR_SILENT_S = 30.0
@@ -67,6 +67,8 @@ class Vitals:
     """Status → how many."""
     certificate: Certificate | None = None
     """None: the controller serves none."""
+    connections: ConnectionsSeen | None = None
+    """None: they are not counted."""
 
 
 def parts_of(v: Vitals) -> tuple[PartState, ...]:
@@ -82,6 +84,7 @@ def parts_of(v: Vitals) -> tuple[PartState, ...]:
         _provider(v),
         _agents(v),
         _certificate(v),
+        _connections(v),
     )
 
 
@@ -278,3 +281,14 @@ def _certificate(v: Vitals) -> PartState:
     if left_s <= 0:
         return PartState(name, Condition.FAILED, f"it ended at {paper.ends_at:%Y-%m-%d %H:%M} UTC", renew)
     return PartState(name, Condition.WARNING, text, renew) if left_s < CERTIFICATE_SHORT_S else _good(name, text)
+
+
+def _connections(v: Vitals) -> PartState:
+    name, seen = PartName.CONNECTIONS, v.connections
+    if seen is None:
+        return PartState(name, Condition.UNKNOWN, "they are not counted")
+    text = f"{seen.open} open of {seen.most} at most, {seen.known} of them of agents and operators"
+    if not seen.turned_away:
+        return _good(name, text)
+    away = f"{seen.turned_away} were closed or refused for want of room in 10 minutes, most from {seen.address}"
+    return PartState(name, Condition.WARNING, f"{text}; {away}", "docs/runbooks/too-many-connections.md")

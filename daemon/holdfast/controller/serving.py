@@ -11,9 +11,10 @@ from uvicorn import Server
 
 from holdfast.api.app import create_app
 from holdfast.api.certificates import ends_at
+from holdfast.api.connections import Connections
 from holdfast.api.deps import ApiDeps
 from holdfast.api.hub import OrderHub
-from holdfast.api.server import build_server
+from holdfast.api.server import build_server, connections_for
 from holdfast.api.status import vitals
 from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
@@ -62,6 +63,8 @@ class Controller:
     alone: Alone
     """Held for the life of the process."""
     paging: ControllerPaging
+    connections: Connections
+    """Those to the API."""
 
     def server(self) -> Server:
         """The HTTP server around the API, to be served in the caller's event loop."""
@@ -72,6 +75,7 @@ class Controller:
             port=section.port,
             tls_cert=str(section.tls_cert) if section.tls_cert else None,
             tls_key=str(section.tls_key) if section.tls_key else None,
+            connections=self.connections,
         )
 
 
@@ -109,7 +113,7 @@ def build_controller(settings: Settings) -> Controller:
         loop.rooms = QuorumWatch(rooms, store, clock)
     notifier = notifier_for(settings.notify.urls, clock)
     actor = StateReader(actor_state(settings), clock.monotonic_s)
-    cert = settings.server.tls_cert
+    cert, connections = settings.server.tls_cert, connections_for(settings.server)
     deps = ApiDeps(
         store=store,
         agents=agents,
@@ -138,6 +142,7 @@ def build_controller(settings: Settings) -> Controller:
         certificate=lambda: Certificate(ends_at(cert)) if cert is not None else None,
         notifier=notifier.state,
         aside=lambda: tuple(each.what for each in loop.aside),
+        connections=connections,
     )
     paging = ControllerPaging(
         lambda: vitals(deps),
@@ -145,4 +150,5 @@ def build_controller(settings: Settings) -> Controller:
         Pager(notifier, settings.run.dir / "controller.pages", clock.monotonic_s),
         controller_name(settings),
     )
-    return Controller(loop, store, Bell(controller_socket(settings)), hub, deps, settings, alone, paging)
+    bell = Bell(controller_socket(settings))
+    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections)

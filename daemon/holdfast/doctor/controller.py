@@ -60,6 +60,10 @@ _PARTS = {
         "controller.notifier",
         "What needs an operator is in the log and on `holdfast nodes` alone.",
     ),
+    PartName.CONNECTIONS: (
+        "controller.connections",
+        "Agents and operators keep the connections that they have; one that connects again may have to try several times.",
+    ),
 }
 """Parts with a rule here, each with its id and what is lost; the others have rules of their own."""
 _LEVELS = {Condition.FAILED: Level.ERROR, Condition.WARNING: Level.WARNING}
