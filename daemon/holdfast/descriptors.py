@@ -19,6 +19,10 @@ them."""
 LOG_EVERY_S = 60.0
 
 
+RESERVED_SHARE = 0.25
+"""Of the files that a process may have open, what connections of others to it may not use: for Slurm's commands, the store, connects to
+silent nodes, messages to people."""
+RESERVED_LEAST = 1024
 MOST_OPEN_FILES = 65_536
 """As the units' LimitNOFILE."""
 
@@ -27,6 +31,12 @@ def open_files() -> int:
     """How many files this process may have open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_OPEN_FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def for_connections(limit: int) -> int:
+    """How many connections of others a process may have that may have so many files open."""
+    reserved = max(int(limit * RESERVED_SHARE), min(RESERVED_LEAST, limit // 2))
+    return max(limit - reserved, 1)
 
 
 def raise_limit() -> None:

@@ -7,10 +7,10 @@ from ipaddress import ip_network
 
 import pytest
 
-from holdfast.api.connections import Bounds, Connection, Connections, Ended, Stage, plain_address, room_for
+from holdfast.api.connections import Bounds, Connection, Connections, Ended, Stage, plain_address
 from holdfast.api.server import connections_for
 from holdfast.config.sections import ServerSection
-from holdfast.descriptors import open_files
+from holdfast.descriptors import for_connections, open_files
 
 
 class Table(Connections):
@@ -257,7 +257,7 @@ def test_a_flood_from_everywhere_is_remembered_in_few_words() -> None:
 
 
 def test_the_settings_bound_them_and_so_do_the_descriptors(caplog: pytest.LogCaptureFixture) -> None:
-    room = room_for(open_files())
+    room = for_connections(open_files())
     assert connections_for(ServerSection()).bounds == Bounds(room, 256)
     assert caplog.records == []
     section = ServerSection(max_connections=10**8, max_connections_per_address=9, proxies=("10.0.0.0/8", "fd00::1"))
@@ -271,4 +271,4 @@ def test_the_settings_bound_them_and_so_do_the_descriptors(caplog: pytest.LogCap
     ("limit", "most"), [(256, 128), (1024, 512), (4096, 3072), (20_000, 15_000), (65_536, 49_152), (1, 1)]
 )
 def test_descriptors_are_left_for_everything_else(limit: int, most: int) -> None:
-    assert room_for(limit) == most
+    assert for_connections(limit) == most

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import socket
 import stat
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.model.errors import Unavailable
+from holdfast.quorum import service
 from holdfast.quorum.__main__ import main
 from holdfast.quorum.service import read_key
 from holdfast.quorum.state import Kept, State
@@ -292,3 +295,68 @@ def test_a_second_service_with_the_same_key_does_not_start(tmp_path: Path, capfd
         fcntl.flock(held, fcntl.LOCK_EX)
         assert main(["--store", f"sqlite:///{tmp_path}/x.db", "--key", str(key), "--socket", str(tmp_path / "s")]) == 1
     assert capfd.readouterr().err == f"holdfast quorum: another quorum service runs with {key}\n"
+
+
+def _raw(url: str, first: bytes = b"") -> socket.socket:
+    """A connection of anybody's, which says nothing or no more than that it speaks HTTP/2."""
+    made = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), 5)
+    made.sendall(first)
+    made.setblocking(False)
+    return made
+
+
+def _alive(made: socket.socket) -> bool:
+    try:
+        while made.recv(4096):
+            pass
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@pytest.mark.parametrize("first", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"], ids=["silent", "idle"])
+def test_connections_of_anybody_are_bounded_and_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
+    """A room's members, the other rooms and the controller go on meanwhile; who comes later comes in when they have ended."""
+    monkeypatch.setattr(service, "_MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(service, "_FEWEST_CONNECTIONS", 20)
+    brief = {"grpc.server_handshake_timeout_ms": 3000, "grpc.max_connection_idle_ms": 3000}
+    monkeypatch.setattr(service, "_OPTIONS", tuple((k, brief.get(k, v)) for k, v in service._OPTIONS))
+
+    async def scene(s: Site) -> None:
+        opened = await s.do(do="open", room="r", rules={"min_groups": 1})
+        other = await s.do(do="open", room="other", rules={"min_groups": 1})
+        url, member = opened["url"], named(opened, "0")
+        assert await s.ask(url, member) == (1, [member])
+        with ExitStack() as anybody:
+            attack = [anybody.enter_context(_raw(url, first)) for _ in range(60)]
+            await asyncio.sleep(1)
+            assert 0 < sum(map(_alive, attack)) <= 20
+            assert await s.ask(url, member, 1) == (1, [member])
+            assert (await s.ask(other["url"], named(other, "0")))[0] == 1
+            assert (await s.do(do="status"))["ok"] is True
+            until_s = time.monotonic() + 20
+            while any(map(_alive, attack)):
+                assert time.monotonic() < until_s
+                await s.beat(url, member)
+                await asyncio.sleep(0.1)
+            late = _raw(url, first)
+            anybody.enter_context(late)
+            await asyncio.sleep(0.2)
+            assert _alive(late)
+
+    with_site(tmp_path, scene)
+
+
+def test_each_further_room_has_fewer_so_that_all_have_descriptors() -> None:
+    left, given = 49_152, []
+    for _ in range(100):
+        given.append(service.room_connections(left))
+        left -= given[-1]
+    assert given[0] == 4096
+    assert given[-1] == 64
+    assert given == sorted(given, reverse=True)
+    assert sum(given) < 65_536 - 8192

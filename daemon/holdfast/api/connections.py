@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_S = 75
 """Longer than the longest poll: agents keep one connection."""
-RESERVED_SHARE = 0.25
-"""Of the descriptors that a process may open: for Slurm's commands, the store, the quorum service, connects to silent nodes, messages."""
-RESERVED_LEAST = 1024
 LOG_EVERY_S = 60.0
 RECENT_S = 600.0
 """What was turned away within this time is shown on `holdfast status`."""
@@ -68,12 +65,6 @@ class Ended(StrEnum):
 _LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE}
 TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM})
 """For want of room; the others are late."""
-
-
-def room_for(open_files: int) -> int:
-    """How many connections a process may have that may open so many files."""
-    reserved = max(int(open_files * RESERVED_SHARE), min(RESERVED_LEAST, open_files // 2))
-    return max(open_files - reserved, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from fastapi import FastAPI
 
 from holdfast.api import listening
 from holdfast.api.certificates import check_pair
-from holdfast.api.connections import KEEP_ALIVE_S, Bounds, Connections, room_for
+from holdfast.api.connections import KEEP_ALIVE_S, Bounds, Connections
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.sections import ServerSection
-from holdfast.descriptors import open_files
+from holdfast.descriptors import for_connections, open_files
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def quiet_gc() -> None:
 
 def connections_for(section: ServerSection) -> Connections:
     """Bounded by the settings, and by the descriptors that this process may open now. Raises ConfigError."""
-    room, wanted = room_for(open_files()), section.max_connections
+    room, wanted = for_connections(open_files()), section.max_connections
     if wanted > room:
         log.warning("event=max_connections_lowered wanted=%d most=%d reason=open_files", wanted, room)
     proxies = networks(section.proxies, "server.proxies")

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from holdfast.descriptors import NotAccepted, raise_limit
 from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.systemd import Pulse, sd_notify
 
@@ -92,6 +93,8 @@ async def _serve(options: argparse.Namespace) -> None:
 
     everywhere = options.bind in ("0.0.0.0", "::")  # noqa: S104  # compared, not bound
     advertise = options.advertise or (socket.gethostname() if everywhere else options.bind)
+    raise_limit()
+    asyncio.get_running_loop().set_exception_handler(NotAccepted())
     key = read_key(options.key)
     with _alone(options.key):
         state = State(options.store)

@@ -37,6 +37,7 @@ class Control:
         self._path = path
         self._users = users | {0, os.getuid()}
         self._server: asyncio.Server | None = None
+        self._refused = 0
         self._verbs: dict[str, Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]] = {
             "open": self._open,
             "close": self._close,
@@ -72,7 +73,9 @@ class Control:
         pid, uid, _gid = _PEERCRED.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size))
         try:
             if uid not in self._users:
-                log.warning("event=quorum_control_refused uid=%d pid=%d", uid, pid)
+                self._refused += 1
+                if self._refused in (1, 10, 100) or self._refused % 1000 == 0:
+                    log.warning("event=quorum_control_refused uid=%d pid=%d times=%d", uid, pid, self._refused)
                 _say(writer, {"ok": False, "error": f"user {uid} may not speak to the quorum service"})
                 return
             while line := await reader.readline():

@@ -21,6 +21,7 @@ from typing import Any
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from holdfast.descriptors import for_connections, open_files
 from holdfast.model.errors import NotFound, Rejected, Unavailable
 from holdfast.quorum import messages
 from holdfast.quorum.host import Formed, Host
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 KEY_BYTES = 32
 _KEY_EFFECT = "a new key is made; members of running elastic jobs are refused until their groups start again"
 _KEY_DO = "where the right key is in a backup: stop the service, restore it, start the service; else restart the elastic jobs' groups"
+_FEWEST_CONNECTIONS, _MOST_CONNECTIONS = 64, 4096
 _LONGEST_ADDRESS = 1024
 _LONGEST_DATA = 16_384
 _TEXTS_OF_A_ROOM, _LEAST_SHARE = 1 << 20, 1024
@@ -45,6 +47,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", 65_536),
     ("grpc.so_reuseport", 0),  # a port belongs to one room of one service
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 10_000),  # for one that says nothing; gRPC's own is two minutes
+    ("grpc.max_connection_idle_ms", 60_000),  # without a call: a member sends heartbeats, and connects again
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # torchft pings an idle line every 60 s
 )
 
@@ -202,6 +206,8 @@ class Service:
         self._bind = bind
         self._advertise = advertise
         self._rooms: dict[str, tuple[Host, Any, _Door]] = {}
+        self._most: dict[str, int] = {}
+        """Connections that each open room may have."""
 
     async def start(self) -> None:
         """Every room that was open is open again, on its port. Raises Unavailable."""
@@ -266,7 +272,8 @@ class Service:
     async def _serve(self, host: Host) -> None:
         name = host.kept.name
         door = _Door(host, self._token(host))
-        server = grpc.aio.server(options=_OPTIONS)
+        most = room_connections(for_connections(open_files()) - sum(self._most.values()))
+        server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", most)))
         server.add_generic_rpc_handlers((door.handlers(),))
         bind = f"[{self._bind}]" if ":" in self._bind else self._bind
         try:
@@ -275,13 +282,20 @@ class Service:
             raise Unavailable(f"room {name} cannot listen on {bind}:{host.kept.port}: {error}") from error
         host.set_port(port)
         await server.start()
-        self._rooms[name] = (host, server, door)
+        self._rooms[name], self._most[name] = (host, server, door), most
         host.soon()
 
     async def _end(self, name: str, why: str) -> None:
         host, server, _door = self._rooms.pop(name)
+        del self._most[name]
         host.close(why)
         await server.stop(0.2)
+
+
+def room_connections(left: int) -> int:
+    """How many connections a further room may have, where so many are not promised to other rooms: any user can open them, and they take no
+    descriptor that the other rooms, the store or the controller's socket need."""
+    return max(_FEWEST_CONNECTIONS, min(_MOST_CONNECTIONS, left // 8))
 
 
 def _check(rules: Rules) -> None:
