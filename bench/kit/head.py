@@ -24,6 +24,7 @@ from typing import Any
 import tomli_w
 from bench.kit import load, procs
 
+from holdfast.descriptors import for_connections
 from holdfast.model.errors import Unavailable
 from holdfast.practice.cluster import Practice
 from holdfast.store import SqlStore, open_store
@@ -104,8 +105,8 @@ def head(
     procs.end_cleanly()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < 2 * agents + 200:
-        raise Unavailable(f"the hard limit of open files is {hard}: {agents} agents need {2 * agents + 200}")
+    if for_connections(hard) < 2 * agents:
+        raise Unavailable(f"the hard limit of open files is {hard}: {agents} agents need {2 * agents} and a third more")
     folder = Path(tempfile.mkdtemp(prefix="hfhead-", dir="/tmp"))
     folder.chmod(0o755)
     practice = Practice.create(folder, nodes=1, name="bench", extra_slurm_conf=_slurm_nodes(slurm_nodes) + slurm_conf)

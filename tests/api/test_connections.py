@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
@@ -19,7 +20,7 @@ class Table(Connections):
     def __init__(self, most: int = 100, per_address: int = 10, proxies: tuple[str, ...] = ()) -> None:
         self.now_s = 1000.0
         self.closed: list[Connection] = []
-        bounds = Bounds(most, per_address, tuple(map(ip_network, proxies)))
+        bounds = Bounds(most, per_address, proxies=tuple(map(ip_network, proxies)))
         super().__init__(bounds, lambda: self.now_s)
 
     def take(self, host: str = "10.0.0.1", *, known: bool = False) -> Connection | None:
@@ -101,6 +102,21 @@ def test_loopback_and_proxies_stand_for_many(host: str) -> None:
 )
 def test_an_address_is_one_however_it_is_written(host: str, plain: str) -> None:
     assert plain_address(host) == plain
+
+
+def test_those_that_are_not_known_have_a_bound_of_their_own() -> None:
+    """Each takes 0.3 MiB under TLS: as many as there are descriptors would take the head node's memory."""
+    table = Table()
+    table.bounds = replace(table.bounds, most_unknown=5)
+    known = [table.must(f"10.1.0.{n}", known=True) for n in range(20)]
+    others = [table.must(f"10.0.0.{n}") for n in range(8)]
+    assert table.closed == others[:3]
+    assert (table.seen().open, table.seen().known) == (25, 20)
+    table.identified(others[-1])
+    assert table.take("10.0.0.99") is not None
+    assert table.closed == others[:3]
+    assert not set(known) & set(table.closed)
+    assert Bounds(49_152).most_unknown * 0.3 < 1024
 
 
 def test_a_new_one_has_the_time_to_send_its_token() -> None:
@@ -262,7 +278,7 @@ def test_the_settings_bound_them_and_so_do_the_descriptors(caplog: pytest.LogCap
     assert caplog.records == []
     section = ServerSection(max_connections=10**8, max_connections_per_address=9, proxies=("10.0.0.0/8", "fd00::1"))
     networks = (ip_network("10.0.0.0/8"), ip_network("fd00::1"))
-    assert connections_for(section).bounds == Bounds(room, 9, networks)
+    assert connections_for(section).bounds == Bounds(room, 9, proxies=networks)
     assert "event=max_connections_lowered" in caplog.text
     assert connections_for(ServerSection(max_connections=50)).bounds.most == 50
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import socket
 import ssl
@@ -30,7 +31,7 @@ from tls import authorities
 
 pytestmark = pytest.mark.slow
 
-BRIEF = Bounds(200, 200, (), head_s=0.5, body_s=1.0, unread_s=0.5, idle_s=2.0)
+BRIEF = Bounds(200, 200, head_s=0.5, body_s=1.0, unread_s=0.5, idle_s=2.0)
 GET = b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG_BYTES = 64 << 20
 
@@ -409,3 +410,33 @@ class TestAgentsComeBack:
                 until(lambda: made.connections.seen().open == 0)
             assert made.ended[Ended.IDLE] == 6
             agent.close()
+
+
+def test_requests_that_are_no_http_are_a_line_a_minute(http: str, caplog: pytest.LogCaptureFixture) -> None:
+    own = logging.getLogger("uvicorn.error")
+    for each in [f for f in own.filters if isinstance(f, listening.SeldomWarnings)]:
+        own.removeFilter(each)
+    with running(small_app()) as made:
+        for _ in range(30):
+            assert lasted_s(made.connect(), trickle=b"\0\0\0\0") < 3
+            answer(
+                made.connect(), b"GET /quick HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+            )
+    lines = [r.getMessage() for r in caplog.records if r.name == "uvicorn.error" and r.levelno >= logging.WARNING]
+    assert lines
+    assert len(lines) == len(set(lines)) <= 3
+
+
+def test_the_same_warning_comes_again_after_a_minute() -> None:
+    now_s = 0.0
+    seldom = listening.SeldomWarnings(lambda: now_s)
+    warning = logging.makeLogRecord({"msg": "Invalid HTTP request received.", "levelno": logging.WARNING})
+    error = logging.makeLogRecord({"msg": "Exception in ASGI application", "levelno": logging.ERROR})
+    assert [seldom.filter(warning), seldom.filter(warning), seldom.filter(error), seldom.filter(error)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    now_s = 60.0
+    assert seldom.filter(warning)

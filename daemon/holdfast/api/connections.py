@@ -73,6 +73,9 @@ class Bounds:
 
     most: int
     most_per_address: int = 256
+    most_unknown: int = 2048
+    """That are not known. Each takes 0.3 MiB under TLS (measured), most of it asyncio's buffer: as many as there are descriptors would
+    take the memory of the head node."""
     proxies: tuple[Network, ...] = ()
     """Stand for many clients each, as loopback does: only the bound in all holds there."""
     head_s: float = 10.0
@@ -164,7 +167,8 @@ class Connections:
         if full and not self._make_room(here.unknown):
             self._count(address, Ended.ADDRESS_FULL)
             return None
-        if len(self._open) >= self.bounds.most and not self._make_room(self._unknown):
+        full = len(self._open) >= self.bounds.most or len(self._unknown) >= self.bounds.most_unknown
+        if full and not self._make_room(self._unknown):
             self._count(address, Ended.FULL)
             return None
         here = self._addresses.setdefault(address, here)

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast import unexpected
 from holdfast.api.connections import Connection, Connections, Stage, attach
-from holdfast.descriptors import OWN_LACK, NotAccepted
+from holdfast.descriptors import LOG_EVERY_S, OWN_LACK, NotAccepted
 
 log = logging.getLogger(__name__)
 
@@ -184,6 +184,26 @@ def listeners(guard: Guard, host: str, port: int, backlog: int) -> list[socket.s
     return list(made)
 
 
+class SeldomWarnings(logging.Filter):
+    """uvicorn warns of each request that is no HTTP, which any user can send by the thousand: each text once a minute."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock_s = clock_s
+        self._logged_s: dict[object, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is written."""
+        if record.levelno != logging.WARNING:
+            return True
+        now_s = self._clock_s()
+        before_s = self._logged_s.get(record.msg)
+        if before_s is not None and now_s - before_s < LOG_EVERY_S:
+            return False
+        self._logged_s[record.msg] = now_s
+        return True
+
+
 class GuardedConfig(uvicorn.Config):
     """uvicorn's configuration, with the guard of its connections."""
 
@@ -312,4 +332,7 @@ class GuardedServer(uvicorn.Server):
                 log.error("event=cannot_listen host=%s port=%d error=%r", config.host, config.port, str(error))
                 sys.exit(CANNOT_LISTEN)
         guard.start(asyncio.get_running_loop())
+        own = logging.getLogger("uvicorn.error")
+        if not any(isinstance(each, SeldomWarnings) for each in own.filters):
+            own.addFilter(SeldomWarnings())
         await super().startup(sockets)

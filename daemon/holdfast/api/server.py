@@ -36,7 +36,7 @@ def connections_for(section: ServerSection) -> Connections:
     if wanted > room:
         log.warning("event=max_connections_lowered wanted=%d most=%d reason=open_files", wanted, room)
     proxies = networks(section.proxies, "server.proxies")
-    bounds = Bounds(min(wanted or room, room), section.max_connections_per_address, proxies)
+    bounds = Bounds(min(wanted or room, room), section.max_connections_per_address, proxies=proxies)
     return Connections(bounds, time.monotonic)
 
 
