@@ -131,8 +131,9 @@ class MemoryStore:
         same = identity(finding)
         for row in self._rows.values():
             if row.live and identity(row.finding) == same:
-                row.last_fault_at = max(row.last_fault_at, finding.fault_at)
-                row.finding = replace(row.finding, last_fault_at=row.last_fault_at)
+                if finding.fault_at > row.last_fault_at:
+                    row.last_fault_at = finding.fault_at
+                    row.finding = replace(row.finding, last_fault_at=finding.fault_at)
                 return
         number = len(self._rows) + 1
         fresh = replace(finding, id=number, incident_id=None, cleared_at=None)
