@@ -65,6 +65,7 @@ PURE_CONTROLLER = frozenset(
     }
     | {
         "notices",
+        "not_shown",
         "pairs",
         "planned",
         "probing",

@@ -388,3 +388,25 @@ def test_without_the_word_of_another_machine_alone_it_is_drained_again(silent: b
     site.slurm.put_in(node)
     site.run(200)
     assert drains(site) == ["n1", "n1"], site.story()
+
+
+@pytest.mark.parametrize("state", [_S.REPAIRING, _S.VALIDATING])
+def test_a_repair_does_not_wait_for_ever_for_a_node_out_of_slurm_conf(state: IncidentState) -> None:
+    site = in_state(state)
+    first = site.incident("n1")
+    node = site.slurm.take_out("n1")
+    site.slurm.jobs = {number: job for number, job in site.slurm.jobs.items() if "n1" not in job.nodes}
+    site.run(3000, step_s=30)
+    assert (site.incident("n1").state, site.notices.sent) == (state, [])
+    site.run(1500, step_s=30)
+    assert site.incident("n1").state is _S.AWAITING_HUMAN
+    assert site.notices.sent == [
+        "n1 needs a human: Slurm has not shown n1 for an hour, its repair is given up: if it was taken out of slurm.conf for good, close the "
+        "incident; if it comes back, it is drained again"
+    ]
+    site.run(3600, step_s=30)
+    assert site.provider.candidates() == set(), "what was launched for it is given back"
+    assert len(site.notices.sent) == 1
+    site.slurm.put_in(node)
+    site.run(60)
+    assert (drains(site), site.incident("n1").id) == (["n1", "n1"], first.id)

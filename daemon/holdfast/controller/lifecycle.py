@@ -12,6 +12,7 @@ from holdfast.controller import (
     fencing,
     hands_off,
     machine_gone,
+    not_shown,
     replacement,
     returns,
     rungs,
@@ -27,7 +28,6 @@ from holdfast.controller.facts import DrainedBy
 from holdfast.controller.in_service import in_service
 from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
-from holdfast.controller.resumed import expects_drain
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
 from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, Terminate
@@ -71,7 +71,7 @@ def _follow(world: World, view: ClusterView | None, incident: Incident) -> Moved
             return incident, []
         return move(incident, _S.WATCHING, world.now, "acknowledged: an operator took it over")
     if incident.node not in view.nodes:
-        return _without_node(world, incident)
+        return not_shown.follow(world, incident)
     if incident.state in (_S.REPAIRING, _S.VALIDATING) and rungs.of_another_release(incident):
         note = f"on the rung {incident.rung!r}, which this release does not know: how far the repair is cannot be told"
         return move(rungs.attempt_over(incident), _S.AWAITING_HUMAN, world.now, note)
@@ -90,15 +90,6 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
         return other
     follow = _FOLLOW.get(incident.state)
     return follow(world, view, incident) if follow is not None else (incident, [])
-
-
-def _without_node(world: World, incident: Incident) -> Moved:
-    """Slurm forgets the drain of a node that leaves slurm.conf: back again, it would serve."""
-    noted = replace(incident, note=f"Slurm knows no node {incident.node}: check the agent's node name")
-    if not expects_drain(world, incident) or incident.drain_lost_at is not None:
-        return noted, []
-    text = f"Slurm no longer shows {incident.node}, and so has forgotten its drain: it is drained again once it is back"
-    return replace(noted, drain_lost_at=world.now), [remark(incident, world.now, text)]
 
 
 def _held(world: World, view: ClusterView, incident: Incident) -> Moved | None:

@@ -46,10 +46,10 @@ def repair(world: World) -> Part:
         return Part()
     proposals: list[Proposal] = []
     for incident in world.book.open_incidents():
-        held = hands_off.holds(world, incident) is not None
-        if not facts.acting(incident) or incident.node not in view.nodes or held:
+        if not facts.acting(incident) or hands_off.holds(world, incident) is not None:
             continue
-        if incident.state is IncidentState.AWAITING_HUMAN or not facts.drain_missing(view, incident):
+        shown = incident.node in view.nodes
+        if incident.state is IncidentState.AWAITING_HUMAN or (shown and not facts.drain_missing(view, incident)):
             proposals += _repair(world, view, incident)
     return Part(tuple(proposals))
 

@@ -1,0 +1,34 @@
+"""An open incident whose node Slurm does not show: it left slurm.conf, or was never in it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.controller import rungs
+from holdfast.controller.resumed import expects_drain
+from holdfast.model.book import World
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.transitions import Moved, move, remark
+
+PATIENCE = timedelta(hours=1)
+"""A repair waits this long for its node: slurm.conf is edited in steps, and slurmctld restarted more than once meanwhile."""
+
+
+def follow(world: World, incident: Incident) -> Moved:
+    """Slurm forgets the drain of a node that leaves slurm.conf: back again, it would serve. One that stays away is left to an operator, and
+    what was launched for it is given back (the attempt is over)."""
+    node, waits = incident.node, incident.state is not IncidentState.AWAITING_HUMAN
+    if not expects_drain(world, incident):
+        return replace(incident, note=f"Slurm knows no node {node}: check the agent's node name"), []
+    if incident.drain_lost_at is None:
+        text = f"Slurm no longer shows {node}, and so has forgotten its drain: it is drained again once it is back"
+        note = f"Slurm no longer shows {node}: the repair waits for it" if waits else incident.note
+        return replace(incident, note=note, drain_lost_at=world.now), [remark(incident, world.now, text)]
+    if not waits or world.now - incident.drain_lost_at < PATIENCE:
+        return incident, []
+    note = (
+        f"Slurm has not shown {node} for an hour, its repair is given up: if it was taken out of slurm.conf for good, close the incident; "
+        "if it comes back, it is drained again"
+    )
+    return move(rungs.attempt_over(incident), IncidentState.AWAITING_HUMAN, world.now, note)
