@@ -92,7 +92,10 @@ class Running:
     def client(self, source: str = "127.0.0.1") -> socket.socket:
         """After the handshake, where there is one."""
         made = self.connect(source)
-        return made if self.tls is None else self.open.enter_context(self.tls.wrap_socket(made))
+        if self.tls is None:
+            return made
+        made.getpeername()  # raises where it was reset already: wrap_socket would leave a socket behind
+        return self.open.enter_context(self.tls.wrap_socket(made))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from holdfast.controller.claims import jobs_shown, known_claims
+from holdfast.controller.claims import ShownJobs, known_claims
 from holdfast.model.book import Book, CheckpointRecord, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from support.simulated import EPOCH
@@ -31,6 +31,19 @@ def test_a_record_is_taken_in_where_slurm_shows_the_job_or_it_spoke_lately() -> 
 
 def test_a_job_of_another_node_has_no_protected_place_here() -> None:
     world = World(now=EPOCH, policy=POLICY, book=Book(), view=VIEW, agents={}, listening_since=EPOCH)
-    assert jobs_shown(world, "n1") == frozenset({7})
-    assert jobs_shown(replace(world, view=None), "n1") is None
-    assert jobs_shown(None, "n1") is None
+    shown = ShownJobs()
+    assert shown.on(world, "n1") == frozenset({7})
+    assert shown.on(replace(world, view=None), "n1") is None
+    assert shown.on(None, "n1") is None
+    moved = replace(VIEW, jobs={7: replace(HERE, nodes=("n2",)), 6: ELSEWHERE})
+    assert shown.on(replace(world, view=moved), "n1") == frozenset()
+    assert shown.on(replace(world, view=moved), "n2") == frozenset({6, 7})
+
+
+def test_a_job_of_several_components_is_on_the_nodes_of_all() -> None:
+    other = replace(HERE, key=JobKey("sim", 8, EPOCH), nodes=("n3",))
+    both = replace(HERE, nodes=("n1", "n3"), parts=(HERE, other))
+    world = World(
+        now=EPOCH, policy=POLICY, book=Book(), view=replace(VIEW, jobs={7: both}), agents={}, listening_since=EPOCH
+    )
+    assert ShownJobs().on(world, "n3") == frozenset({7, 8})

@@ -401,8 +401,8 @@ def test_a_repair_does_not_wait_for_ever_for_a_node_out_of_slurm_conf(state: Inc
     site.run(1500, step_s=30)
     assert site.incident("n1").state is _S.AWAITING_HUMAN
     assert site.notices.sent == [
-        "n1 needs a human: Slurm has not shown n1 for an hour, its repair is given up: if it was taken out of slurm.conf for good, close the "
-        "incident; if it comes back, it is drained again"
+        "n1 needs a human: Slurm has not shown n1 for an hour, its repair is given up: if it was taken out of slurm.conf for good, close "
+        "the incident; if it comes back, it is drained again"
     ]
     site.run(3600, step_s=30)
     assert site.provider.candidates() == set(), "what was launched for it is given back"

@@ -43,19 +43,23 @@ class Trust:
 
     def weigh(self, result: Result) -> Weighed:
         """What the result counts for."""
-        grade, unproven, withheld = result.grade, self.seen_right.unproven(result), self.withheld.holds(result)
-        if grade is None or (self.acts(result.check) and not (unproven or withheld)):
+        grade, why = result.grade, self._why_only_recorded(result)
+        if grade is None or (self.acts(result.check) and not why):
             return Weighed(result)
         if grade.severity is Severity.WARNING:
             return Weighed(result)
-        why = [*([recorded_only(unproven)] if unproven else []), *([NOTE] if withheld else [])]
         summary = "; ".join([result.summary, *why])
         return Weighed(replace(result, outcome=Grade.of(Severity.WARNING), summary=summary), grade)
 
     def for_service(self, result: Result) -> Weighed:
         """What the result counts for in a validation: what an observing check could not ask keeps no node from serving."""
-        acts = self.acts(result.check) and not (self.seen_right.unproven(result) or self.withheld.holds(result))
+        acts = self.acts(result.check) and not self._why_only_recorded(result)
         if result.verdict is Verdict.UNKNOWN and not acts:
             said = f"observes only; could not be asked: {result.summary}"
             return Weighed(replace(result, outcome=Verdict.SKIPPED, summary=said))
         return self.weigh(result)
+
+    def _why_only_recorded(self, result: Result) -> list[str]:
+        """Why this result counts for less than its check's results do, in words for people; empty: it does not."""
+        unproven = self.seen_right.unproven(result)
+        return [*([recorded_only(unproven)] if unproven else []), *([NOTE] if self.withheld.holds(result) else [])]

@@ -24,7 +24,7 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
-from holdfast.controller.claims import jobs_shown
+from holdfast.controller.claims import ShownJobs
 from holdfast.controller.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.policy import Mode
@@ -65,6 +65,7 @@ class _Ingest:
         self._api = api
         self._deps = api.deps
         self._counters = counters
+        self._shown = ShownJobs()
 
     async def report(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
@@ -80,7 +81,7 @@ class _Ingest:
         items = parse_items(body.items)
         report, notes = to_report(body, items.taken, received_at)
         self._note(report, notes, items)
-        shown = jobs_shown(self._deps.world(), report.node) if report.statements else None
+        shown = self._shown.on(self._deps.world(), report.node) if report.statements else None
         accepted = await self._api.threads.durable(lambda: self._deps.store.accept_soon(report, shown))
         hello = Hello(report.node, report.instance_id, report.boot_id, report.agent_version)
         self._deps.agents.heard(hello, received_at, self._deps.clock.monotonic_s())

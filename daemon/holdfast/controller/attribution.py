@@ -88,12 +88,6 @@ def _last_event(world: World, incident: Incident) -> datetime | None:
     return max(f.last_fault_at or f.fault_at for f in mine) + BACK + CLOCKS
 
 
-def over_before(incident: Incident, started_at: datetime | None) -> bool:
-    """Whether the incident was over when a run began; its start is not known: it was not."""
-    over = over_at(incident)
-    return started_at is not None and over is not None and over - BACK <= started_at
-
-
 def faults_of(world: World, job: Job | None, end: JobEnd) -> list[NearFault]:
     """Of the nodes that the run had. ``job``: it, where Slurm still shows which GPUs it held."""
     found = (i for i in world.book.incidents.values() if i.node in end.nodes)

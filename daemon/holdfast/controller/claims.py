@@ -10,27 +10,45 @@ from holdfast.model.cluster import ClusterView
 from holdfast.model.lookback import UNSHOWN_JOB_S
 
 
-def jobs_shown(world: World | None, node: str) -> frozenset[int] | None:
-    """Jobs that Slurm shows on the node, those of recoveries that had been on it included; None: not known."""
-    if world is None or world.view is None:
-        return None
-    jobs = world.view.jobs.values()
-    held = (r.job.job_id for r in world.book.recoveries.values() if node in r.nodes_before)
-    parts = (part.key.job_id for job in jobs for part in job.components if node in part.nodes or node in job.nodes)
-    return frozenset((*parts, *held))
+class ShownJobs:
+    """Jobs that Slurm shows, by node: found once for each view, however many agents report meanwhile. Of one thread."""
+
+    def __init__(self) -> None:
+        self._view: ClusterView | None = None
+        self._by_node: Mapping[str, frozenset[int]] = {}
+
+    def on(self, world: World | None, node: str) -> frozenset[int] | None:
+        """Those on the node, and those of recoveries that had been on it; None: not known."""
+        if world is None or world.view is None:
+            return None
+        if world.view is not self._view:
+            self._view, self._by_node = world.view, _by_node(world.view)
+        held = (r.job.job_id for r in world.book.recoveries.values() if node in r.nodes_before)
+        return self._by_node.get(node, frozenset()).union(held)
+
+
+def _by_node(view: ClusterView) -> Mapping[str, frozenset[int]]:
+    """A job of several components by the ids of all of them, on each node of any."""
+    found: dict[str, set[int]] = {}
+    for job in view.jobs.values():
+        ids = [part.key.job_id for part in job.components]
+        for node in {*job.nodes, *(node for part in job.components for node in part.nodes)}:
+            found.setdefault(node, set()).update(ids)
+    return {node: frozenset(jobs) for node, jobs in found.items()}
 
 
 def known_claims(book: Book, view: ClusterView | None, now: datetime) -> Mapping[int, Mapping[str, CheckpointRecord]]:
-    """Without jobs that Slurm does not show, that no recovery and no end concerns, and that have said nothing lately."""
+    """Without jobs that Slurm does not show, that no recovery and no end concerns, and that have said nothing lately.
+
+    ``view``: as Slurm has it, with each component of a job on its own."""
     if view is None:
         return book.checkpoints
-    parts = (part.key.job_id for job in view.jobs.values() for part in job.components)
-    recovered = (r.job.job_id for r in book.recoveries.values())
-    known = {*view.jobs, *parts, *recovered, *(end.job.job_id for end in book.ends.values())}
+    concerned = {r.job.job_id for r in book.recoveries.values()} | {end.job.job_id for end in book.ends.values()}
+    since = now - timedelta(seconds=UNSHOWN_JOB_S)
     return {
         job: claims
         for job, claims in book.checkpoints.items()
-        if job in known or any(_newest(claim) >= now - timedelta(seconds=UNSHOWN_JOB_S) for claim in claims.values())
+        if job in view.jobs or job in concerned or any(_newest(claim) >= since for claim in claims.values())
     }
 
 

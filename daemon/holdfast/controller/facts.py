@@ -53,9 +53,13 @@ def fleet(world: World) -> frozenset[str]:
     off. A cloud cluster defines a hundred times as many, and brakes of a share of those would never hold."""
     if world.view is None:
         return frozenset()
-    known = set(world.agents) | {name for name, record in world.book.nodes.items() if record.boot_id}
-    shown = ((name, world.view.nodes[name]) for name in known & world.view.nodes.keys())
+    shown = ((name, world.view.nodes[name]) for name in with_agents(world) & world.view.nodes.keys())
     return frozenset(name for name, node in shown if not node.asleep or world.book.open_on(name))
+
+
+def with_agents(world: World) -> frozenset[str]:
+    """Nodes that have, or had, an agent, whether Slurm shows them or not."""
+    return frozenset(world.agents) | {name for name, record in world.book.nodes.items() if record.boot_id}
 
 
 SLURMD_TIMEOUT_S = 300.0

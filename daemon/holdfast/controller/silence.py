@@ -118,8 +118,8 @@ def _fell_silent(world: World, node: str) -> datetime:
 
 def known_agents(world: World) -> int:
     """Nodes of Slurm that have, or had, an agent."""
-    names = set(world.agents) | {n for n, r in world.book.nodes.items() if r.boot_id}
-    return len(names if world.view is None else names & set(world.view.nodes))
+    names = facts.with_agents(world)
+    return len(names if world.view is None else names & world.view.nodes.keys())
 
 
 def _explained(world: World, node: str) -> bool:

@@ -13,6 +13,7 @@ from holdfast.controller import attribution, facts, job_ends, mounts, probing
 from holdfast.controller.consent import consent
 from holdfast.controller.groups import elastic_of
 from holdfast.controller.pairs import Outcome, Probe, Standing, exhausted, judge
+from holdfast.controller.why_died import began_after
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
@@ -126,7 +127,9 @@ def _failed(world: World, view: ClusterView) -> list[tuple[Job, datetime]]:
             continue  # no node of it is asked for what a file system did
         if world.book.recovery_of(job.key, job.restarts) is not None:
             continue
-        over = frozenset(i.id for i in world.book.incidents.values() if attribution.over_before(i, job.start_time))
+        over = frozenset(
+            i.id for i in world.book.incidents.values() if began_after(job.start_time, attribution.over_at(i))
+        )
         if explained(world, job.nodes, job.end_time, apart=over) is None:
             found.append((job, job.end_time))
     return found

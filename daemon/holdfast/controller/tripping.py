@@ -28,6 +28,8 @@ def too_early(world: World) -> frozenset[str]:
     """Incidents of notices that wait until the provider was asked after a start: where it was never asked, or where they are so many that
     a brake would hold them otherwise."""
     waiting = [i for i in world.book.open_incidents() if facts.acting(i) and notices.unasked(world, i)]
+    if not waiting:
+        return frozenset()
     many = len({i.node for i in waiting}) > min(most for _, most in drain_limits(world))
     return frozenset(i.id for i in waiting) if world.book.provider is None or many else frozenset()
 

@@ -65,12 +65,17 @@ def classify(end: JobEnd, faults: Sequence[NearFault] = ()) -> Died:
     return _by_state(end, faults) or _by_fault(end, faults) or _by_itself(end)
 
 
+def began_after(started_at: datetime | None, over_at: datetime | None) -> bool:
+    """Whether a run began when the fault was over; where one of both is not known, it did not."""
+    return started_at is not None and over_at is not None and over_at - BACK <= started_at
+
+
 def in_reach(end: JobEnd, fault: NearFault) -> bool:
     """Whether the run may have ended of the fault, by their times: never of one that showed itself only afterwards, or that was over when
     the run began."""
     if fault.proved:
         return True
-    if end.started_at is not None and fault.over_at is not None and fault.over_at - BACK <= end.started_at:
+    if began_after(end.started_at, fault.over_at):
         return False
     after = end.ended_at + CLOCKS >= fault.fault_at
     return after and (end.ended_at <= fault.until or (fault.dead and end.slurm_state == "NODE_FAIL"))

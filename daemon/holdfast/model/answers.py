@@ -64,8 +64,7 @@ def pair_word(detail: Mapping[str, Any]) -> PairWord | None:
 
 def pair_gigabytes_s(detail: Mapping[str, Any]) -> float | None:
     """Bus bandwidth that one side of a pair probe saw."""
-    speed = detail.get("gigabytes_s")
-    return float(speed) if isinstance(speed, int | float) and not isinstance(speed, bool) else None
+    return _number(detail, "gigabytes_s")
 
 
 def held_by_job(detail: Mapping[str, Any]) -> bool:
@@ -91,14 +90,18 @@ def control_reached(detail: Mapping[str, Any]) -> bool:
 
 def reached_before(detail: Mapping[str, Any]) -> bool:
     """The peer had reached that node's port before, so that its failure means something."""
-    ago_s = detail.get("reached_before_s")
-    return isinstance(ago_s, int | float) and not isinstance(ago_s, bool)
+    return _number(detail, "reached_before_s") is not None
 
 
 def gpu_uuids(detail: Mapping[str, Any]) -> frozenset[str]:
     """The GPUs that a validation named."""
     named = detail.get("gpu_uuids")
     return frozenset(u for u in named if isinstance(u, str)) if isinstance(named, list | tuple) else frozenset()
+
+
+def _number(detail: Mapping[str, Any], field: str) -> float | None:
+    number = detail.get(field)
+    return float(number) if isinstance(number, int | float) and not isinstance(number, bool) else None
 
 
 def _word(kind: type[W], detail: Mapping[str, Any], field: str) -> W | None:
