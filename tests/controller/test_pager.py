@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from holdfast.api.status import vitals
 from holdfast.config.controller import read
 from holdfast.controller import cannot_start as module
 from holdfast.controller.cannot_start import cannot_start, started, urls_of
-from holdfast.controller.pager import GONE_S, LASTS_S, REPEAT_S, Page, Pager, pages_of_actor
+from holdfast.controller.pager import GONE_S, LASTS_S, REPEAT_S, Page, Pager, pages_of, pages_of_actor
 from holdfast.controller.paging import ActorPaging, ControllerPaging
+from holdfast.controller.parts import Vitals, parts_of
 from holdfast.controller.process_state import StateReader, StateWriter
 from holdfast.model.errors import ConfigError, Unavailable
 from holdfast.model.parts import DiskRoom, ProcessSeen
@@ -158,6 +160,30 @@ def test_the_actor_pages_for_a_controller_that_is_gone(bench: Bench, tmp_path: P
     assert "the controller is gone" in bench.mail.sent[0]
     assert "disk full" in bench.mail.sent[0]
     assert pages_of_actor(ProcessSeen(GONE_S - 1), "x", "head") == {}
+
+
+def test_a_page_comes_a_minute_after_the_last_sign_of_life(bench: Bench) -> None:
+    """Not a minute after it was noticed, which an actor is after half of one."""
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def of_the_controller(silent_s: float) -> dict[str, Page]:
+        seen = Vitals(at + timedelta(seconds=silent_s), silent_s, turned_s=silent_s, committed_s=0.0)
+        read = replace(seen, actor=ProcessSeen(silent_s), slurm_read_at=at, slurm_fresh=silent_s < 5)
+        return pages_of(parts_of(read), "head")
+
+    for pages in (of_the_controller, lambda silent_s: pages_of_actor(ProcessSeen(silent_s), "", "head")):
+        bench.path.unlink(missing_ok=True)
+        bench.restart()
+        bench.mail.sent.clear()
+        for silent_s in range(0, 60, 5):
+            bench.pager.look(pages(silent_s))
+            assert bench.mail.sent == []
+            bench.clock.advance(5)
+        bench.pager.look(pages(60))
+        expected = ["actor", "slurm", "store"] if pages is of_the_controller else ["the controller is gone"]
+        subjects = [text.partition(": ")[2] for text in sorted(bench.mail.sent)]
+        assert len(subjects) == len(expected)
+        assert all(text.startswith(words) for text, words in zip(subjects, expected, strict=True))
 
 
 def test_the_controller_pages_without_store_and_actor(

@@ -97,8 +97,6 @@ TEXTS = [
     (steps.notify_silent("the cluster", AT, 2, 5), "Notify/silent.the_cluster.1782909015.2.5"),
     (steps.notify_own_stops(1000), "Notify/own_stops.1000"),
     (steps.notify_own_stops(None), "Notify/own_stops.all"),
-    (steps.notify_slurm_silent(AT), "Notify/slurm_silent.1782909015"),
-    (steps.notify_slurm_silent(AT, 3), "Notify/slurm_silent.1782909015.3"),
 ]
 CONSTRUCTORS = {
     name

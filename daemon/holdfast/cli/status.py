@@ -30,12 +30,19 @@ def status(url: Url = None, as_data: Json = False) -> None:
     else:
         line(first_line(shown))
         line(mode_line(shown))
-        for sentence in held_lines(shown) or ["nothing holds it back: no pause, no brake"]:
+        for sentence in held_lines(shown) or [_not_held(shown)]:
             line(sentence)
         rows = [(p.name, p.condition, p.text, p.next_step) for p in shown.parts]
         table("", ("PART", "STATE", "REASON", "NEXT STEP"), rows, "the controller names no parts")
     failed = any(p.condition == Condition.FAILED for p in shown.parts)
     raise typer.Exit(Exit.PROBLEM if failed else Exit.OK)
+
+
+def _not_held(got: StatusShape) -> str:
+    from holdfast.model.parts import Condition  # noqa: PLC0415
+
+    failed = ", ".join(str(p.name) for p in got.parts if p.condition == Condition.FAILED)
+    return f"no pause, no brake; failed: {failed}" if failed else "nothing holds it back: no pause, no brake"
 
 
 def first_line(got: StatusShape) -> str:

@@ -33,6 +33,8 @@ class Page:
 
     subject: str
     body: str
+    lasts_s: float = 0.0
+    """For how long it is known to be out when it is seen first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def due(
     ``settled``: False while the process cannot say yet that an outage is over, as after its restart in the middle of one."""
     held = {name: outage for name, outage in known.items() if outage.since_s <= now_s}
     now = {} if settled else dict(held)
-    now |= {name: held.get(name, Outage(now_s, page.subject)) for name, page in found.items()}
+    now |= {name: held.get(name, Outage(now_s - page.lasts_s, page.subject)) for name, page in found.items()}
     now = {name: outage for name, outage in now.items() if _CAUSES.get(name) not in now}
     ripe = (
         name
@@ -81,7 +83,9 @@ def pages_of(parts: tuple[PartState, ...], who: str) -> dict[str, Page]:
     failed = {p.name: p for p in parts if p.condition is Condition.FAILED and p.name in PAGED}
     return {
         name.value: Page(
-            f"Holdfast on {who}: {name.value} failed", f"{p.text}\nNext step: {p.next_step}\nholdfast status"
+            f"Holdfast on {who}: {name.value} failed",
+            f"{p.text}\nNext step: {p.next_step}\nholdfast status",
+            p.lasts_s,
         )
         for name, p in failed.items()
     }
@@ -94,7 +98,7 @@ def pages_of_actor(controller: ProcessSeen, problem: str, who: str) -> dict[str,
     gone = f"the controller of this machine has given no sign of life for {controller.silent_s:.0f} s"
     also = f"\nThe actor: {problem}" if problem else ""
     body = f"{gone}: nothing is decided.{also}\nNext step: journalctl -u holdfast-controller   # docs/runbooks/cannot-start.md"
-    return {"controller": Page(f"Holdfast on {who}: the controller is gone", body)}
+    return {"controller": Page(f"Holdfast on {who}: the controller is gone", body, controller.silent_s)}
 
 
 @dataclass

@@ -120,7 +120,7 @@ def _store(v: Vitals) -> PartState:
     if age_s <= v.write_late_s or _late(v) is not None or (not v.leads and v.trouble is None):
         return _good(name, f"it answers; last write {age_s:.0f} s ago" if v.leads else "it answers")
     text = f"the store has taken no write for {age_s:.0f} s" + (f": {v.trouble}" if v.trouble else "")
-    return PartState(name, Condition.FAILED, text, look, ready=False)
+    return PartState(name, Condition.FAILED, text, look, ready=False, lasts_s=age_s)
 
 
 def disk_part(room: DiskRoom | None) -> PartState:
@@ -199,7 +199,8 @@ def _actor(v: Vitals) -> PartState:
     if seen.silent_s > ACTOR_SILENT_S:
         acts = v.mode is not Mode.OBSERVE
         text = f"the actor of this machine has given no sign of life for {seen.silent_s:.0f} s"
-        return PartState(name, Condition.FAILED if acts else Condition.WARNING, text, to_do, ready=not acts)
+        how = Condition.FAILED if acts else Condition.WARNING
+        return PartState(name, how, text, to_do, ready=not acts, lasts_s=seen.silent_s)
     if seen.state is None:
         return PartState(name, Condition.UNKNOWN, "it has not reported yet")
     if seen.state.problem:
@@ -228,7 +229,7 @@ _OF_A_STANDBY = "the controller that leads reads it"
 
 
 def _slurm(v: Vitals) -> PartState:
-    name, to_do = PartName.SLURM, "systemctl status slurmctld munge   # on its machine; scontrol ping"
+    name, to_do = PartName.SLURM, "scontrol ping; systemctl status slurmctld munge   # docs/runbooks/slurm-away.md"
     why = f": {v.slurm_error}" if v.slurm_error else ""
     if not v.leads:
         return PartState(name, Condition.UNKNOWN, _OF_A_STANDBY)
@@ -238,7 +239,7 @@ def _slurm(v: Vitals) -> PartState:
         )
     age_s = (v.now - v.slurm_read_at).total_seconds()
     if not v.slurm_fresh:
-        return PartState(name, Condition.FAILED, f"Slurm has not answered for {age_s:.0f} s{why}", to_do)
+        return PartState(name, Condition.FAILED, f"Slurm has not answered for {age_s:.0f} s{why}", to_do, lasts_s=age_s)
     return _good(name, f"it answers, read {max(0.0, age_s):.0f} s ago")
 
 
@@ -249,7 +250,12 @@ def _provider(v: Vitals) -> PartState:
     if seen is None:
         return PartState(name, Condition.UNKNOWN, "the actor has not asked it yet")
     if seen.error:
-        return PartState(name, Condition.WARNING, f"{seen.name}: {seen.error}", "holdfast doctor")
+        look = (
+            "holdfast doctor"
+            if v.slurm_fresh
+            else "see to Slurm first: the provider is asked by Slurm's names of nodes"
+        )
+        return PartState(name, Condition.WARNING, f"{seen.name}: {seen.error}", look)
     if v.now - seen.seen_at > timedelta(seconds=PROVIDER_OLD_S):
         text = f"{seen.name}: last asked at {seen.seen_at:%Y-%m-%d %H:%M:%S} UTC"
         return PartState(name, Condition.WARNING, text, "systemctl status holdfast-actor")

@@ -54,6 +54,8 @@ class PartState:
     """One line: what an operator does; empty: nothing."""
     ready: bool = True
     """False: without it this controller is not ready (``/readyz``)."""
+    lasts_s: float = 0.0
+    """For how long it has failed already, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -414,9 +414,5 @@ def _silent(where: str) -> str:
     return f"silent.{where.replace('/', '_').replace(' ', '_')}."
 
 
-def notify_slurm_silent(since: datetime, hours: int = 0) -> Step:
-    return Step("Notify", f"slurm_silent.{int(since.timestamp())}{_in_hour(hours)}")
-
-
 def _in_hour(hours: int) -> str:
     return f".{hours}" if hours else ""

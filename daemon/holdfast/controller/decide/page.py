@@ -1,5 +1,6 @@
-"""What an operator is told of silence that nothing may be concluded from: many nodes at once, one that is neither dead nor alive,
-slurmctld. Pure."""
+"""What an operator is told of silence that nothing may be concluded from: many nodes at once, one that is neither dead nor alive. Pure.
+
+Of a slurmctld that does not answer each controller tells by itself (:mod:`holdfast.controller.pager`)."""
 
 from __future__ import annotations
 
@@ -32,20 +33,7 @@ def page(world: World) -> Part:
     if world.frozen is not None:
         return Part()
     view = facts.fresh_view(world)
-    return Part(tuple(_slurm(world) if view is None else _nodes(world, view)))
-
-
-def _slurm(world: World) -> list[Proposal]:
-    since = world.view.read_at if world.view is not None else world.listening_since
-    if since is None or not _due(world, since, AFTER_S):
-        return []
-    step = steps.notify_slurm_silent(since, _hours(world, since))
-    subject = f"slurmctld has not answered since {since:%H:%M:%S} UTC"
-    body = (
-        f"{subject}. Nothing is drained, requeued, repaired or ended until it answers; faults are recorded. After its return what it shows "
-        "of nodes is not used for one SlurmdTimeout. Check: scontrol ping; holdfast doctor"
-    )
-    return [_message(step, subject, body)] if world.may_try(UPKEEP, step) else []
+    return Part(tuple(_nodes(world, view)) if view is not None else ())
 
 
 def _nodes(world: World, view: ClusterView) -> list[Proposal]:
