@@ -215,6 +215,26 @@ class TestConfig:
         assert (got.status, got.err.count("\n")) == (2, 1)
         assert words in got.err
 
+    def test_all_that_is_wrong_is_named_at_once(self, holdfast: Any, tmp_path: Path) -> None:
+        path, script = tmp_path / "bad.toml", tmp_path / "script"
+        path.write_text(
+            f'[cluster]\nname = "c"\n[notify]\nurls = ["nonsense"]\n[store]\nurl = "sqlite:///{tmp_path}/no/h.db"\n'
+            f'[provider]\nkind = "command"\ncommand = ["{script}"]\n',
+            encoding="utf-8",
+        )
+        got = holdfast("config", "check", str(path))
+        assert (got.status, got.err.count("\n")) == (2, 1)
+        for words in (
+            "notify.urls: an address without",
+            f"{script} does not exist on this machine",
+            f"the folder {tmp_path}/no does not exist",
+        ):
+            assert words in got.err
+        script.touch(0o644)
+        assert f"{script} cannot be executed: chmod +x" in holdfast("config", "check", str(path)).err
+        script.chmod(0o755)
+        assert str(script) not in holdfast("config", "check", str(path)).err
+
     @pytest.mark.parametrize("what", ["controller", "agent"])
     def test_the_example_is_printed_as_it_is(self, holdfast: Any, tmp_path: Path, what: str) -> None:
         path = tmp_path / "example.toml"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,11 +56,10 @@ def check(
     from holdfast.config.controller import load  # noqa: PLC0415
     from holdfast.controller.notify import wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
-    from holdfast.store.engines import parse_url  # noqa: PLC0415
 
     settings = load(path)
-    parse_url(settings.store.url)
-    if wrong := wrong_addresses(settings.notify.urls):
+    wrong = [*wrong_addresses(settings.notify.urls), *_missing_here(settings)]
+    if wrong:
         raise ConfigError(f"{path}: {'; '.join(wrong)}")
     line(
         f"{path}: good; mode {settings.policy.mode}, provider {settings.provider}, store {settings.store.url.split('@')[-1]}"
@@ -67,6 +68,25 @@ def check(
         line(f"  warning: {doubt}")
     for key, value in settings.profile_changes.items():
         line(f"  profile {settings.profile}: {key} = {value}")
+
+
+def _missing_here(settings: Settings) -> Iterator[str]:
+    """What the file names and this machine, the head node by what the verb is for, does not have."""
+    from holdfast.model.errors import ConfigError  # noqa: PLC0415
+    from holdfast.providers.settings import CommandSettings  # noqa: PLC0415
+    from holdfast.store.engines import parse_url  # noqa: PLC0415
+
+    provider = settings.provider_settings
+    if isinstance(provider, CommandSettings):
+        script = Path(provider.command[0])
+        if not script.exists():
+            yield f"provider.command: {script} does not exist on this machine"
+        elif not script.is_file() or not os.access(script, os.X_OK):
+            yield f"provider.command: {script} cannot be executed: chmod +x"
+    try:
+        parse_url(settings.store.url)
+    except ConfigError as error:
+        yield str(error)
 
 
 def example(what: Annotated[str, typer.Argument(help="controller or agent.")] = "controller") -> None:
