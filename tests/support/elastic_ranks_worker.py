@@ -79,6 +79,25 @@ def digest(model: torch.nn.Module) -> str:
     return hashlib.blake2b(bytes(whole.view(torch.uint8).tolist()), digest_size=8).hexdigest()
 
 
+class Average:
+    """The mean of the weights over the steps, as a loop with sharded weights keeps it: of this rank's part."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self.of = {name: local(p.detach()).clone() for name, p in model.named_parameters()}
+
+    def update(self) -> None:
+        for name, parameter in self._model.named_parameters():
+            self.of[name].lerp_(local(parameter.detach()), 0.1)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return self.of
+
+    def load_state_dict(self, state: dict[str, torch.Tensor]) -> None:
+        for name, tensor in state.items():
+            self.of[name].copy_(tensor)
+
+
 class Worker:
     """What one rank does and says."""
 
@@ -117,7 +136,16 @@ class Worker:
             dist.init_process_group("gloo")
         model, optimizer = build(self.kind, self.rank, self.ranks)
         batch = GlobalBatch(STEP_SAMPLES, STEP_SAMPLES // M)
-        with Session(model, optimizer, batch, checkpoints=self.checkpoints()) as session:
+        average, schedule = Average(model), torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+
+        def follow() -> None:
+            average.update()
+            schedule.step()
+
+        more: Any = {}
+        if os.environ.get("AVERAGE"):
+            more = {"extra": {"average": average, "schedule": schedule}, "after_step": follow}
+        with Session(model, optimizer, batch, checkpoints=self.checkpoints(), **more) as session:
             optimizer.register_step_pre_hook(lambda *_: self.fail("optimizer", session.step))
             last = None
             for attempt in session.steps(self.until):
@@ -132,6 +160,8 @@ class Worker:
                 self.hold()
             self.say(kind="commit", step=session.step, digest=digest(model))
             torch.save({n: local(p.detach()) for n, p in model.named_parameters()}, self.folder / f"{self.name}.pt")
+            self.say(kind="rates", rates=schedule.get_last_lr(), differs=session.differs)
+            torch.save(average.of, self.folder / f"{self.name}.average.pt")
         self.say(kind="done")
 
 

@@ -52,13 +52,10 @@ def check_result(groups: Groups, kind: str, group: int, start: str) -> None:
         assert float((mine[name] - tensor).norm()) <= 1e-6 * max(1.0, float(tensor.norm())), name
 
 
-@pytest.mark.parametrize("kind", ["fsdp", pytest.param("split", marks=pytest.mark.soak)])
-def test_a_group_of_two_ranks_is_killed_and_healed_rank_by_rank(
-    kind: str, opened: Callable[[str, int, int], Groups]
-) -> None:
-    groups = opened(kind, 2, 16)
+def healed(groups: Groups, **env: str) -> tuple[list[str], list[str]]:
+    """The ranks of the group that stayed, and of the one that was killed at step 4 and came back."""
     (groups.folder / "hold").touch()
-    first, second = groups.start(0, "9.0"), groups.start(1, "10.0")
+    first, second = groups.start(0, "9.0", **env), groups.start(1, "10.0", **env)
     groups.wait(lambda: groups.is_there(first[1]) and groups.is_there(second[1]))
     (groups.folder / "hold").unlink()
     groups.wait(groups.at(second[1], 4))
@@ -66,13 +63,38 @@ def test_a_group_of_two_ranks_is_killed_and_healed_rank_by_rank(
     for name in second:
         groups.running[name].kill()
     groups.rooms.ask(do="evict", room="job-7", member="1~10.0", reason="a test")
-    third = groups.start(1, "10.1")
+    third = groups.start(1, "10.1", **env)
     groups.wait(groups.asks("10.1"))
     (groups.folder / "hold").unlink()
     groups.ends([*first, *third], 0)
     assert groups.lines(third[0], "commit")[0]["step"] > 4
     groups.check(worker.M)
+    return first, third
+
+
+@pytest.mark.parametrize("kind", ["fsdp", pytest.param("split", marks=pytest.mark.soak)])
+def test_a_group_of_two_ranks_is_killed_and_healed_rank_by_rank(
+    kind: str, opened: Callable[[str, int, int], Groups]
+) -> None:
+    groups = opened(kind, 2, 16)
+    healed(groups)
     check_result(groups, kind, 0, "9.0")
+
+
+@pytest.mark.parametrize("kind", ["fsdp", pytest.param("split", marks=pytest.mark.soak)])
+def test_average_and_schedule_of_two_ranks_are_the_same_bits_after_a_healing(
+    kind: str, opened: Callable[[str, int, int], Groups]
+) -> None:
+    groups = opened(kind, 2, 16)
+    first, third = healed(groups, AVERAGE="1")
+    for mine, theirs in zip(first, third, strict=True):
+        for ending in ("pt", "average.pt"):
+            one, other = (torch.load(groups.folder / f"{name}.{ending}", weights_only=True) for name in (mine, theirs))
+            assert sorted(one) == sorted(other)
+            assert all(torch.equal(tensor, other[name]) for name, tensor in one.items()), (mine, ending)
+        ends = [groups.lines(name, "rates")[0] for name in (mine, theirs)]
+        assert ends[0]["rates"] == ends[1]["rates"] != [1e-2]
+        assert [end["differs"] for end in ends] == [[], []]
 
 
 @pytest.mark.soak
