@@ -29,9 +29,13 @@ class Table(Connections):
         if connection is not None:
             taken.append(connection)
             if known:
-                self.identified(connection)
+                self.knows(connection)
         self.now_s += 1
         return connection
+
+    def knows(self, connection: Connection) -> None:
+        """As of an agent that has no other."""
+        self.identified(connection, f"agent/{id(connection)}", agent=True)
 
     def must(self, host: str = "10.0.0.1", *, known: bool = False) -> Connection:
         connection = self.take(host, known=known)
@@ -46,7 +50,7 @@ def test_the_oldest_that_is_not_known_makes_room_for_a_new_one() -> None:
     for n in range(4, 6):
         table.must(f"10.0.0.{n}")
     assert table.closed == [first]
-    table.identified(second)
+    table.knows(second)
     table.must("10.0.0.6")
     assert known not in table.closed
     assert second not in table.closed
@@ -70,7 +74,7 @@ def test_an_address_has_a_bound_of_its_own() -> None:
     table.must("10.0.0.2")
     again = table.must()
     assert table.closed == [jobs[0]]
-    table.identified(again)
+    table.knows(again)
     table.must()
     assert table.closed == jobs
     assert agent not in table.closed
@@ -104,6 +108,25 @@ def test_an_address_is_one_however_it_is_written(host: str, plain: str) -> None:
     assert plain_address(host) == plain
 
 
+@pytest.mark.parametrize(("agent", "most"), [(True, 16), (False, 256)])
+def test_one_token_keeps_no_more_than_it_needs(agent: bool, most: int) -> None:
+    """A stolen one took every place, and no connection was left that could make room for another node's agent."""
+    table = Table(most=most + 3, per_address=1000)
+    other = table.must("10.0.0.9", known=True)
+    flood = [table.must(f"10.0.{n // 200}.{n % 200}") for n in range(1)]
+    for n in range(3 * most):
+        one = table.must(f"10.0.{n // 200}.{n % 200}")
+        flood.append(one)
+        table.identified(one, "agent/n2", agent=agent)
+    assert table.seen().known == most + 1
+    assert table.ended[Ended.OWN_ROOM] == 2 * most
+    assert other not in table.closed
+    assert table.must("10.0.0.10", known=True) not in table.closed
+    for one in flood:
+        table.left(one)
+    assert table.seen().known == 2
+
+
 def test_those_that_are_not_known_have_a_bound_of_their_own() -> None:
     """Each takes 0.3 MiB under TLS: as many as there are descriptors would take the head node's memory."""
     table = Table()
@@ -112,7 +135,7 @@ def test_those_that_are_not_known_have_a_bound_of_their_own() -> None:
     others = [table.must(f"10.0.0.{n}") for n in range(8)]
     assert table.closed == others[:3]
     assert (table.seen().open, table.seen().known) == (25, 20)
-    table.identified(others[-1])
+    table.knows(others[-1])
     assert table.take("10.0.0.99") is not None
     assert table.closed == others[:3]
     assert not set(known) & set(table.closed)
@@ -145,7 +168,7 @@ def test_what_is_gone_is_no_longer_counted() -> None:
         table.left(one)
         table.left(one)
     assert (table.seen().open, table.seen().known, table.closed, table.ended) == (0, 0, [], {})
-    table.identified(one)
+    table.knows(one)
     assert table.seen().known == 0
 
 

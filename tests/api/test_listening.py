@@ -335,25 +335,25 @@ class TestAFlood:
 
     def test_of_a_job_owner_with_a_token_is_one_as_well(self, served: Any) -> None:
         with running(served.app, self.FLOOD) as made:
-            agents = [made.connect() for _ in range(20)]
+            agents = [made.connect() for _ in range(12)]
             for agent in agents:
                 answer(agent, AGENT)
             for _ in range(60):
                 with contextlib.suppress(OSError):
                     answer(made.connect(), USER)
-            assert made.connections.seen().known == 20
+            assert made.connections.seen().known == 12
             for agent in agents:
                 assert b"200" in answer(agent, AGENT)
 
     def test_of_known_ones_alone_has_a_new_one_refused_at_once(self, served: Any) -> None:
-        with running(served.app, Bounds(20)) as made:
-            agents = [made.connect() for _ in range(20)]
+        with running(served.app, Bounds(12)) as made:
+            agents = [made.connect() for _ in range(12)]
             for agent in agents:
                 answer(agent, AGENT)
             assert lasted_s(made.connect()) < 0.5
             assert made.ended == {Ended.FULL: 1}
             agents[0].close()
-            until(lambda: made.connections.seen().open == 19)
+            until(lambda: made.connections.seen().open == 11)
             assert b"200" in answer(made.connect(), AGENT)
 
     def test_from_one_address_leaves_the_others_alone(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

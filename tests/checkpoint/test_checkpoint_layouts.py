@@ -176,6 +176,53 @@ def test_huggingface_with_deepspeed_or_fsdp_inside(build: Build) -> None:
     assert survey(str(build.root)).latest is None
 
 
+def of_accelerate(build: Build, step: int) -> None:
+    """As ``Accelerator.save_state("checkpoint-N")`` writes it, which diffusers' trainings call."""
+    build.safetensors(f"checkpoint-{step}/unet/diffusion_pytorch_model.safetensors")
+    for name in ("optimizer.bin", "scheduler.bin"):
+        build.archive(f"checkpoint-{step}/{name}")
+    build.path(f"checkpoint-{step}/random_states_0.pkl").write_bytes(b"\x80\x02" + bytes(100))
+
+
+def test_an_accelerators_save_is_no_torn_one_of_the_trainer(build: Build) -> None:
+    for step in (500, 1000):
+        of_accelerate(build, step)
+    assert {c.verdict for c in survey_all(str(build.root)).candidates} == {Verdict.UNREADABLE}
+    with pytest.raises(Unreadable):
+        latest(str(build.root))
+
+
+def lightning_deepspeed(build: Build, name: str, *, finished: bool = True) -> None:
+    build.archive(f"{name}/checkpoint/mp_rank_00_model_states.pt")
+    build.archive(f"{name}/checkpoint/zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    build.path(f"{name}/zero_to_fp32.py").write_text("print()")
+    if finished:
+        build.path(f"{name}/latest").write_text("checkpoint")
+
+
+def test_lightning_with_deepspeed_inside(build: Build) -> None:
+    lightning_deepspeed(build, "epoch=1-step=100.ckpt")
+    lightning_deepspeed(build, "epoch=2-step=200.ckpt", finished=False)
+    found = survey(str(build.root))
+    assert [(c.name, c.verdict) for c in found.passed_over] == [("epoch=2-step=200.ckpt", Verdict.TORN)]
+    assert found.latest is not None
+    assert (found.latest.layout, found.latest.step) == (Layout.LIGHTNING, 100)
+    (build.root / "epoch=1-step=100.ckpt" / "checkpoint" / "mp_rank_00_model_states.pt").unlink()
+    assert survey(str(build.root)).latest is None
+
+
+def test_a_lightning_folder_of_an_unknown_form_is_not_torn(build: Build) -> None:
+    build.path("epoch=1-step=100.ckpt/shards/0").write_bytes(b"x" * 100)
+    assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.UNREADABLE]
+
+
+@pytest.mark.parametrize("name", ["state.cpt", "restart.1000", "restart.0001.rst"])
+def test_restart_files_of_simulations_are_not_nothing(name: str, build: Build) -> None:
+    build.path(name).write_bytes(b"\x07" * 5000)
+    with pytest.raises(Unreadable, match=name):
+        latest(str(build.root))
+
+
 def test_megatrons_tracker_says_what_was_finished(build: Build) -> None:
     build.dcp("iter_0000010")
     build.dcp("iter_0000020")

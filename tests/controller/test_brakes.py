@@ -91,19 +91,48 @@ def test_a_released_brake_lets_the_suspects_go_and_is_not_tripped_by_the_same_ag
 
 
 def test_too_many_stopped_jobs_trip_their_own_brake() -> None:
-    site = Site(3)
-    jobs = [site.slurm.submit(1, comment="holdfast", gpus=1) for _ in range(24)]
-    site.run(2)
-    on_n1 = [j for j in jobs if j.nodes == ("n1",)]
-    site.policy = replace(POLICY, brake=replace(POLICY.brake, stopped_jobs_60min=7))
+    site = Site(12)
+    jobs = _running(site, 12)
+    site.policy = replace(POLICY, brake=replace(POLICY.brake, stopped_jobs_60min=2, drains_10min=20, drains_60min=20))
     site.start_controller()
     site.run(2)
-    site.fault("n1", minor=None)
+    for name in ("n1", "n2", "n3"):
+        site.fault(name, minor=None)
     site.run(3)
-    assert len(on_n1) == 8
-    assert [j.restarts for j in on_n1] == [0] * 8
-    assert "job_stops" in site.book.brakes
-    assert {site.recovery(j.job_id).phase for j in on_n1} == {RecoveryPhase.WAITING}
+    held = [j for j in jobs if set(j.nodes) & {"n1", "n2", "n3"}]
+    assert [j.restarts for j in held] == [0] * 3
+    assert "running jobs of 3 nodes" in site.book.brakes["job_stops"].reason
+    assert {site.recovery(j.job_id).phase for j in held} == {RecoveryPhase.WAITING}
+
+
+@pytest.mark.parametrize("small", [7, 9, 30])
+def test_one_users_many_small_jobs_on_a_node_trip_nothing(small: int) -> None:
+    site = Site(20)
+    others = [site.slurm.submit(1, comment="holdfast", exclusive=True) for _ in range(10)]
+    site.run(3)
+    mine = [site.slurm.submit(1, user="mallory", uid=6666, gpus=0, comment="holdfast") for _ in range(small)]
+    site.run(3)
+    bad = [mine[0].nodes[0], others[5].nodes[0]]
+    site.fault(bad[0], minor=None)
+    site.run(60)
+    site.fault(bad[1])
+    site.run(60)
+    assert site.book.brakes == {}
+    assert others[5].restarts == 1
+    assert [node for _, node, _ in site.slurm.drained] == bad
+
+
+def test_a_job_on_most_gpus_and_a_small_one_beside_it_trip_nothing() -> None:
+    site = Site(20)
+    large = site.slurm.submit(14, comment="holdfast", exclusive=True)
+    site.run(3)
+    small = site.slurm.submit(1, user="mallory", uid=6666, gpus=1, comment="holdfast")
+    site.run(3)
+    site.fault(small.nodes[0], minor=None)
+    site.run(30)
+    site.fault(large.nodes[0])
+    site.run(60)
+    assert (site.book.brakes, large.restarts) == ({}, 1)
 
 
 def test_pause_withholds_and_resume_goes_on() -> None:

@@ -279,3 +279,40 @@ def test_a_node_thought_dead_with_a_fault_seen_in_a_window_serves_again_after_it
     site.operate("resume")
     site.run(600, step_s=5)
     assert (site.incident("n3").state, site.slurm.nodes["n3"].drain) == (_S.CLOSED, False), site.story()
+
+
+def test_a_node_that_an_operator_fails_is_theirs() -> None:
+    """``state=FAIL``: no drain, and Slurm starts no job there."""
+    site = Site(4)
+    site.slurm.operator_fails("n1", "psu smells, do not use")
+    site.fault("n1")
+    site.run(900, step_s=5)
+    assert site.slurm.nodes["n1"].reason == "psu smells, do not use"
+    assert (site.slurm.drained, site.slurm.undrained, site.provider.terminated, site.provider.candidates()) == (
+        [],
+        [],
+        {},
+        set(),
+    )
+
+
+def test_a_spare_that_an_operator_fails_is_none() -> None:
+    site = Site(4, spares=("n4",))
+    job = site.slurm.submit(2, comment="holdfast", exclusive=True)
+    site.slurm.submit(1, exclusive=True)
+    site.run(3)
+    site.slurm.operator_fails("n4")
+    site.fault(job.nodes[0])
+    site.run(60)
+    assert "n4" not in job.nodes
+    assert ("n4", "bad fan") == (site.slurm.nodes["n4"].name, site.slurm.nodes["n4"].reason)
+
+
+def test_a_node_that_an_operator_fails_in_the_middle_of_its_repair_is_theirs() -> None:
+    site = Site(4)
+    site.fault("n1")
+    site.run(5)
+    site.slurm.operator_fails("n1", "leave it")
+    site.run(900, step_s=5)
+    assert (site.slurm.nodes["n1"].reason, site.slurm.undrained) == ("leave it", [])
+    assert site.incident("n1").state is IncidentState.AWAITING_HUMAN

@@ -300,6 +300,17 @@ def test_one_that_holdfast_stopped_was_queued_again_by_no_one_else() -> None:
     assert (job.restarts, len(shown.recoveries), shown.ends, shown.requeued) == (1, 1, [], [])
 
 
+def test_a_running_one_that_holdfast_held_was_queued_again_by_no_one_else() -> None:
+    site = Site(12, policy=replace(POLICY, job=replace(POLICY.job, restarts_without_progress=1)))
+    job = _training(site)
+    site.registers(job)
+    site.run(3)
+    site.fault(job.nodes[0])
+    site.run(30)
+    shown = _why(site, job)
+    assert (job.held, [r.phase for r in shown.recoveries], shown.requeued) == (True, ["held"], [])
+
+
 def test_one_that_waits_for_what_can_never_be() -> None:
     site = Site(3)
     job = site.slurm.submit(1)

@@ -329,6 +329,21 @@ class SchedulerContract:
         assert not slurm.node("n3").draining
         slurm.undrain("n3")
 
+    def test_a_node_that_an_operator_fails_takes_no_job(self, slurm: Scheduler, practice: Practice) -> None:
+        practice.command("scontrol", "update", "nodename=n2", "state=FAIL", "reason=psu smells - bob")
+        try:
+            node = slurm.node("n2")
+            assert (node.draining, node.down, node.out_of_service, node.reason) == (
+                True,
+                False,
+                True,
+                "psu smells - bob",
+            )
+            slurm.undrain("n2")
+            assert not slurm.node("n2").out_of_service
+        finally:
+            slurm.undrain("n2")
+
     def test_a_comment_on_a_node_is_no_part_of_its_reason(self, slurm: Scheduler, practice: Practice) -> None:
         comment = "was: Reason=bad fan [bob@1700000000] State=DOWN ticket 12 [bob@ops]"
         practice.command("scontrol", "update", "nodename=n2", f"comment={comment}")

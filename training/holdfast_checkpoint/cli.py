@@ -117,6 +117,10 @@ def _latest(arguments: argparse.Namespace) -> int:
     newest = must_know(found, ignore_unknown=arguments.ignore_unknown)
     for candidate in found.passed_over:
         _complain(f"passed over {candidate.name}: {candidate.verdict}: {candidate.reason}")
+    if newest is None and found.others:
+        _complain(
+            f"nothing is known of {', '.join(found.others)}: if it is what your job resumes from, name it yourself"
+        )
     if arguments.json:
         _show(dump_survey(found))
     elif newest is not None:

@@ -58,7 +58,8 @@ except CheckpointError as error:
 else:
     complete = [c for c in found.candidates if c.complete][:{_ENOUGH}]
     doubt = [printable(s) + ": a file of which nothing is known" for s in found.others]
-    doubt += [c.name + ": " + c.reason for c in found.passed_over if c.verdict == "refused"]
+    doubtful = ("refused",) if complete else ("refused", "torn")  # torn ones alone: perhaps of a layout that is not known
+    doubt += [c.name + ": " + c.reason for c in found.passed_over if c.verdict in doubtful]
     try:
         must_know(found)
     except CheckpointError as error:

@@ -1,7 +1,8 @@
 """Which connections to the API are kept: bounds in number and time, and which one is closed for another. No sockets here.
 
 A connection is *known* once a request of an agent, an operator or a viewer on it was authenticated. Any user of the cluster can open the
-others, as can a job's owner with a token: they never take the place of a known one, and the oldest of them makes room for a new one."""
+others, as can a job's owner with a token: they never take the place of a known one, and the oldest of them makes room for a new one. A
+known one makes room for a newer one of the same token alone."""
 
 from __future__ import annotations
 
@@ -55,6 +56,8 @@ class Ended(StrEnum):
     """Not taken: the bound of its address is reached, and none from there may be closed for it."""
     MADE_ROOM = "made_room"
     """It was not known, and was closed for a newer one."""
+    OWN_ROOM = "own_room"
+    """It was known, and was closed for a newer one of the same token."""
     HEAD_LATE = "head_late"
     BODY_LATE = "body_late"
     UNREAD = "unread"
@@ -63,7 +66,7 @@ class Ended(StrEnum):
 
 
 _LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE}
-TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM})
+TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM, Ended.OWN_ROOM})
 """For want of room; the others are late."""
 
 
@@ -84,6 +87,10 @@ class Bounds:
     """From the end of the head to the end of the body; longer than a route reads (:data:`holdfast.api.body.READ_TIMEOUT_S`)."""
     unread_s: float = 30.0
     """Without progress while an answer waits to be read."""
+    most_per_agent: int = 16
+    """Known ones of one node's token; an agent, its verbs and the prolog need four. One stolen token takes no more."""
+    most_per_name: int = 256
+    """Known ones of one operator's or viewer's token, which a team's browsers may share."""
     idle_s: float = KEEP_ALIVE_S + 5.0
     """The server itself closes a kept connection after ``KEEP_ALIVE_S``, unless something was sent meanwhile that is no request."""
 
@@ -116,7 +123,8 @@ class Connection:
     due_s: float
     """When its stage must be over."""
     stage: Stage = Stage.HEAD
-    known: bool = False
+    owner: str = ""
+    """Whose token made it known; empty: it is not known."""
     paused: Callable[[], bool] = lambda: False
     """Whether what it sends is not read at present, so that a delay is not the other side's."""
     unread_due_s: float = math.inf
@@ -153,7 +161,8 @@ class Connections:
     _unknown: OrderedDict[Connection, None] = field(default_factory=OrderedDict)
     """Oldest first."""
     _addresses: dict[str, _Address] = field(default_factory=dict)
-    _known: int = 0
+    _owned: dict[str, OrderedDict[Connection, None]] = field(default_factory=dict)
+    """The known ones by whose token made them known, oldest first."""
     _recent: deque[tuple[float, Counter[str]]] = field(default_factory=deque)
     """Turned away, by address, in slices of time."""
     _unlogged: Counter[Ended] = field(default_factory=Counter)
@@ -191,14 +200,18 @@ class Connections:
         self.end(oldest, Ended.MADE_ROOM)
         return True
 
-    def identified(self, connection: Connection) -> None:
-        """A request on it was authenticated: it is known from now on."""
-        if connection.known or connection not in self._open:
+    def identified(self, connection: Connection, owner: str, *, agent: bool) -> None:
+        """A request on it was authenticated with this one's token: it is known from now on, and where the same token has too many of them
+        the oldest goes. A proxy may send requests of several on one connection: the first one's it stays."""
+        if connection.owner or connection not in self._open:
             return
-        connection.known = True
-        self._known += 1
+        connection.owner = owner
+        mine = self._owned.setdefault(owner, OrderedDict())
+        mine[connection] = None
         self._unknown.pop(connection, None)
         self._addresses[connection.address].unknown.pop(connection, None)
+        if len(mine) > (self.bounds.most_per_agent if agent else self.bounds.most_per_name):
+            self.end(next(iter(mine)), Ended.OWN_ROOM)
 
     def enter(self, connection: Connection, stage: Stage, request: object) -> None:
         """It is at this stage of this request now."""
@@ -218,7 +231,11 @@ class Connections:
             return
         del self._open[connection]
         self._unknown.pop(connection, None)
-        self._known -= connection.known
+        mine = self._owned.get(connection.owner)
+        if mine is not None:
+            mine.pop(connection, None)
+            if not mine:
+                del self._owned[connection.owner]
         here = self._addresses[connection.address]
         here.count -= 1
         here.unknown.pop(connection, None)
@@ -249,7 +266,10 @@ class Connections:
             if now_s - at_s <= RECENT_S + _SLICE_S:
                 away += addresses
         ((address, _),) = away.most_common(1) or (("", 0),)
-        return ConnectionsSeen(len(self._open), self._known, self.bounds.most, away.total(), address)
+        return ConnectionsSeen(len(self._open), self._count_known(), self.bounds.most, away.total(), address)
+
+    def _count_known(self) -> int:
+        return max(0, len(self._open) - len(self._unknown))
 
     def _count(self, address: str, kind: Ended) -> None:
         self.ended[kind] += 1
@@ -309,9 +329,9 @@ def attach(scope: Scope, connections: Connections, connection: Connection) -> No
     scope[_SCOPE_KEY] = (connections, connection)
 
 
-def identified(scope: Scope) -> None:
-    """The request with this scope was authenticated: its connection is known from now on."""
+def identified(scope: Scope, owner: str, *, agent: bool) -> None:
+    """The request with this scope was authenticated with this one's token: its connection is known from now on."""
     found = scope.get(_SCOPE_KEY)
     if found is not None:
         connections, connection = found
-        connections.identified(connection)
+        connections.identified(connection, owner, agent=agent)

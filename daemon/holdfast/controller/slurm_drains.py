@@ -74,7 +74,7 @@ KNOWN = (
 def recognised(world: World, node: Node) -> SlurmDrain | None:
     """The row that the node's drain is; None: it is not Slurm's own, or no longer, or who SlurmUser is is not known."""
     slurm_user = world.background.slurm_user
-    if not slurm_user or not node.draining:
+    if not slurm_user or "DRAIN" not in node.flags:
         return None
     for row in KNOWN:
         by = (slurm_user, _SLURMD_USER) if row.by_slurmd else (slurm_user,)

@@ -66,12 +66,18 @@ def _in_a_later_run(world: World, job: Job, recovery: Recovery | None) -> Again:
 
 def by_holdfast(world: World, recovery: Recovery) -> bool:
     """Whether its requeue was Holdfast's, or came with the loss of the node. Where its steps are forgotten, the ground says so."""
-    if recovery.ground in (None, Ground.NODE_LOST) or recovery.via_down:
+    held = recovery.phase is RecoveryPhase.HELD  # of a running job that is a requeue, too
+    if not held and (recovery.ground in (None, Ground.NODE_LOST) or recovery.via_down):
         return recovery.ground is not None
-    if any(i.state is IntentState.DONE for i in _requeues(world, recovery)):
+    if any(i.state is IntentState.DONE for i in (_holds if held else _requeues)(world, recovery)):
         return True
     incident = world.book.incidents.get(recovery.incident_id)
     return incident is None or not incident.open
+
+
+def _holds(world: World, recovery: Recovery) -> tuple[Intent, ...]:
+    step = steps.hold_job(recovery.job, recovery.restarts_before)
+    return world.book.attempts(recovery.incident_id, step, recovery.job)
 
 
 def _requeues(world: World, recovery: Recovery) -> tuple[Intent, ...]:

@@ -13,6 +13,9 @@ from holdfast.model.book import Brake, BrakeKind, World
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
 
+_SMALL = 0.05
+"""One job alone may hold most of the GPUs, and be stopped for its fault; beside it jobs on less than this share count for nothing."""
+
 
 def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
     """(window in seconds, most nodes) for the drain brake; the share is one of the fleet."""
@@ -139,7 +142,9 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | No
 
 
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
-    """Running jobs stopped on a check's word in the last hour, with those that this cycle would stop. None: few enough."""
+    """Nodes whose running jobs were stopped on a check's word in the last hour, with those of this cycle. None: few enough.
+
+    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing."""
     since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
     early = too_early(world)
     new = [
@@ -157,14 +162,21 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
         i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
     ]
     brake = world.policy.brake
-    jobs = len(past) + len(new)
-    if jobs > brake.stopped_jobs_60min:
-        return f"{jobs} running jobs would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
+    nodes = {_node_of(world, each.incident_id) for each in (*past, *new)}
+    if len(nodes) > brake.stopped_jobs_60min:
+        return f"running jobs of {len(nodes)} nodes would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
     sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
     total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
-    if total and len(sizes) > 1 and sum(sizes.values()) > total * brake.stopped_gpu_share_60min:
+    besides_largest = sum(sizes.values()) - max(sizes.values())
+    if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
     return None
+
+
+def _node_of(world: World, incident_id: str) -> str:
+    """The node at fault; of an incident that is not known its id stands for it."""
+    incident = world.book.incidents.get(incident_id)
+    return incident.node if incident is not None and incident.node else incident_id
 
 
 def _has_limits_of_its_own(world: World, incident_id: str) -> bool:

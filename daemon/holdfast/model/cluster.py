@@ -270,7 +270,7 @@ class Node:
     base_state: str
     """IDLE, ALLOCATED, MIXED, DOWN, FUTURE, UNKNOWN …"""
     flags: frozenset[str]
-    """DRAIN, COMPLETING, NOT_RESPONDING, MAINTENANCE, RESERVED, REBOOT_REQUESTED, REBOOT_ISSUED, INVALID_REG …"""
+    """DRAIN, FAIL, COMPLETING, NOT_RESPONDING, MAINTENANCE, RESERVED, REBOOT_REQUESTED, REBOOT_ISSUED, INVALID_REG …"""
     reason: str = ""
     """Empty when Slurm shows ``none``."""
     reason_user: str = ""
@@ -303,8 +303,8 @@ class Node:
 
     @property
     def draining(self) -> bool:
-        """Somebody set DRAIN (it may still run jobs)."""
-        return "DRAIN" in self.flags
+        """Somebody set DRAIN, or FAIL, which only people set (it may still run jobs)."""
+        return not _TAKES_NO_JOB.isdisjoint(self.flags)
 
     @property
     def down(self) -> bool:
@@ -404,6 +404,7 @@ _UNEXPECTED_REBOOT = "Node unexpectedly rebooted"
 NODE_REASONS_OF_SLURM = frozenset({"Not responding", _UNEXPECTED_REBOOT})
 """Reasons that slurmctld itself gives a node."""
 
+_TAKES_NO_JOB = frozenset({"DRAIN", "FAIL"})
 _ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
 """Flags in Slurm's spelling since 21.08. POWER_DOWN alone is a wish: jobs may still run there."""
 

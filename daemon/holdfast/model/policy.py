@@ -31,7 +31,7 @@ class BrakePolicy:
     drains_60min: int = 8
     drains_60min_share: float = 0.02
     stopped_jobs_60min: int = 8
-    """Running jobs stopped on a check's word."""
+    """Nodes whose running jobs are stopped on a check's word; all jobs of one node count once."""
     stopped_gpu_share_60min: float = 0.5
     """Share of the cluster's GPUs whose jobs may be stopped on a check's word in an hour."""
     hang_stops_60min: int = 8

@@ -40,6 +40,8 @@ class SimNode:
     idle_since_s: float = 0.0
     maintenance: bool = False
     """In a reservation with the MAINT flag."""
+    failing: bool = False
+    """Its drain is shown as FAIL."""
     reboot: str = ""
     """REBOOT_REQUESTED, REBOOT_ISSUED; empty: no reboot was asked for."""
     reboot_at_s: float = 0.0
@@ -204,6 +206,11 @@ class SimSlurm:
     def operator_drains(self, name: str, reason: str = "psu", user: str = "ops") -> None:
         node = self.nodes[name]
         node.drain, node.reason, node.user, node.time = True, reason, user, self._second()
+
+    def operator_fails(self, name: str, reason: str = "bad fan", user: str = "ops") -> None:
+        """``state=FAIL``: takes the place of a drain."""
+        self.operator_drains(name, reason, user)
+        self.nodes[name].failing = True
 
     def operator_resumes(self, name: str) -> None:
         self._resume(self.nodes[name])
@@ -520,7 +527,8 @@ class SimSlurm:
         busy = bool(here)
         unknown = self._clock.elapsed_s < node.registers_at_s
         flags = {
-            "DRAIN": node.drain,
+            "DRAIN": node.drain and not node.failing,
+            "FAIL": node.failing,
             "COMPLETING": any(j.state == "COMPLETING" and self._ends_on(j, node) for j in here),
             "NOT_RESPONDING": node.unheard_since_s is not None
             and node.power != "POWERED_DOWN"
@@ -618,6 +626,7 @@ class SimSlurm:
         self.taken_out.append((self._clock.elapsed_s, node))
         self.drained.append((self._clock.elapsed_s, node, reason))
         found.drain, found.reason, found.user, found.time = True, reason, "root", self._second()
+        found.failing = False
 
     def undrain(self, node: str) -> None:
         found = self._node("undrain", node)
@@ -625,7 +634,7 @@ class SimSlurm:
         self._resume(found)
 
     def _resume(self, node: SimNode) -> None:
-        node.drain = node.down = False
+        node.drain = node.down = node.failing = False
         node.reason, node.user, node.time = "", "", None
         node.unheard_since_s = None
 

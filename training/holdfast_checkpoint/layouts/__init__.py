@@ -79,6 +79,8 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.NEMO
     if name.endswith(_CKPT):
         return Layout.LIGHTNING
+    if _HF_FOLDER.fullmatch(name) and huggingface.of_accelerate(found):
+        return Layout.TORCH
     if _HF_FOLDER.fullmatch(name) or huggingface.STATE in found:
         return Layout.HUGGINGFACE
     if is_dcp:

@@ -8,6 +8,7 @@ is younger than it shows a save that was cut off. (Other ranks' RNG states and w
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts import dcp, deepspeed
@@ -24,6 +25,10 @@ from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
 STATE = "trainer_state.json"
+_ACCELERATE = re.compile(
+    r"random_states_\d+\.pkl|custom_checkpoint_\d+\.pkl|(?:optimizer|scheduler|sampler)(?:_\d+)?\.bin"
+)
+"""accelerate/checkpointing.py, save_accelerator_state: what the Trainer calls otherwise (``optimizer.pt``, ``rng_state.pth``)."""
 _ARCHIVE = re.compile(
     r"(?:optimizer|scheduler|scaler|rng_state(?:_\d+)?|training_args|pytorch_model\S*|adapter_model|optimizer_\d+)"
     r"\.(?:pt|pth|bin)"
@@ -33,6 +38,11 @@ _DCP_FOLDER = re.compile(r"(?:pytorch_model_fsdp|optimizer)_\d+")
 WEIGHTS = re.compile(r"(?:model|adapter_model|pytorch_model)\S*\.(?:safetensors|bin)")
 _SAVED = re.compile(r"(?:optimizer|scheduler|scaler)\S*\.(?:pt|bin)|latest")
 _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
+
+
+def of_accelerate(names: Collection[str]) -> bool:
+    """Whether a folder ``checkpoint-N`` is no Trainer's but of ``Accelerator.save_state``, which leaves no mark that it has finished."""
+    return STATE not in names and any(_ACCELERATE.fullmatch(name) for name in names)
 
 
 def judge(entry: Entry) -> Judged:

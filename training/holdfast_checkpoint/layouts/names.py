@@ -138,7 +138,7 @@ def product_folder(name: str) -> bool:
 
 
 def _says(file: FileName, stem: str) -> Says:
-    if _NO_STATE.fullmatch(file.name) or (file.suffix in words.NOTES and not _json_state(file)):
+    if _NO_STATE.fullmatch(file.name) or (file.suffix in words.NOTES and not _text_state(file)):
         return Says.NOTE
     save = _names_save(file, stem)
     holds = file.suffix in words.TENSORS or file.strong
@@ -158,9 +158,9 @@ def _names_save(file: FileName, stem: str) -> bool:
     return bool(file.numbers.order) or (bool(file.words & words.ROLLING) and number is None)
 
 
-def _json_state(file: FileName) -> bool:
-    """``checkpoint_100.json``: the state of a small job may be text."""
-    return file.suffix == "json" and bool(file.words) and file.words <= words.STRONG
+def _text_state(file: FileName) -> bool:
+    """``checkpoint_100.json``, ``restart.0001.rst``: the state of a small job may be text, and a suffix may mean two things."""
+    return file.suffix in ("json", "rst") and bool(file.words) and file.words <= words.STRONG
 
 
 def _product(found: frozenset[str]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-STRONG = frozenset({"ckpt", "ckpts", "chkpt", "checkpoint", "checkpoints", "savepoint", "snapshot"})
+STRONG = frozenset(
+    {"ckpt", "ckpts", "chkpt", "checkpoint", "checkpoints", "savepoint", "snapshot", "restart", "restarts"}
+)
 """What is called this is a checkpoint, whatever its suffix."""
 ROLLING = STRONG | {"last", "latest", "newest", "recent", "current", "resume"}
 """A file that is written over and over; it goes by time."""
@@ -108,8 +110,8 @@ NEUTRAL = frozenset(
 )
 """Words that say nothing of what it is."""
 
-TENSORS = frozenset({"pt", "pth", "th", "ckpt", "safetensors", "distcp", "pdparams", "pdopt"})
-"""Suffixes of files that hold tensors, whatever they are called."""
+TENSORS = frozenset({"pt", "pth", "th", "ckpt", "safetensors", "distcp", "pdparams", "pdopt", "cpt"})
+"""Suffixes of files that hold tensors or another state (``cpt``: GROMACS), whatever they are called."""
 ARCHIVES = frozenset({"pt", "pth", "th", "ckpt", "tar"})
 """Suffixes that ``torch.save`` writes by convention."""
 OTHERS = frozenset(
