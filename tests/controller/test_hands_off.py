@@ -305,7 +305,7 @@ def test_a_spare_that_an_operator_fails_is_none() -> None:
     site.fault(job.nodes[0])
     site.run(60)
     assert "n4" not in job.nodes
-    assert ("n4", "bad fan") == (site.slurm.nodes["n4"].name, site.slurm.nodes["n4"].reason)
+    assert (site.slurm.nodes["n4"].name, site.slurm.nodes["n4"].reason) == ("n4", "bad fan")
 
 
 def test_a_node_that_an_operator_fails_in_the_middle_of_its_repair_is_theirs() -> None:

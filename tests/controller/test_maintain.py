@@ -16,6 +16,7 @@ from holdfast.model.policy import Mode
 from holdfast.ports import Operation
 from support.simulated import Site
 from support.simulated.site import POLICY
+from support.simulated.slurm import SimNode
 
 NAME = "holdfast-maint-0000000000aa"
 
@@ -156,3 +157,42 @@ def test_a_node_without_power_after_its_window_says_why_nothing_is_done(fault: b
     expected = [left[0] + fallen, left[1] + fallen] if fault else left
     assert seen[: len(expected)] == expected
     assert all(seen), "the column WHY is never empty while nothing is done"
+
+
+def _out(site: Site, name: str) -> SimNode:
+    """Out of slurm.conf: Slurm takes it out of its reservations, too (seen on 22.05)."""
+    node = site.slurm.take_out(name)
+    held = site.slurm.reservations[NAME]
+    site.slurm.reservations[NAME] = replace(held, nodes=tuple(n for n in held.nodes if n != name))
+    return node
+
+
+def test_a_node_of_a_window_leaves_slurm_conf_and_comes_back() -> None:
+    site = Site(6)
+    _maintain(site, "n1", "n2", "n3")
+    site.run(2)
+    for _ in range(2):  # also the second time within one hour
+        node = _out(site, "n2")
+        site.run(60)
+        assert site.slurm.reservations[NAME].nodes == ("n1", "n3")
+        site.slurm.put_in(node)
+        site.run(90)
+        assert site.slurm.reservations[NAME].nodes == ("n1", "n2", "n3")
+    _out(site, "n2")
+    _end(site, "n1")
+    site.run(5)
+    assert site.slurm.reservations[NAME].nodes == ("n3",)
+    assert site.notices.sent == []
+
+
+def test_a_reservation_that_cannot_be_kept_is_told_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(4)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Rejected("Access/permission denied")
+
+    monkeypatch.setattr(site.slurm, "create_reservation", refuse)
+    _maintain(site, "n1")
+    site.run(300)
+    told = [text for text in site.notices.sent if "is not as ordered" in text]
+    assert told == ["the reservation of the maintenance by ops is not as ordered: Access/permission denied"]

@@ -758,6 +758,7 @@ class SimSlurm:
         maint: bool = False,
     ) -> None:
         self._change("create_reservation", name)
+        self._known(nodes)
         there = self.reservations.get(name)
         if there is not None and set(there.nodes) != set(nodes):
             raise Rejected(f"reservation {name} exists with other nodes")
@@ -777,11 +778,16 @@ class SimSlurm:
 
     def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
         self._change("set_reservation_nodes", name)
+        self._known(nodes)
         held = self.reservation(name)
         if nodes:
             self.reservations[name] = replace(held, nodes=tuple(sorted(nodes)))
         else:
             self._purge(name)
+
+    def _known(self, nodes: tuple[str, ...]) -> None:
+        if not set(nodes) <= self.nodes.keys():
+            raise Rejected("Invalid node name specified")
 
     def delete_reservation(self, name: str) -> None:
         self._change("delete_reservation", name)
