@@ -78,6 +78,7 @@ TEXTS = [
     (steps.notify_brake("job_stops", AT), "Notify/brake.job_stops.1782909015"),
     (steps.notify_failing(steps.requeue(JOB, 2)), "Notify/failing.Requeue/4711r2"),
     (steps.notify_unfenced(), "Notify/unfenced"),
+    (steps.notify_not_shown(), "Notify/not_shown"),
     (steps.notify_no_machine(), "Notify/launch"),
     (steps.notify_awaiting_human(3), "Notify/awaiting_human.3"),
     (steps.notify_frozen(AT, 2), "Notify/frozen.1782909015.2"),

@@ -95,12 +95,26 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
     except (Unavailable, NotPermitted) as error:
         return Outcome(IntentState.FAILED, str(error), retryable=True)
     except OutsideError as error:
-        return Outcome(IntentState.FAILED, str(error))
+        return Outcome(IntentState.FAILED, str(error), retryable=_not_in_slurm(intent.action, outside))
     except FencedOff:
         raise
     except Exception as error:  # noqa: BLE001 - a step that is never settled would be begun again and again
         unexpected.failed(STEP, error, intent.key)
         return Outcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
+
+
+def _not_in_slurm(action: Action, outside: Outside) -> bool:
+    """The step's node is out of slurm.conf for now: what was refused for that may be done once it is back."""
+    node = action.target.node
+    if node is None:
+        return False
+    try:
+        outside.scheduler.node(node)
+    except NotFound:
+        return True
+    except OutsideError:
+        return False
+    return False
 
 
 def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step

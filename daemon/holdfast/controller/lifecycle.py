@@ -83,6 +83,8 @@ def _follow_node(world: World, view: ClusterView, incident: Incident) -> Moved:
     if (back := in_service(world, view, incident)) is not None:
         return back
     if facts.drained_by(world, view.nodes[incident.node]) in (DrainedBy.OURS, DrainedBy.FOREIGN):
+        if incident.drain_lost_at is not None and incident.state is not _S.AWAITING_HUMAN:
+            incident = replace(incident, note="")  # it said that the node is not shown
         incident = replace(incident, drain_lost_at=None)
     if (held := _held(world, view, incident)) is not None:
         return held

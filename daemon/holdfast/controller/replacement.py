@@ -25,12 +25,19 @@ def new_instance(world: World, incident: Incident) -> str | None:
 def leftovers(world: World, incident: Incident, *, ended: bool) -> tuple[str, ...]:
     """Machines that attempts of this incident's ladder launched in vain and that are not terminated yet.
 
-    ``ended``: the incident is over, so its last attempt is, too. A machine that serves the node is none."""
+    ``ended``: the incident is over, so its last attempt is, too. A machine that serves the node is none, nor is the last one that was
+    launched where Holdfast has ended the machine before it: the node has no other."""
     record = world.book.nodes.get(incident.node)
     serving = record.instance_id if record is not None else ""
     going_on = None if ended else steps.launch(incident.node, incident.repair_attempt)
     made = [_made_by(i) for i in _launches(world, incident) if i.step != going_on]
-    return tuple(m for m in made if m and m != serving and not terminated(world, m))
+    kept = {serving} | ({made[-1]} if ended and made and has_taken_over(world, incident) else set())
+    return tuple(m for m in made if m and m not in kept and not terminated(world, m))
+
+
+def has_taken_over(world: World, incident: Incident) -> bool:
+    """Holdfast has ended the machine with the fault, since what it launched in its place was validated: the node has no other machine."""
+    return bool(_launches(world, incident)) and terminated(world, incident.instance_id)
 
 
 def made(world: World, incident: Incident) -> frozenset[str]:

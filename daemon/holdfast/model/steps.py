@@ -328,6 +328,11 @@ def notify_failing(step: Step) -> Step:
     return Step("Notify", f"failing.{step.text}")
 
 
+def notify_not_shown() -> Step:
+    """A node that is repaired but for its return is not in Slurm."""
+    return Step("Notify", "not_shown")
+
+
 def notify_unfenced() -> Step:
     """A dead node that nothing keeps from writing."""
     return Step("Notify", "unfenced")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from holdfast.controller import replacement
 from holdfast.controller.decide.part import Part
 from holdfast.model import steps
 from holdfast.model.action import Assign, Notify, Proposal, Terminate
@@ -45,9 +46,11 @@ def _about(world: World, machine: Instance) -> list[Proposal]:
         return []
     if world.now - _since(world, machine, incident) < timedelta(seconds=GRACE_S):
         return []
-    if incident is not None and incident.node == machine.node:
-        return _end(world, machine, incident)
-    return _tell(world, machine)
+    if incident is None or incident.node != machine.node:
+        return _tell(world, machine, "This store knows nothing of it")
+    if replacement.has_taken_over(world, incident):
+        return _tell(world, machine, f"The machine before it is ended, and {incident.node} has no other")
+    return _end(world, machine, incident)
 
 
 def _since(world: World, machine: Instance, incident: Incident | None) -> datetime:
@@ -65,7 +68,7 @@ def _end(world: World, machine: Instance, incident: Incident) -> list[Proposal]:
     return [Proposal(incident.id, step, Terminate(machine.instance_id, incident.node), reason, order=80)]
 
 
-def _tell(world: World, machine: Instance) -> list[Proposal]:
+def _tell(world: World, machine: Instance, why: str) -> list[Proposal]:
     """Once a week: of so long ago the store knows who was told."""
     step = steps.notify_orphan(machine.instance_id, int(world.now.timestamp()) // ORPHAN_TOLD_S)
     if not world.may_try(UPKEEP, step):
@@ -73,7 +76,7 @@ def _tell(world: World, machine: Instance) -> list[Proposal]:
     whose = f"for incident {machine.incident}, " if machine.incident else "for no incident that its tags name, "
     body = (
         f"{machine.instance_id} was launched {whose}as a replacement of {machine.node or 'an unnamed node'}, and serves nothing. "
-        "This store knows nothing of it, so Holdfast leaves it alone: terminate it, or hand it a node's name, by hand."
+        f"{why}, so Holdfast leaves it alone: terminate it, or hand it a node's name, by hand."
     )
     subject = f"{machine.instance_id} runs and serves nothing"
     return [Proposal(UPKEEP, step, Notify(subject, body), "a machine that nobody's book has made", order=90)]

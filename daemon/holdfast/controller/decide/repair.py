@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller import facts, fencing, hands_off, replacement, rungs, validation
+from holdfast.controller import facts, fencing, hands_off, not_shown, replacement, rungs, validation
 from holdfast.controller.decide import unfenced
 from holdfast.controller.decide.part import Part
 from holdfast.controller.decide.spares import returns_as_spare
@@ -49,9 +49,17 @@ def repair(world: World) -> Part:
         if not facts.acting(incident) or hands_off.holds(world, incident) is not None:
             continue
         shown = incident.node in view.nodes
-        if incident.state is IncidentState.AWAITING_HUMAN or (shown and not facts.drain_missing(view, incident)):
+        if not shown and not_shown.overdue(world, incident) and replacement.has_taken_over(world, incident):
+            proposals += _tell_not_shown(world, incident)
+        drained = shown and not facts.drain_missing(view, incident)
+        if drained or incident.state is IncidentState.AWAITING_HUMAN or (shown and _proved(world, incident)):
             proposals += _repair(world, view, incident)
     return Part(tuple(proposals))
+
+
+def _proved(world: World, incident: Incident) -> bool:
+    """The machine that is to serve is validated, and the one before it ended: it needs no drain to be handed over."""
+    return incident.validated_at is not None and replacement.has_taken_over(world, incident)
 
 
 def _repair(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
@@ -246,6 +254,17 @@ def _slurmd_is_new(world: World, view: ClusterView, incident: Incident) -> bool:
 def _slurmd_start(view: ClusterView, incident: Incident) -> datetime | None:
     """Part of the plan, so that a crash between the termination and its record cannot mistake the new slurmd for the old one."""
     return view.nodes[incident.node].slurmd_start_time
+
+
+def _tell_not_shown(world: World, incident: Incident) -> list[Proposal]:
+    node, machine = incident.node, replacement.new_instance(world, incident)
+    subject = f"{node} is repaired, and Slurm has not shown it for an hour"
+    body = (
+        f"{incident.headline}\n{machine} was launched for {node} and validated, and the machine before it is ended. Put {node} back into "
+        f"slurm.conf: it is drained, tested and returned. If it left for good, close the incident and end {machine} yourself.\n"
+        f"holdfast incident show {incident.id}"
+    )
+    return _step(world, incident, steps.notify_not_shown(), Notify(subject, body), subject)
 
 
 def _tell(world: World, incident: Incident) -> list[Proposal]:
