@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.model.action import Intent
-from holdfast.model.errors import NotFound
+from holdfast.model.errors import NotFound, Unavailable
 from holdfast.model.incident import IncidentState
 from support.simulated import Site
 from support.simulated.slurm import SimNode
@@ -69,4 +69,24 @@ def test_closing_the_incident_ends_no_machine_that_alone_serves_the_node(kind: s
     site.slurm.put_in(taken[0])
     site.operate("close", site.incident("n1").id)
     site.run(3600, step_s=5)
+    assert new <= site.provider.live(), site.story()
+
+
+@pytest.mark.parametrize("how", ["resume", "close"])
+def test_an_operator_who_is_faster_than_a_slow_hand_over_keeps_the_machine(how: str) -> None:
+    site = Site(4)
+
+    def throttled(*_: object) -> None:
+        raise Unavailable("RequestLimitExceeded")
+
+    site.provider.assign = throttled  # type: ignore[method-assign]
+    site.fault("n1")
+    site.run(150)
+    new = site.provider.live() - {f"i-000{n}" for n in range(1, 5)}
+    assert "i-0001" not in site.provider.live(), site.story()
+    if how == "resume":
+        site.slurm.operator_resumes("n1")
+    else:
+        site.operate("close", site.incident("n1").id)
+    site.run(7200, step_s=10)
     assert new <= site.provider.live(), site.story()
