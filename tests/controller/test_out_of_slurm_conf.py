@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from holdfast.model.action import Intent
+from holdfast.controller.act import carry_out
+from holdfast.model.action import Intent, IntentState, Terminate
 from holdfast.model.errors import NotFound, Unavailable
 from holdfast.model.incident import IncidentState
 from support.simulated import Site
@@ -90,3 +93,18 @@ def test_an_operator_who_is_faster_than_a_slow_hand_over_keeps_the_machine(how: 
         site.operate("close", site.incident("n1").id)
     site.run(7200, step_s=10)
     assert new <= site.provider.live(), site.story()
+
+
+def test_a_machine_is_ended_under_no_job_though_the_provider_names_it_for_no_node() -> None:
+    """Whatever decided it: the last look before the step is at Slurm."""
+    site, taken = away_at("Assign")
+    new = next(iter(site.provider.live() - {f"i-000{n}" for n in range(1, 5)}))
+    site.slurm.put_in(taken[0])
+    incident = site.incident("n1").id
+    site.slurm.nodes["n1"].drain = False
+    action = Terminate(new, "n1")
+    intent = replace(
+        next(i for i in site.store.intents() if i.kind == "Launch"), action=action, state=IntentState.PLANNED
+    )
+    outcome = carry_out(replace(intent, incident_id=incident), site.actor.outside)
+    assert (outcome.state, outcome.text) == (IntentState.REFUSED, "n1 is in service in Slurm")

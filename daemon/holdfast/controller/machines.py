@@ -41,13 +41,23 @@ def terminate(action: Terminate, incident: str, outside: Outside) -> Outcome:
     ours = not machine.serves and machine.incident == incident  # launched on trial, never served
     if action.fence:
         prove_not_taken(action.node, outside)
-    if not action.fence and not ours and (machine.serves or look.serving is None):
-        prove_free(action.node, outside)
+    if not action.fence and (machine.serves or look.serving is None):
+        _prove_free(action.node, outside, ours=ours)
     outside.provider.terminate(machine.instance_id)
     state = _wait_until_off(machine.instance_id, outside)
     if action.fence and state != "terminated":
         raise Unavailable(f"{machine.instance_id} is {state}, not confirmed off")
     return done(f"{machine.instance_id} is {state}", state=state)
+
+
+def _prove_free(node: str, outside: Outside, *, ours: bool) -> None:
+    """The node has no other machine, as far as the provider shows, so what is ended may be what jobs run on. ``ours``: it was launched on
+    trial; of a node that is not in Slurm it is free."""
+    try:
+        prove_free(node, outside)
+    except NotFound:
+        if not ours:
+            raise
 
 
 def assign(action: Assign, incident: str, outside: Outside) -> Outcome:
