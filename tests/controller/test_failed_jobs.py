@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.controller import attribution
+from holdfast.controller.why_died import began_after
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentKind, RecoveryPhase
 from holdfast.model.job_ends import Cause, JobEnd, Reading
@@ -337,7 +338,7 @@ def test_a_fault_is_over_once_the_repaired_machine_is_proved() -> None:
     assert attribution.over_at(replace(incident, validated_at=None)) == incident.closed_at
     found_since = replace(incident, fault_at=incident.closed_at)
     assert attribution.over_at(found_since) == incident.closed_at, "proved before this fault: that says nothing of it"
-    assert not attribution.over_before(incident, None)
+    assert not began_after(None, attribution.over_at(incident))
 
 
 def test_a_run_keeps_when_it_began() -> None:

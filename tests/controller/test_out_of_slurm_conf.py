@@ -18,7 +18,8 @@ _S = IncidentState
 
 def away_at(kind: str) -> tuple[Site, list[SimNode]]:
     """n1 leaves slurm.conf as this step of its repair begins."""
-    site, taken = Site(4), []
+    site = Site(4)
+    taken: list[SimNode] = []
     assign = site.provider.assign
 
     def asks_slurm(instance_id: str, node: str) -> None:
@@ -82,7 +83,7 @@ def test_an_operator_who_is_faster_than_a_slow_hand_over_keeps_the_machine(how: 
     def throttled(*_: object) -> None:
         raise Unavailable("RequestLimitExceeded")
 
-    site.provider.assign = throttled  # type: ignore[method-assign]
+    site.provider.assign = throttled  # type: ignore[method-assign,assignment]
     site.fault("n1")
     site.run(150)
     new = site.provider.live() - {f"i-000{n}" for n in range(1, 5)}

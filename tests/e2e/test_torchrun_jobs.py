@@ -86,4 +86,5 @@ def test_faults_cost_the_steps_since_the_last_save_and_a_bug_is_the_jobs_own(mak
     assert drill.run(job_id) == ("FAILED", 2), "not started again"
     newest = latest(str(folder))
     assert newest is not None
+    assert newest.step is not None
     assert newest.step >= resumed[-1]

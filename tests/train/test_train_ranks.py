@@ -52,10 +52,10 @@ def check_result(groups: Groups, kind: str, group: int, start: str) -> None:
         assert float((mine[name] - tensor).norm()) <= 1e-6 * max(1.0, float(tensor.norm())), name
 
 
-def healed(groups: Groups, **env: str) -> tuple[list[str], list[str]]:
+def healed(groups: Groups, *, average: str = "") -> tuple[list[str], list[str]]:
     """The ranks of the group that stayed, and of the one that was killed at step 4 and came back."""
     (groups.folder / "hold").touch()
-    first, second = groups.start(0, "9.0", **env), groups.start(1, "10.0", **env)
+    first, second = groups.start(0, "9.0", AVERAGE=average), groups.start(1, "10.0", AVERAGE=average)
     groups.wait(lambda: groups.is_there(first[1]) and groups.is_there(second[1]))
     (groups.folder / "hold").unlink()
     groups.wait(groups.at(second[1], 4))
@@ -63,7 +63,7 @@ def healed(groups: Groups, **env: str) -> tuple[list[str], list[str]]:
     for name in second:
         groups.running[name].kill()
     groups.rooms.ask(do="evict", room="job-7", member="1~10.0", reason="a test")
-    third = groups.start(1, "10.1", **env)
+    third = groups.start(1, "10.1", AVERAGE=average)
     groups.wait(groups.asks("10.1"))
     (groups.folder / "hold").unlink()
     groups.ends([*first, *third], 0)
@@ -86,7 +86,7 @@ def test_average_and_schedule_of_two_ranks_are_the_same_bits_after_a_healing(
     kind: str, opened: Callable[[str, int, int], Groups]
 ) -> None:
     groups = opened(kind, 2, 16)
-    first, third = healed(groups, AVERAGE="1")
+    first, third = healed(groups, average="1")
     for mine, theirs in zip(first, third, strict=True):
         for ending in ("pt", "average.pt"):
             one, other = (torch.load(groups.folder / f"{name}.{ending}", weights_only=True) for name in (mine, theirs))

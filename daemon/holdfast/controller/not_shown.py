@@ -11,7 +11,7 @@ from holdfast.model.book import World
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.transitions import Moved, close, move, remark
 
-PATIENCE = timedelta(hours=1)
+PATIENCE = timedelta(hours=1)  # rule undeclared-window: of an open incident
 """A repair waits this long for its node: slurm.conf is edited in steps, and slurmctld restarted more than once meanwhile."""
 
 

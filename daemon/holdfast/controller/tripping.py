@@ -162,7 +162,9 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
         i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
     ]
     brake = world.policy.brake
-    nodes = {_node_of(world, each.incident_id) for each in (*past, *new)}
+    nodes = {
+        _node_of(world, incident_id) for incident_id in (*(i.incident_id for i in past), *(p.incident_id for p in new))
+    }
     if len(nodes) > brake.stopped_jobs_60min:
         return f"running jobs of {len(nodes)} nodes would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
     sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
