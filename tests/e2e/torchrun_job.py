@@ -36,13 +36,15 @@ def main() -> None:
             raise SystemExit(f"rank {rank} read {shard}, not {expected}")
     if rank == 0:
         say(f"resumed from step {start.step if start else 0}")
-    for step in range(start.step + 1 if start else 1, 10**6):
+    begin = start.step if start and start.step is not None else 0
+    for step in range(begin + 1, 10**6):
         time.sleep(STEP_S)
         dist.barrier()
         if rank == 0:
             say(f"step {step}")
         if (directory.parent / "bug").exists():
-            {}["loss"]
+            losses: dict[str, float] = {}
+            say(str(losses["loss"]))
         if step % EVERY == 0:
             with checkpoints.save(step) as own:
                 if (rank, step, attempt) == (3, TORN, 0):
