@@ -14,6 +14,7 @@ from holdfast.model.event import EventKind
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore
+from holdfast.store.reports import MOST_LIVE
 from holdfast_checks.result import Severity
 from support.store_nouns import NOW, closed, finding, incident, later, order, report, statement
 
@@ -93,6 +94,19 @@ def test_another_boot_machine_fault_or_judgement_is_a_finding_of_its_own(
     store.accept(report(1, findings=(finding(),)))
     store.accept(report(2, findings=(replace(finding(), **changed),)))  # type: ignore[arg-type]
     assert len(_findings(store)) == 2
+
+
+def test_a_node_has_no_more_open_findings_than_a_machine_could(store: SqlStore) -> None:
+    """One with a stolen token told of a new one each second, and each was read at every turn."""
+    many = tuple(finding(component=f"c{n}") for n in range(MOST_LIVE + 50))
+    store.accept(report(1, findings=many[: MOST_LIVE - 10]))
+    store.accept(report(2, findings=many))
+    store.accept(report(3, findings=(many[0], many[-1])))
+    found = store.load_book(NOW).findings.values()
+    assert len(found) == MOST_LIVE
+    assert not any(f.component == many[-1].component for f in found)
+    store.accept(replace(report(1, findings=(replace(many[-1], node="n2"),)), node="n2"))
+    assert any(f.node == "n2" for f in store.load_book(NOW).findings.values()), "another node's are not touched"
 
 
 def test_the_same_fault_after_its_incident_has_closed_is_news(store: SqlStore) -> None:

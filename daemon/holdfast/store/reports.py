@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 MAX_ID = 200
 """Longest name of a node, machine, boot or outbox, in characters: they are parts of an index."""
 MAX_NUMBER = 2**63 - 1
+MOST_LIVE = 1000
+"""Findings of one node that are neither cleared nor of a closed incident. A machine of 8 GPUs and 32 EFA devices has some 200 parts."""
 
 # Made once: this is the hottest path of the store.
 _OUTBOX = [t.reports.c[name] == bindparam(name) for name in ("node", "boot_id", "outbox_id")]
@@ -96,8 +98,30 @@ def _take_findings(connection: Connection, findings: tuple[Finding, ...]) -> Non
         else:
             row["repeats"] += 1
             row["last_fault_at"] = max(row["last_fault_at"], finding.fault_at)
-    if counted:
+    if counted := _within(connection, findings[0].node if findings else "", counted):
         connection.execute(_count_or_insert(connection.dialect.name), list(counted.values()))
+
+
+def _within(connection: Connection, node: str, counted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Without new findings of a node that has more live ones than any machine could: each is read at every turn. Repetitions count on."""
+    if not counted:
+        return counted
+    f = t.findings.c
+    live = connection.execute(select(func.count()).select_from(t.findings).where(f.node == node, f.live)).scalar() or 0
+    if live + len(counted) <= MOST_LIVE:
+        return counted
+    known = set(connection.execute(select(f.identity).where(f.node == node, f.live)).scalars())
+    room, kept = MOST_LIVE - live, {name: row for name, row in counted.items() if name in known}
+    new = [name for name in counted if name not in known]
+    kept |= {name: counted[name] for name in new[: max(0, room)]}
+    if len(kept) < len(counted):
+        log.error(
+            "event=findings_refused node=%s findings=%d reason='the node has %d open ones'",
+            node,
+            len(counted) - len(kept),
+            live,
+        )
+    return kept
 
 
 def _finding_row(finding: Finding, name: str) -> dict[str, Any]:
