@@ -26,6 +26,16 @@ def progress(job: int, step: int) -> Item:
     return Item(body, time.monotonic(), key=f"progress/{job}")
 
 
+def said(uid: int, job: int, kind: str = "checkpoint.saved", size: int = 0) -> Item:
+    body = {"kind": "statement", "statement": kind, "job_id": job, "uid": uid, "path": "/" + "é" * size}
+    return Item(body, time.monotonic(), key=f"progress/{job}/0" if kind == "progress" else "")
+
+
+def jobs(batch: Batch | None) -> list[int]:
+    assert batch is not None
+    return [item["job_id"] for item in batch.items]
+
+
 def codes(batch: Batch | None) -> list[str]:
     assert batch is not None
     return [str(item.get("code", item["kind"])) for item in batch.items]
@@ -245,3 +255,94 @@ def test_an_empty_outbox_does_not_ask_the_disk(tmp_path: Path, monkeypatch: pyte
     box = outbox(tmp_path)
     monkeypatch.setattr(box, "_choose", lambda _db: pytest.fail("the disk was asked"))
     assert box.next_batch() is None
+
+
+# Words of users
+
+
+def test_a_users_flood_keeps_no_other_users_word_from_the_next_report(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=2000, max_bytes=1 << 24)
+    box.put([said(65534, 6, size=3700) for _ in range(400)])
+    box.put([said(1000, 7, "progress"), said(1000, 7), said(1001, 8)])
+    first = jobs(box.next_batch())
+    assert [first.count(job) for job in (7, 8)] == [2, 1]
+    assert first.count(6) > 10
+
+
+def test_a_users_flood_takes_no_other_users_word_out_of_a_full_outbox(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=1000, max_bytes=200_000)
+    box.put([said(1000, 7, "checkpoint.register"), said(1000, 7, "progress")])
+    for _ in range(20):
+        box.put([said(65534, 6, size=2000) for _ in range(10)])
+        box.put([said(1000, 7, "progress")])
+    for _ in range(30):
+        box.put([said(65534, 6, "checkpoint.resumed") for _ in range(100)])
+    assert len(box) <= 1000
+    first = box.next_batch()
+    assert first is not None
+    assert [i["statement"] for i in first.items if i["uid"] == 1000] == ["checkpoint.register", "progress"]
+
+
+def test_of_a_users_own_flood_the_oldest_go_and_progress_last(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=16)
+    box.put([said(1000, 7, "progress"), *(said(1000, 100 + n) for n in range(20))])
+    assert jobs(box.next_batch()) == [7, *range(106, 120)]
+
+
+def test_progress_keeps_its_place_while_newer_words_replace_it(tmp_path: Path) -> None:
+    box = outbox(tmp_path, max_items=1000)
+    box.put([said(1000, 7, "progress")])
+    for number in range(300):
+        box.put([said(1000, 1000 + number), said(1000, 7, "progress")], durable=False)
+    assert jobs(box.next_batch())[0] == 7
+
+
+def test_it_says_how_long_progress_waits_whatever_replaces_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = outbox(tmp_path)
+    assert box.words_wait_s() == 0
+    box.put([said(1000, 7)])
+    assert box.words_wait_s() == 0
+    now_s = time.monotonic()
+    for later_s in range(50):
+        monkeypatch.setattr("time.monotonic", lambda later_s=later_s: now_s + later_s)
+        box.put([said(1000, 7, "progress")])
+    assert box.words_wait_s() == pytest.approx(49, abs=1)
+    batch = box.next_batch()
+    assert batch is not None
+    assert batch.items[-1]["age_s"] == pytest.approx(0, abs=1)
+    box.put([said(1000, 7, "progress")])
+    box.accepted(batch)
+    assert box.words_wait_s() == pytest.approx(0, abs=1)
+
+
+def test_while_the_disk_refuses_a_users_flood_takes_no_other_users_word_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(tmp_path)
+    box = Outbox(memory, "boot-1")
+
+    def refuse(**_options: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(memory, "transaction", refuse)
+    box.put([said(1000, 7)])
+    for _ in range(12):
+        box.put([said(65534, 6) for _ in range(100)])
+    monkeypatch.undo()
+    box.put([])
+    assert len(box) == 1000
+    assert 7 in jobs(box.next_batch())
+
+
+def test_a_refused_report_is_halved(tmp_path: Path) -> None:
+    box = outbox(tmp_path)
+    box.put([finding(str(n)) for n in range(5)])
+    whole = box.next_batch()
+    assert whole is not None
+    assert box.split(whole)
+    box.put([finding("later")])
+    found: list[list[str]] = []
+    while (batch := outbox(tmp_path).next_batch()) is not None:
+        found.append(codes(batch))
+        box.accepted(batch)
+    assert found == [["0", "1"], ["2", "3", "4"], ["later"]]

@@ -176,3 +176,46 @@ def test_backoff_is_exponential_with_full_jitter_and_a_cap(
     monkeypatch.undo()
     assert backoff_s(failures, lambda low, high: high) == most_s
     assert backoff_s(failures, lambda low, high: low) == 0
+
+
+def test_a_report_in_any_script_is_as_long_on_the_wire_as_was_counted(
+    tmp_path: Path, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    send = Client._request
+
+    def measured(client: Client, method: str, path: str, data: bytes | None, *rest: Any) -> Any:
+        sizes.append(len(data or b""))
+        return send(client, method, path, data, *rest)
+
+    monkeypatch.setattr(Client, "_request", measured)
+    body = {"kind": "statement", "statement": "checkpoint.saved", "job_id": 7, "uid": 1000, "path": "/" + "é" * 3700}
+    items = tuple(Item(body, time.monotonic()) for _ in range(150))
+    with sending(tmp_path, controller.url, items=items) as (_sender, outbox):
+        until(lambda: len(outbox) == 0)
+    assert max(sizes) < 1_000_000
+    assert len(controller.items()) == 150
+
+
+def test_of_a_large_report_one_bad_item_costs_few_more(tmp_path: Path, controller: FakeController) -> None:
+    controller.answer = refuse_code("bad", 413)
+    with sending(tmp_path, controller.url) as (sender, outbox):
+        sender.beat({"interval_s": 1})
+        controller.wait(lambda: bool(controller.heartbeats))
+        outbox.put([*(finding(str(n)) for n in range(100)), finding("bad")])
+        sender.wake(urgent=True)
+        until(lambda: len(outbox) == 0)
+    assert codes(controller) == [str(n) for n in range(100)]
+    assert len(controller.reports) < 20
+
+
+def test_a_heartbeat_says_how_long_words_of_progress_wait(tmp_path: Path, controller: FakeController) -> None:
+    controller.answer = lambda _report: (429, {})
+    body = {"kind": "statement", "statement": "progress", "job_id": 7, "uid": 1000}
+    with sending(tmp_path, controller.url, items=(Item(body, time.monotonic() - 60, "progress/7/0"),)) as (
+        sender,
+        _outbox,
+    ):
+        sender.beat({"interval_s": 1})
+        controller.wait(lambda: bool(controller.heartbeats))
+    assert controller.heartbeats[0]["words_wait_s"] == pytest.approx(60, abs=10)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.config.controller import read
+from holdfast.controller.agents import AgentRegistry, Hello
 from holdfast.controller.facts import HUNG
 from holdfast.controller.quiet import quiet
 from holdfast.controller.suspects import UNEXPLAINED
@@ -330,6 +331,36 @@ def test_what_a_job_said_may_still_wait_for_its_agents_next_heartbeat() -> None:
         return found.hangs(later.now)
 
     assert (hangs(-8.0), hangs(9.0)) == (True, False)
+
+
+def test_a_job_whose_words_wait_on_a_node_is_not_taken_for_hung() -> None:
+    site = Site(3)
+    job = training(site)
+    site.run(55)
+    world = site.loop.world
+    assert world is not None
+
+    def hangs(wait_s: float) -> bool:
+        (mine,) = world.agents[job.nodes[0]]
+        later = world.now + timedelta(seconds=8)
+        mine = replace(mine, last_heard=later, words_until=later - timedelta(seconds=wait_s))
+        found = quiet(replace(world, agents={**world.agents, job.nodes[0]: (mine,)}, now=later), job_of(site, job))
+        assert found is not None
+        return found.hangs(later)
+
+    assert (hangs(0.0), hangs(30.0)) == (True, False)
+
+
+def test_how_long_words_wait_is_as_of_the_last_heartbeat() -> None:
+    agents, at = AgentRegistry(), datetime(2026, 3, 1, 12, tzinfo=UTC)
+    beat = Hello("n1", "i-1", "boot-1", interval_s=10.0)
+    agents.heard(beat, at, 0.0)
+    assert agents.views()["n1"][0].heard_until == at
+    agents.heard(replace(beat, words_wait_s=40.0), at + timedelta(seconds=10), 10.0)
+    agents.heard(Hello("n1", "i-1", "boot-1"), at + timedelta(seconds=15), 15.0)  # a report
+    assert agents.views()["n1"][0].heard_until == at - timedelta(seconds=30)
+    agents.heard(replace(beat, words_wait_s=0.0), at + timedelta(seconds=20), 20.0)
+    assert agents.views()["n1"][0].heard_until == at + timedelta(seconds=20)
 
 
 def test_a_job_that_goes_on_was_not_hung() -> None:

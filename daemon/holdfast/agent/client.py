@@ -110,7 +110,7 @@ class Client:
 
     def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         """Raises Unavailable when the controller does not answer in time."""
-        data = json.dumps(body, separators=(",", ":")).encode()
+        data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
         return self._request("POST", path, data, READ_TIMEOUT_S)
 
     def get(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> Answer:

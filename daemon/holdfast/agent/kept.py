@@ -38,7 +38,7 @@ class Row:
     def read(cls, row: Any, boot_id: str) -> Row:
         """``boot_id``: of this boot, for a row that does not say its own."""
         seq, of_boot, monotonic_s, wall_s, size, body, report, key = row
-        placed = isinstance(of_boot, str) and of_boot != "" and _number(monotonic_s) is not None
+        placed = is_placed(of_boot, monotonic_s)
         return cls(
             seq=seq,
             boot_id=of_boot if placed else boot_id,
@@ -73,6 +73,11 @@ def instead(key: str) -> dict[str, Any] | None:
         "remedy": Remedy.HUMAN.value,
         "summary": CANNOT_BE_READ,
     }
+
+
+def is_placed(of_boot: object, monotonic_s: object) -> bool:
+    """Whether the row says when it happened: in which boot, and at what time of it."""
+    return isinstance(of_boot, str) and of_boot != "" and _number(monotonic_s) is not None
 
 
 def whole(value: object) -> int:

@@ -2,7 +2,8 @@
 
 A report is named by the highest item number in it, and sealed (its items noted) before it is sent, so that the same name never
 carries other items. Two lanes are never mixed in one report: findings, clears and outcomes go first, the rest after them.
-A sealed report keeps its name and items until it was answered, also over ``kill -9``. An item that cannot be read stays in its row,
+A sealed report keeps its name and items until it was answered, also over ``kill -9``. Users' words go in turn, one user's after another's
+(:mod:`holdfast.agent.shares`). An item that cannot be read stays in its row,
 in a lane that is never sent; of a fault it is told all the same.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sqlite3
 import threading
 import time
@@ -22,16 +24,22 @@ from holdfast.agent import kept
 from holdfast.agent.deadletters import DeadLetters
 from holdfast.agent.kept import COLUMNS, Row
 from holdfast.agent.memory import ASIDE, ASIDE_SINCE, Memory, set_in
+from holdfast.agent.shares import Waiting, next_report, owner_of, said_by, too_many
 
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 900_000
-"""Below the 1 MiB that the API takes, with room for the envelope."""
+"""Below the 1 MiB that the API takes, with room for the envelope. Counted as it is sent: UTF-8."""
 BATCH_ITEMS = 500
+BULK_ITEMS = 100
+"""Of what is not urgent: two seconds of what the controller takes of one node, so that a fault never waits longer behind them."""
 _URGENT, _BULK = 0, 1
 _LANE = {"finding": _URGENT, "clear": _URGENT, "order_outcome": _URGENT}
 _RANK = {"progress": 0, "statement": 2, "inventory": 1, "clear": 3}
-"""What is dropped first when the outbox is full, low first. Findings and outcomes (rank 9) are never dropped."""
+"""What is dropped first when the outbox is full: users' words, then the rest, low first. Findings and outcomes (rank 9) never are."""
+_SAID = (_RANK["progress"], _RANK["statement"])
+_SPARE = 16
+"""A full outbox makes room for a 16th of what it holds, so that it need not look for some at each item."""
 _REPEATED = 4
 """A finding of a fault of which an earlier finding still waits: that one is enough when there is no room for both."""
 _KEPT = 9
@@ -54,8 +62,14 @@ class Item:
         return str(self.body["kind"])
 
     @property
+    def is_progress(self) -> bool:
+        return self.body.get("statement") == "progress"
+
+    @property
     def name(self) -> str:
-        """What it is about: its key, or for a finding the fault that it tells of."""
+        """What it is about: whose words and its key, or for a finding the fault that it tells of."""
+        if self.kind == "statement":
+            return said_by(self.body.get("uid"), self.key)
         if self.kind != "finding":
             return self.key
         return "/".join(["finding", *(str(self.body.get(part, "")) for part in ("check", "component", "code"))])
@@ -86,6 +100,8 @@ class Outbox:
         self._dead = DeadLetters()
         self._accepted: set[int] = set()
         """Accepted by the controller, but the disk refused to forget them."""
+        self._placed_s: dict[int, float] = {}
+        """Item of progress → since when it, or what it replaced, waits (CLOCK_MONOTONIC)."""
         self._lock = threading.Lock()
         self.id = memory.get("outbox_id") or ""
         with memory.transaction(durable=False) as db:
@@ -130,33 +146,82 @@ class Outbox:
     def _insert(self, db: sqlite3.Connection, item: Item) -> None:
         body = _unicode(json.dumps(item.body, separators=(",", ":"), ensure_ascii=False))
         name = _unicode(item.name)
-        if item.key:
-            db.execute("DELETE FROM items WHERE key = ? AND report IS NULL", (item.key,))
         wall_s = time.time() - (time.monotonic() - item.monotonic_s)
-        rank = _RANK.get("progress" if item.body.get("statement") == "progress" else item.kind, _KEPT)
+        rank = _RANK.get("progress" if item.is_progress else item.kind, _KEPT)
         if item.kind == "finding" and db.execute("SELECT 1 FROM items WHERE key = ?", (name,)).fetchone():
             rank = _REPEATED
         lane, size = _LANE.get(item.kind, _BULK), len(body.encode())
+        if item.key and self._replace(
+            db, item, (rank, self._boot_id, item.monotonic_s, wall_s, size, body, name, lane)
+        ):
+            return
         values = (lane, rank, name, self._boot_id, item.monotonic_s, wall_s, size, body)
-        db.execute(
+        number = db.execute(
             "INSERT INTO items (lane, rank, key, boot_id, monotonic_s, wall_s, size, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             values,
+        ).lastrowid
+        if item.is_progress and number is not None:
+            self._placed_s[number] = item.monotonic_s
+
+    def _replace(self, db: sqlite3.Connection, item: Item, values: tuple[object, ...]) -> bool:
+        """Put the item in the place of the one of its name that waits in no report yet. False: none does."""
+        row = db.execute(
+            "SELECT seq, monotonic_s FROM items WHERE key = ? AND lane = ? AND report IS NULL", values[-2:]
+        ).fetchone()
+        if row is None:
+            return False
+        db.execute(
+            "UPDATE items SET rank = ?, boot_id = ?, monotonic_s = ?, wall_s = ?, size = ?, body = ? WHERE seq = ?",
+            (*values[:-2], row[0]),
         )
+        if item.is_progress:
+            self._placed_s.setdefault(row[0], item.monotonic_s)
+        return True
 
     def _make_room(self, db: sqlite3.Connection, count: int, size: int) -> int:
         if count <= self._max_items and size <= self._max_bytes:
             return 0
-        dropped = 0
+        items = count - self._max_items + self._max_items // _SPARE if count > self._max_items else 0
+        surplus = size - self._max_bytes + self._max_bytes // _SPARE if size > self._max_bytes else 0
         rows = db.execute(
-            "SELECT seq, size FROM items WHERE rank < ? AND lane <> ? ORDER BY rank, seq", (_KEPT, ASIDE)
+            "SELECT seq, size, key, rank FROM items WHERE rank < ? AND lane <> ? ORDER BY rank, seq", (_KEPT, ASIDE)
         ).fetchall()
-        for seq, item_size in rows:
-            if count <= self._max_items and size <= self._max_bytes:
+        sizes = {row[0]: kept.whole(row[1]) for row in rows}
+        said = [
+            Waiting(seq, sizes[seq], owner_of(key), lasting=rank == _RANK["progress"])
+            for seq, _size, key, rank in rows
+            if rank in _SAID
+        ]
+        gone = too_many(said, items, surplus)
+        items, surplus = items - len(gone), surplus - sum(sizes[seq] for seq in gone)
+        for seq in (row[0] for row in rows if row[3] not in _SAID):
+            if items <= 0 and surplus <= 0:
                 break
-            db.execute("DELETE FROM items WHERE seq = ?", (seq,))
-            count, size, dropped = count - 1, size - kept.whole(item_size), dropped + 1
-        log.warning("event=outbox_full dropped=%d items=%d bytes=%d", dropped, count, size)
-        return dropped
+            gone.append(seq)
+            items, surplus = items - 1, surplus - sizes[seq]
+        db.executemany("DELETE FROM items WHERE seq = ?", [(seq,) for seq in gone])
+        left, size = count - len(gone), size - sum(sizes[seq] for seq in gone)
+        log.warning("event=outbox_full dropped=%d items=%d bytes=%d", len(gone), left, size)
+        return len(gone)
+
+    def words_wait_s(self) -> float:
+        """For how long the oldest word of progress has waited, counted from the first that has its place: what any job here said of its
+        progress before that has been sent. 0: none waits."""
+        with self._lock:
+            oldest = [item.monotonic_s for item in self._overflow if item.is_progress]
+            if self._count:
+                oldest += self._places()
+            return max(0.0, time.monotonic() - min(oldest, default=math.inf))
+
+    def _places(self) -> list[float]:
+        query = f"SELECT seq, boot_id, monotonic_s FROM items WHERE rank = {_RANK['progress']} AND lane <> {ASIDE}"  # noqa: S608
+        try:
+            rows = self._memory.read(query)
+        except sqlite3.Error:
+            return list(self._placed_s.values())
+        now_s = {seq: at_s for seq, boot_id, at_s in rows if boot_id == self._boot_id and isinstance(at_s, float)}
+        self._placed_s = {seq: self._placed_s.get(seq, at_s) for seq, at_s in now_s.items()}
+        return list(self._placed_s.values())
 
     def next_batch(self) -> Batch | None:
         """The report to send now: a sealed one again, else the oldest of the urgent lane, else of the other. None: nothing."""
@@ -192,9 +257,18 @@ class Outbox:
             sealed = db.execute("SELECT min(report) FROM items WHERE lane = ?", (lane,)).fetchone()[0]
             if sealed is not None:
                 return self._rows(db, "report = ? AND lane <> ? ORDER BY seq", (sealed, ASIDE))
-            rows = _fitting(self._rows(db, "lane = ? AND report IS NULL ORDER BY seq LIMIT ?", (lane, BATCH_ITEMS)))
-            if rows:
-                return rows
+            found = db.execute(
+                "SELECT seq, size, key, boot_id, monotonic_s FROM items WHERE lane = ? AND report IS NULL ORDER BY seq",
+                (lane,),
+            )
+            waiting = (
+                Waiting(seq, kept.whole(size), owner_of(key), of if kept.is_placed(of, at_s) else self._boot_id)
+                for seq, size, key, of, at_s in found
+            )
+            numbers = next_report(waiting, BATCH_ITEMS if lane == _URGENT else BULK_ITEMS, BATCH_BYTES)
+            if numbers:
+                marks = ", ".join("?" * len(numbers))
+                return self._rows(db, f"seq IN ({marks}) ORDER BY seq", tuple(numbers))
         return []
 
     def _rows(self, db: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Row]:
@@ -229,7 +303,7 @@ class Outbox:
 
     @staticmethod
     def _seal(db: sqlite3.Connection, numbers: list[int]) -> None:
-        """Of items that are in no report yet."""
+        """Make these one report, named by the last."""
         db.executemany("UPDATE items SET report = ? WHERE seq = ?", [(numbers[-1], number) for number in numbers])
 
     def _from_memory(self) -> Batch | None:
@@ -262,10 +336,13 @@ class Outbox:
                 )
 
     def split(self, batch: Batch) -> bool:
-        """The controller refused the report: each of its items becomes a report of its own. False: the disk refused."""
+        """The controller refused the report: each half of it becomes a report of its own. False: the disk refused."""
+        middle = len(batch.numbers) // 2
+        halves = (batch.numbers[:middle], batch.numbers[middle:])
         try:
             with self._lock, self._memory.transaction(durable=False) as db:
-                db.executemany("UPDATE items SET report = seq WHERE seq = ?", [(number,) for number in batch.numbers])
+                for half in halves:
+                    self._seal(db, list(half))
         except sqlite3.Error as error:
             log.warning(
                 "event=outbox_disk_refused path=%s error=%r effect=report_not_split", self._memory.path, str(error)
@@ -292,16 +369,6 @@ def _waiting(db: sqlite3.Connection) -> tuple[int, int]:
     return count, int(total)
 
 
-def _fitting(rows: list[Row]) -> list[Row]:
-    """The first rows that fit one report; all of one boot, at least one."""
-    total = 0
-    for index, row in enumerate(rows):
-        total += row.size
-        if index and (total > BATCH_BYTES or row.boot_id != rows[0].boot_id):
-            return rows[:index]
-    return rows
-
-
 def _batch(rows: list[Row], boot_id: str) -> Batch:
     last = rows[-1]
     name = last.seq if last.report is None else last.report  # of a sealed report whose last item cannot be read
@@ -312,14 +379,13 @@ def _bounded(items: list[Item]) -> list[Item]:
     """Newest value of each key, then the newest items within the bound; findings and outcomes always."""
     last = {item.key: index for index, item in enumerate(items) if item.key}
     kept = [item for index, item in enumerate(items) if not item.key or last[item.key] == index]
-    spare = max(0, len(kept) - _MEMORY_ITEMS)
-    result = []
-    for item in kept:
-        if spare and item.kind not in ("finding", "order_outcome"):
-            spare -= 1
-            continue
-        result.append(item)
-    return result
+    spare = [
+        Waiting(index, 1, owner_of(item.name), lasting=item.is_progress)
+        for index, item in enumerate(kept)
+        if item.kind not in ("finding", "order_outcome")
+    ]
+    gone = set(too_many(spare, len(kept) - _MEMORY_ITEMS, 0))
+    return [item for index, item in enumerate(kept) if index not in gone]
 
 
 def _unicode(text: str) -> str:

@@ -129,7 +129,8 @@ class Sender:
             return
         asked_s = self._gate.clock_s()
         try:
-            answer = self._client.post("/v1/heartbeats", {**self._identity.envelope(), **heartbeat})
+            message = {**self._identity.envelope(), **heartbeat, "words_wait_s": self._outbox.words_wait_s()}
+            answer = self._client.post("/v1/heartbeats", message)
         except NoAnswer as error:
             self._note(error.failure, str(error))
             return
@@ -200,7 +201,7 @@ class Sender:
     def _refused(self, batch: Batch, answer: Answer) -> bool:
         """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
         if len(batch.items) > 1:
-            log.warning("event=report_refused status=%d error=%r effect=sent_singly", answer.status, answer.error)
+            log.warning("event=report_refused status=%d error=%r effect=sent_in_halves", answer.status, answer.error)
             return self._outbox.split(batch)
         if not self._envelope_accepted:
             return False

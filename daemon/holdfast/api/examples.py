@@ -89,6 +89,7 @@ HEARTBEAT = _body(
         "gres_problem": "",
         "set_aside": 0,
         "set_aside_s": None,
+        "words_wait_s": 0.0,
     },
     {
         "leader": True,

@@ -114,6 +114,7 @@ class _Ingest:
             gres_problem=body.gres_problem,
             set_aside=body.set_aside,
             set_aside_s=body.set_aside_s,
+            words_wait_s=body.words_wait_s,
         )
         if self._deps.agents.heard(hello, self._deps.clock.now(), self._deps.clock.monotonic_s()):
             self._deps.wake()

@@ -303,6 +303,7 @@ class HeartbeatBody(Envelope):
     gres_problem: Annotated[str, BeforeValidator(_problem)] = ""
     set_aside: Annotated[int, Field(ge=0, le=WHOLE_MAX)] | None = None
     set_aside_s: OptSilence = None
+    words_wait_s: OptSilence = None
 
 
 def check_version(message: Mapping[str, Any]) -> None:

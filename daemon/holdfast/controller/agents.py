@@ -45,6 +45,8 @@ class Hello:
     """Files and items of its memory that it cannot read and has set aside."""
     set_aside_s: float | None = None
     """For how long the oldest of them."""
+    words_wait_s: float | None = None
+    """For how long the oldest word of a job's progress has waited on the node; None: it does not say."""
 
 
 class AgentRegistry:
@@ -128,6 +130,7 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         gres=before.gres if hello.interval_s is None else hello.gres,
         gres_problem=before.gres_problem if hello.interval_s is None else hello.gres_problem,
         fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
+        words_until=before.words_until if hello.interval_s is None else _words_until(hello, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
 
@@ -151,11 +154,16 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         gres=hello.gres,
         gres_problem=hello.gres_problem,
         fabric_moved_at=_moved_at(hello, received_at),
+        words_until=_words_until(hello, received_at),
     )
 
 
 def _moved_at(hello: Hello, received_at: datetime) -> datetime | None:
     return None if hello.fabric_silent_s is None else received_at - timedelta(seconds=hello.fabric_silent_s)
+
+
+def _words_until(hello: Hello, received_at: datetime) -> datetime | None:
+    return None if hello.words_wait_s is None else received_at - timedelta(seconds=hello.words_wait_s)
 
 
 def _since(hello: Hello, received_at: datetime) -> datetime | None:

@@ -48,7 +48,7 @@ _OWN: Mapping[type, tuple[str, ...]] = {
     ),
     CheckpointRecord: ("saved_at", "progress_at", "phase_at", "step_at", "own_at", "resumed_at", "surveyed_at"),
     HeadProbe: ("at", "answered_at", "failing_since"),
-    AgentView: ("last_heard", "first_heard", "set_aside_since", "fabric_moved_at"),
+    AgentView: ("last_heard", "first_heard", "set_aside_since", "fabric_moved_at", "words_until"),
 }
 """Times that Holdfast recorded by its own clock."""
 

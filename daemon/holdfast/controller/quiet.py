@@ -31,7 +31,8 @@ class Quiet:
     """Not before this controller listened and the agents were heard."""
     patience_s: float
     known_until: datetime
-    """Words come with the agents' heartbeats: what it said since the one that is the longest ago may still be on its way."""
+    """Words come with the agents' heartbeats: what it said since the one that is the longest ago may still be on its way, and so may
+    what waits on a node longer than that."""
     phase: str
     step: int | None
     fabric_since: datetime | None = None
@@ -59,7 +60,7 @@ def quiet(world: World, job: Job) -> Quiet | None:
     if patience_s is None or last is None or _some_silent(world, job) or len(heard) < len(told):
         return None
     counts_from = max(_listened_since(job, world.listening_since, last), *(agent.first_heard for agent in heard))
-    known_until = min(agent.last_heard for agent in heard)
+    known_until = min(agent.heard_until for agent in heard)
     told_of = Quiet(last, counts_from, patience_s, known_until, newest.phase, newest.progress_step)
     since = fabric.silent_since(world, job) if not newest.phase else None
     return told_of if since is None else min(told_of, _with_fabric(world, told_of, since, told), key=lambda q: q.due)

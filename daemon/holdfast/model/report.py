@@ -197,6 +197,14 @@ class AgentView:
     fabric_moved_at: datetime | None = None
     """The node's RDMA devices last carried bytes then or up to a minute before; None: nothing is known of it."""
 
+    words_until: datetime | None = None
+    """What jobs there said of their progress until then has come; None: the agent does not say."""
+
+    @property
+    def heard_until(self) -> datetime:
+        """What jobs there said of their progress until then has come."""
+        return self.last_heard if self.words_until is None else min(self.words_until, self.last_heard)
+
     def fails(self, check: str) -> bool:
         """Whether a check of this id is not OK at present."""
         return check in self.failing
