@@ -14,6 +14,7 @@ import pytest
 
 from controller.test_hangs import groups, hung, orders, requeues, stands, tells, told_of
 from holdfast.config.controller import read
+from holdfast.controller import mounts
 from holdfast.controller.stalls import Pause, Progress, Verdict, judge
 from holdfast.model.action import Verb
 from holdfast.model.hangs import HangPolicy
@@ -27,7 +28,8 @@ _T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def pause(number: int, at_s: float, quiet_s: float, patience_s: float = 300) -> Pause:
-    return Pause(number, _T0 + timedelta(seconds=at_s), quiet_s, patience_s)
+    """Of a user of its own."""
+    return Pause(number, _T0 + timedelta(seconds=at_s), quiet_s, patience_s, number)
 
 
 MINE = pause(1, 0, 310)
@@ -77,6 +79,22 @@ def test_who_stops_together(others: list[Pause], verdict: Verdict) -> None:
 def test_how_many_jobs_it_takes(jobs: int, verdict: Verdict) -> None:
     others = [pause(2, 10, 300), pause(3, 20, 290), pause(4, 220, 90)]
     assert judge(HangPolicy(together_jobs=jobs), MINE, others, unanswered=False) is verdict
+
+
+@pytest.mark.parametrize(
+    ("uids", "needed", "verdict"),
+    [
+        ([1, 1], 3, Verdict.STALL),  # their own jobs count one by one: they hold up no one else
+        ([2, 2], 3, Verdict.ALONE),
+        ([2, 2, 2, 2], 3, Verdict.ALONE),
+        ([2, 3], 3, Verdict.STALL),
+        ([1, 2, 2], 3, Verdict.STALL),
+        ([2, 2], 2, Verdict.STALL),
+    ],
+)
+def test_of_another_users_jobs_one_counts(uids: list[int], needed: int, verdict: Verdict) -> None:
+    others = [replace(pause(2 + n, 10, 300), uid=uid) for n, uid in enumerate(uids)]
+    assert judge(HangPolicy(together_jobs=needed), MINE, others, unanswered=False) is verdict
 
 
 # The site
@@ -236,6 +254,35 @@ def test_a_job_that_stops_long_after_is_told_of_and_restarted_only_once_the_othe
     (incident,) = stalled(site)
     assert (incident.open, len(incident.stalled), late.restarts) == (not goes_on, 2, int(goes_on))
     assert len([i for i in hung(site) if "eve" in i.headline]) == 1
+
+
+def test_one_users_jobs_that_stand_still_hold_up_no_one_elses_restart() -> None:
+    site = site_of(6, act="restart")
+    idle = [site.slurm.submit(1, user="mallory", uid=6666, gpus=0, comment="") for _ in range(2)]
+    site.run(2)
+    step(site, idle, 0, 4)
+    site.run(400, step_s=5)
+    assert [i.open for i in stalled(site)] == [True]
+    site.run(600, step_s=5)
+    jobs = training(site, 3)
+    step(site, jobs[1:], 10, 175)
+    assert [job.restarts for job in jobs] == [1, 0, 0]
+    site.run(400, step_s=5)
+    assert sorted(len(i.stalled) for i in stalled(site) if i.open) == [2, 2], "their stall is told of beside hers"
+
+
+def test_a_stall_of_long_ago_holds_up_no_restart() -> None:
+    site = site_of(6, act="restart")
+    training(site, 2)
+    site.run(900, step_s=5)
+    assert [i.open for i in stalled(site)] == [True]
+    site.run(3600, step_s=20)
+    late, other = training(site, 2)
+    step(site, [other], 10, 175)
+    assert (late.restarts, [i.open for i in stalled(site)]) == (1, [True])
+    world, began = site.loop.world, stalled(site)[0].fault_at
+    assert world is not None
+    assert [mounts.during_a_stall(world, began + timedelta(minutes=m)) for m in (-5, 30, 90)] == [True, True, False]
 
 
 # Groups of elastic jobs

@@ -17,6 +17,8 @@ _UNANSWERED = frozenset(
 ALONE_S = 300.0
 """For this long a file system that does not answer on one node is nobody's fault: others report it as late as that (``host.mounts`` asks
 every 60 s and is believed at the second failure of three)."""
+LASTS = timedelta(hours=1)
+"""Jobs that have stood still together for longer say nothing of one that stops now."""
 _OF_STORAGE = frozenset({"host.mounts", "host.dstate", "kernel.nfs", "kernel.lustre", "kernel.hung_task"})
 """Checks that find what a stalled file system does to every node that uses it. Watched, they are no fault of the node."""
 
@@ -75,10 +77,10 @@ def in_a_stall(world: World, job: Job, at: datetime) -> bool:
 
 
 def during_a_stall(world: World, at: datetime) -> bool:
-    """Whether jobs stopped together around that time: a job that hung then is not to blame."""
+    """Whether jobs stopped together around that time, or within the hour before: a job that hung then is not to blame."""
     window = timedelta(seconds=world.policy.hangs.together_s)
     past = (i for i in world.book.incidents.values() if i.kind is IncidentKind.STALL)
-    return any(i.fault_at - window <= at and _until(i, at - window) for i in past)
+    return any(i.fault_at - window <= at <= i.fault_at + LASTS and _until(i, at - window) for i in past)
 
 
 def _until(stall: Incident, at: datetime) -> bool:

@@ -2,18 +2,18 @@
 
 Two jobs that hang by chance within minutes of each other are rare; what stops both is what they share. So they are one incident that an
 operator is told of once, no job of it is started again, and no node is accused. Likewise one job alone where a node of it reports that a
-file system does not answer."""
+file system does not answer. Of another user's jobs, however many, one counts: what one user's jobs say holds no one else's up."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from holdfast.controller import facts, suspects
 from holdfast.controller.groups import elastic_of
-from holdfast.controller.mounts import of_storage, unanswered
+from holdfast.controller.mounts import LASTS, of_storage, unanswered
 from holdfast.controller.quiet import Quiet, last_sign, step_past
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, JobRun
@@ -61,6 +61,8 @@ class Pause:
     since: datetime
     quiet_s: float
     patience_s: float
+    uid: int
+    """Whose job it is."""
 
     @property
     def progress(self) -> Progress:
@@ -78,11 +80,17 @@ def judge(policy: HangPolicy, mine: Pause, others: Iterable[Pause], *, unanswere
         return Verdict.ALONE
     window = timedelta(seconds=policy.together_s)
     near = [o for o in others if o.number != mine.number and abs(o.since - mine.since) <= window]
-    stopped = {o.number for o in near if o.progress is Progress.STOPPED}
-    if len(stopped) + 1 >= policy.together_jobs:
+    stopped = [o for o in near if o.progress is Progress.STOPPED]
+    if _witnesses(mine.uid, ((o.uid, o.number) for o in stopped)) + 1 >= policy.together_jobs:
         return Verdict.STALL
-    maybe = stopped | {o.number for o in near if o.progress is Progress.UNCLEAR}
-    return Verdict.UNCLEAR if len(maybe) + 1 >= policy.together_jobs else Verdict.ALONE
+    maybe = ((o.uid, o.number) for o in near if o.progress is not Progress.MOVES)
+    return Verdict.UNCLEAR if _witnesses(mine.uid, maybe) + 1 >= policy.together_jobs else Verdict.ALONE
+
+
+def _witnesses(uid: int, jobs: Iterable[tuple[int, int]]) -> int:
+    """For how many these jobs, each with its user and number, count against a job of this user: each other user for one. Who has many of
+    their own hang at once holds up no one but themselves."""
+    return len({(of, number if of == uid else 0) for of, number in jobs})
 
 
 # What of it there is now
@@ -93,20 +101,30 @@ Found = tuple[Job, Quiet]
 
 def verdict(world: World, view: ClusterView, mine: Found, found: Iterable[Found]) -> Verdict:
     """Of a job that hangs, among all whose pauses are known. While others stand still for what they share nobody knows of one that stops
-    later."""
+    within the hour."""
     named = bool(_unanswered(world, mine[0], mine[1].since))
     if _others_step(world, view, mine) and not named:
         return Verdict.ALONE
     others = [_pause(world, view, each) for each in found if not _apart(world, view, each)]
     judged = judge(world.policy.hangs, _pause(world, view, mine), others, unanswered=named)
-    lasts = judged is Verdict.ALONE and any(len(_still(world, view, i)) > 1 for i in stalls(world))
+    lasts = judged is Verdict.ALONE and any(_lasts(world, view, i, mine) for i in stalls(world))
     return Verdict.UNCLEAR if lasts else judged
+
+
+def _lasts(world: World, view: ClusterView, incident: Incident, mine: Found) -> bool:
+    """Whether enough jobs of the incident stand still, the last of them not long before mine stopped."""
+    still = _still(world, view, incident)
+    signs = (sign[0] for job in still if (sign := last_sign(world, job)) is not None)
+    newest = max(signs, default=None)
+    if newest is None or mine[1].since - newest > LASTS:
+        return False
+    return _witnesses(mine[0].uid, ((job.uid, suspects.whole(view, job.key.job_id)) for job in still)) > 1
 
 
 def _pause(world: World, view: ClusterView, found: Found) -> Pause:
     job, quiet = found
     quiet_s = (min(world.now, quiet.known_until) - quiet.counts_from).total_seconds()
-    return Pause(suspects.whole(view, job.key.job_id), quiet.since, quiet_s, quiet.patience_s)
+    return Pause(suspects.whole(view, job.key.job_id), quiet.since, quiet_s, quiet.patience_s, job.uid)
 
 
 def _apart(world: World, view: ClusterView, found: Found) -> bool:
@@ -140,17 +158,18 @@ def stalls(world: World) -> list[Incident]:
 
 
 def follow_stalls(world: World, view: ClusterView, found: list[Found], new_id: NewId) -> suspects.Changed:
-    """Open an incident for jobs that stopped together, and move on the one that is open. ``found``: all pauses that are known."""
+    """Open an incident for jobs that stopped together and belong to none that is open, and move on those. ``found``: all pauses that are
+    known."""
     incidents, events = [], []
-    open_ = stalls(world)
-    for incident in open_:
-        changed, seen = _follow(world, view, incident, found if incident is open_[0] else [])
+    for incident in stalls(world):
+        joined = {run for i in incidents for run in i.stalled}
+        changed, seen = _follow(world, view, incident, [each for each in found if each[0].run.text not in joined])
         incidents += changed
         events += seen
-    if not any(i.open for i in (incidents or open_)):
-        changed, seen = _opened(world, view, found, new_id)
-        incidents += changed
-        events += seen
+    joined = {run for i in incidents for run in i.stalled}
+    changed, seen = _opened(world, view, found, joined, new_id)
+    incidents += changed
+    events += seen
     mine = {run: i for i in incidents if i.open for run in i.stalled}
     for hang in world.book.open_incidents():
         stall = mine.get(hang.job) if hang.hangs and hang.state is IncidentState.WATCHING else None
@@ -161,14 +180,22 @@ def follow_stalls(world: World, view: ClusterView, found: list[Found], new_id: N
     return incidents, events
 
 
-def _opened(world: World, view: ClusterView, found: list[Found], new_id: NewId) -> suspects.Changed:
+def _opened(
+    world: World, view: ClusterView, found: list[Found], joined: Container[str], new_id: NewId
+) -> suspects.Changed:
+    """``joined``: runs that are in an open incident as of now."""
     due = [
-        each for each in found if each[1].hangs(world.now) and _is_news(world, each) and not _apart(world, view, each)
+        each
+        for each in found
+        if each[1].hangs(world.now)
+        and each[0].run.text not in joined
+        and _is_news(world, each)
+        and not _apart(world, view, each)
     ]
     first = next((each for each in due if verdict(world, view, each, found) is Verdict.STALL), None)
     if first is None:
         return [], []
-    members = _with(world, view, [first], found)
+    members = _with(world, view, [first], [each for each in found if each[0].run.text not in joined])
     nodes = sorted({node for job, _ in members for node in job.nodes})
     check = suspects.CHECKS[IncidentKind.STALL]
     new = NewIncident(

@@ -49,8 +49,8 @@ class HangPolicy:
     """After one group of an elastic job was lost or stopped the others get so long to go on before they hang."""
 
     together_jobs: int = 2
-    """So many jobs that stop within ``together_s`` are one event, told once and never restarted. 0: only where a file system does not
-    answer."""
+    """So many jobs that stop within ``together_s``, of each other user one, are one event, told once and never restarted. 0: only where a
+    file system does not answer."""
     together_s: float = 600.0
     """Jobs stop as they come to need what has stalled: not at one moment, but one after another."""
 
