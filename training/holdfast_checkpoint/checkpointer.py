@@ -16,6 +16,7 @@ from holdfast_checkpoint.model import Checkpoint, CheckpointError, FencedOff, La
 from holdfast_checkpoint.presence import must_be_there
 from holdfast_checkpoint.ranks import Place, agree_on_run, place_of
 from holdfast_checkpoint.runs import RunId, run_from_env
+from holdfast_checkpoint.turns import Turns
 
 
 class Checkpointer:
@@ -52,8 +53,7 @@ class Checkpointer:
         self._timeout_s = timeout_s
         self._save_signal = save_signal
         self._resumed = False
-        self._saves: dict[int, int] = {}
-        """How often this process has handed in its files of a step."""
+        self._turns = Turns(self.rank, self.world_size)
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
         if not 0 <= self.rank < self.world_size:
             raise CheckpointError(f"rank {self.rank} of {self.world_size} ranks")
@@ -117,20 +117,24 @@ class Checkpointer:
 
         Rank 0 waits for all ranks and commits; when its block has ended the checkpoint is complete. The others go on at
         once. An exception in the block commits nothing. A step that is saved again, by all ranks alike, is a checkpoint of its own
-        that counts as the newer one. Raises FencedOff, RanksMissing, OSError."""
+        that counts as the newer one; so is one whose block is entered while another of the step is open (a thread, the handler of a
+        signal). Raises FencedOff, RanksMissing, OSError; CheckpointError where the ranks would no longer mean the same save."""
         if not self._resumed:
             raise CheckpointError("call resume() before save()")
         self._check_fence()
-        number = self._saves.get(step, 0) + 1
-        folder = Path(self.directory, folder_name(step, self.run, number))
-        if commit.handed_in(folder, self.rank):
-            raise self._started_again(step)
-        own = commit.empty_folder(folder / rank_folder(self.rank))
-        yield own
-        durable.sync_folder(self.directory)
-        names = [f"{own.name}/{path.name}" for path in own.iterdir()]
-        files = commit.hand_in(folder, names, step, self.run, self.rank, self.world_size)
-        self._saves[step] = number
+        number = self._turns.begin(step)
+        try:
+            folder = Path(self.directory, folder_name(step, self.run, number))
+            if commit.handed_in(folder, self.rank):
+                raise self._started_again(step)
+            own = commit.empty_folder(folder / rank_folder(self.rank))
+            yield own
+            durable.sync_folder(self.directory)
+            names = [f"{own.name}/{path.name}" for path in own.iterdir()]
+            files = commit.hand_in(folder, names, step, self.run, self.rank, self.world_size)
+        except BaseException:
+            self._turns.break_off(step, number)
+            raise
         if self.rank == 0:
             self._commit(folder, step, files)
 

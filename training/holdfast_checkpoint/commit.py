@@ -34,7 +34,8 @@ def hand_in(
 ) -> dict[str, FileEntry]:
     """Makes this rank's files durable and leaves a receipt for rank 0. ``names`` are paths below the folder.
 
-    Returns size and digest of each. Raises OSError; ELOOP for a link."""
+    Returns size and digest of each. Raises OSError; ELOOP for a link; CheckpointError where the checkpoint is complete already."""
+    _must_be_open(folder)
     files: dict[str, FileEntry] = {}
     for name in sorted(names):
         fd = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -45,6 +46,7 @@ def hand_in(
             os.close(fd)
     for parent in sorted({(folder / name).parent for name in names}):
         durable.sync_folder(str(parent))
+    _must_be_open(folder)
     durable.replace(str(folder / receipt_name(rank)), dump_receipt(step, run, rank, world_size, files))
     return files
 
@@ -55,7 +57,10 @@ def handed_in(folder: Path, rank: int) -> bool:
 
 
 def empty_folder(folder: Path) -> Path:
-    """Makes the folder, without the files of a save that was broken off. Raises OSError."""
+    """Makes the folder, without the files of a save that was broken off.
+
+    Raises OSError; CheckpointError within a checkpoint that is complete."""
+    _must_be_open(folder.parent)
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
@@ -86,12 +91,22 @@ def world_that_wrote(folder: Path, rank: int) -> int | None:
 def publish(folder: Path, manifest: Manifest, check: Callable[[], None]) -> None:
     """Writes the manifest; once this returns the checkpoint is complete, and not before.
 
-    ``check`` is called right before the rename that does it, and raises FencedOff for who may no longer."""
+    ``check`` is called right before the rename that does it, and raises FencedOff for who may no longer.
+    Raises CheckpointError where there is a manifest already: it is never replaced."""
+    _must_be_open(folder)
     temporary = folder / f".{MANIFEST}.tmp"
     durable.write_new(str(temporary), dump_manifest(manifest))
     check()
+    _must_be_open(folder)
     os.rename(temporary, folder / MANIFEST)
     durable.sync_folder(str(folder))
+
+
+def _must_be_open(folder: Path) -> None:
+    if (folder / MANIFEST).exists():
+        raise CheckpointError(
+            f"{folder} is complete already, and nothing is written into it: two processes or two saves had one name"
+        )
 
 
 def _receipt(folder: Path, step: int, run: RunId, rank: int, world_size: int, timeout_s: float) -> dict[str, FileEntry]:
