@@ -31,6 +31,8 @@ class Candidate:
     """Verdict TORN without a reason: to be judged. With a reason it is final."""
     save: FileSave | None = None
     """None: a folder, or something that is no file."""
+    abandoned: bool = False
+    """Whether its run has gone back to an earlier step since (:mod:`holdfast_checkpoint.going_back`)."""
 
     @property
     def aside(self) -> bool:
@@ -38,10 +40,18 @@ class Candidate:
         return self.save is not None and self.save.head.aside
 
 
-def candidates_in(root: Folder, directory: str, names: Sequence[str], *, owned: bool = False) -> list[Candidate]:
+def candidates_in(
+    root: Folder,
+    directory: str,
+    names: Sequence[str],
+    *,
+    owned: bool = False,
+    abandoned: frozenset[str] = frozenset(),
+) -> list[Candidate]:
     """Every entry that is, or is named as, a checkpoint, newest first.
 
-    ``owned``: the directory is the library's own, and plain files and folders in it are none of its checkpoints."""
+    ``owned``: the directory is the library's own, and plain files and folders in it are none of its checkpoints. ``abandoned``: names
+    that count only where nothing else is complete."""
     found: list[Candidate] = []
     files: list[SavedFile] = []
     for name in names:
@@ -49,7 +59,7 @@ def candidates_in(root: Folder, directory: str, names: Sequence[str], *, owned: 
         if isinstance(entry, SavedFile):
             files.append(entry)
         elif entry is not None:
-            found.append(Candidate(entry))
+            found.append(Candidate(entry, abandoned=name in abandoned))
     return rank([*found, *(_of_files(directory, save) for save in saves_of(files))])
 
 
@@ -119,10 +129,15 @@ def lacks(ranked: Sequence[Candidate], at: int) -> str:
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Newest first: by step, then by the run's generation, the number of the save and time of writing; what is kept beside the
-    training comes last.
+    training comes last, after what its run has abandoned.
 
     Candidates without a known step (``last.ckpt``, ``checkpoint.pt``) go before the first that is not written later."""
-    return [*_ranked(c for c in candidates if not c.aside), *_ranked(c for c in candidates if c.aside)]
+    own = [c for c in candidates if not c.aside]
+    return [
+        *_ranked(c for c in own if not c.abandoned),
+        *_ranked(c for c in own if c.abandoned),
+        *_ranked(c for c in candidates if c.aside),
+    ]
 
 
 def _ranked(candidates: Iterator[Candidate]) -> list[Candidate]:

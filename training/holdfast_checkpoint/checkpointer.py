@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast_checkpoint import commit, durable, fence, statements
+from holdfast_checkpoint import commit, durable, fence, going_back, statements
 from holdfast_checkpoint.confined import Bad, Walk, open_root
 from holdfast_checkpoint.judge import must_know, survey
 from holdfast_checkpoint.manifest import FileEntry, Manifest, folder_name, parse_folder_name, rank_folder
@@ -54,6 +54,8 @@ class Checkpointer:
         self._save_signal = save_signal
         self._resumed = False
         self._turns = Turns(self.rank, self.world_size)
+        self._committed: dict[str, int] = {}
+        """Steps by folder, of rank 0: what this process has committed, and not abandoned by going back to an earlier step."""
         self._teller = statements.Teller(env.get(statements.SOCKET_ENV))
         if not 0 <= self.rank < self.world_size:
             raise CheckpointError(f"rank {self.rank} of {self.world_size} ranks")
@@ -118,11 +120,14 @@ class Checkpointer:
         Rank 0 waits for all ranks and commits; when its block has ended the checkpoint is complete. The others go on at
         once. An exception in the block commits nothing. A step that is saved again, by all ranks alike, is a checkpoint of its own
         that counts as the newer one; so is one whose block is entered while another of the step is open (a thread, the handler of a
-        signal). Raises FencedOff, RanksMissing, OSError; CheckpointError where the ranks would no longer mean the same save."""
+        signal). A step below one that was complete before the block was entered goes back: the later ones are abandoned.
+
+        Raises FencedOff, RanksMissing, OSError; CheckpointError where the ranks would no longer mean the same save."""
         if not self._resumed:
             raise CheckpointError("call resume() before save()")
         self._check_fence()
         number = self._turns.begin(step)
+        later = [name for name, other in list(self._committed.items()) if other > step]
         try:
             folder = Path(self.directory, folder_name(step, self.run, number))
             if commit.handed_in(folder, self.rank):
@@ -136,7 +141,7 @@ class Checkpointer:
             self._turns.break_off(step, number)
             raise
         if self.rank == 0:
-            self._commit(folder, step, files)
+            self._commit(folder, step, files, later)
 
     def close(self) -> None:
         """Ends the connection to the agent."""
@@ -239,12 +244,23 @@ class Checkpointer:
         except Bad as error:
             raise Unreadable(f"{self.directory}: {error.reason}") from error
 
-    def _commit(self, folder: Path, step: int, own: Mapping[str, FileEntry]) -> None:
+    def _commit(self, folder: Path, step: int, own: Mapping[str, FileEntry], later: Sequence[str]) -> None:
         files = {**own, **commit.receipts(folder, self.world_size, step, self.run, self._timeout_s)}
         if not files:
             raise CheckpointError(
                 f"no rank wrote a file for step {step}: nothing is committed; write into the folder that save() gives"
             )
         manifest = Manifest(step, self.run, self.world_size, files)
+        self._abandon(folder.name, later)
         commit.publish(folder, manifest, self._check_fence)
+        self._committed[folder.name] = step
         self._teller.tell(statements.saved(step, str(folder), manifest.size_bytes, self.run))
+
+    def _abandon(self, save: str, later: Sequence[str]) -> None:
+        """Before the commit: a process that is killed between the two leaves the state that the run had gone back to."""
+        if not later:
+            return
+        self._check_fence()
+        going_back.record(self.directory, save, later)
+        for name in later:
+            self._committed.pop(name, None)

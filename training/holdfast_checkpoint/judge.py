@@ -17,6 +17,7 @@ from holdfast_checkpoint.beside import Beside, beside_newest, beside_none
 from holdfast_checkpoint.candidates import Candidate, bad_checkpoint, candidates_in, lacks, written_s
 from holdfast_checkpoint.confined import Bad, Folder, Limits, Walk, open_root, printable
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
+from holdfast_checkpoint.going_back import read_abandoned
 from holdfast_checkpoint.layouts import Entry, plain
 from holdfast_checkpoint.layouts.common import Judged, whole_archive
 from holdfast_checkpoint.layouts.names import Says, read_name
@@ -125,10 +126,12 @@ def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Su
         with open_root(directory, walk) as root:
             fences, warnings = read_fences(root)
             names = root.names()
-            judge = _Judge(root, fences, candidates_in(root, directory, names, owned=bool(fences)), digests)
+            abandoned, more = read_abandoned(root, fences)
+            found = candidates_in(root, directory, names, owned=bool(fences), abandoned=abandoned)
+            judge = _Judge(root, fences, found, digests)
             judged = judge.until(enough)
             beside = _beside(root, names, judge, judged)
-            return Survey(directory, tuple(judged), warnings, beside.strays, beside.others)
+            return Survey(directory, tuple(judged), (*warnings, *more), beside.strays, beside.others)
     except FileNotFoundError:
         return Survey(directory)
     except Bad as error:
