@@ -19,9 +19,10 @@ from holdfast_checkpoint.confined import Bad, Folder, OutOfTime, TooMany
 from holdfast_checkpoint.fence import FOLDER as FENCES
 from holdfast_checkpoint.layouts import Entry, huggingface
 from holdfast_checkpoint.layouts.common import whole_archive
+from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import FileName, Says, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.layouts.words import BEST, DERIVED, ORIGIN, ROLLING
+from holdfast_checkpoint.layouts.words import KEPT_BESIDE, ROLLING
 from holdfast_checkpoint.model import Checkpoint, Layout, Verdict
 
 _DEPTH = 3
@@ -134,6 +135,8 @@ def _nested_newer(
             yield f"{above}{name}"
         elif entry.is_folder and depth < _DEPTH and not _recognised(entry):
             yield from _inside_newer(root, name, newest, f"{above}{name}/", depth)
+    if depth and _saved_into(above, depth) and _newer_state(root, names, newest):
+        yield above.rstrip("/")
 
 
 def _inside_newer(root: Folder, name: str, newest: Checkpoint, above: str, depth: int) -> Iterator[str]:
@@ -252,10 +255,39 @@ def _recognised(entry: Entry) -> bool:
 
 def _beside_by_name(name: str) -> bool:
     """Folders in which a training keeps something else."""
-    kept = read_name(name).words & (BEST | DERIVED | ORIGIN)
+    kept = read_folder(name).words & KEPT_BESIDE
     return unfinished(name) or product_folder(name) or bool(kept) or name in ("wandb", "mlruns")
 
 
 def _rolling(above: str) -> bool:
     """Whether the folder is written over and over: ``last/``."""
-    return bool(read_name(above.rstrip("/").rpartition("/")[2]).words & ROLLING)
+    return bool(read_folder(_last(above)).words & ROLLING)
+
+
+def _last(above: str) -> str:
+    return above.rstrip("/").rpartition("/")[2]
+
+
+def _saved_into(above: str, depth: int) -> bool:
+    """Whether a folder may be a save of which only the folder's name says anything: ``preempted/``, ``emergency_150/``."""
+    name = read_folder(_last(above))
+    return (depth == 1 or not name.rolling) and not name.kept
+
+
+def _newer_state(folder: Folder, names: Sequence[str], newest: Checkpoint) -> bool:
+    """Whether the files of a folder that do not say of which save they are were written later, and are as large as a whole state."""
+    size, later, state = 0, False, False
+    for name in names:
+        file, (entry, status) = read_name(name), _entry(folder, name)
+        if (
+            status is None
+            or entry.is_folder
+            or not folder.walk.takes(status)
+            or file.says is not Says.STATE
+            or file.aside
+        ):
+            continue
+        if newest.layout is Layout.HUGGINGFACE and huggingface.WEIGHTS.fullmatch(name):
+            continue
+        size, later, state = size + status.st_size, later or _later(status, newest), state or not file.part
+    return state and later and size >= _STATE_SHARE * newest.size_bytes

@@ -6,13 +6,15 @@ import os
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import accumulate
 
 from holdfast_checkpoint import layouts
 from holdfast_checkpoint.confined import Bad, Folder, OutOfTime, printable
-from holdfast_checkpoint.layouts import Entry
+from holdfast_checkpoint.layouts import Entry, written
+from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, read_name
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.manifest import save_number
@@ -30,9 +32,14 @@ class Candidate:
     checkpoint: Checkpoint
     """Verdict TORN without a reason: to be judged. With a reason it is final."""
     save: FileSave | None = None
-    """None: a folder, or something that is no file."""
+    """None: the library's own, or neither file nor folder."""
     abandoned: bool = False
     """Whether its run has gone back to an earlier step since (:mod:`holdfast_checkpoint.going_back`)."""
+
+    @property
+    def files(self) -> bool:
+        """Whether it is made of plain files."""
+        return self.save is not None and not self.save.folder
 
     @property
     def aside(self) -> bool:
@@ -60,7 +67,7 @@ def candidates_in(
             files.append(entry)
         elif entry is not None:
             found.append(Candidate(entry, abandoned=name in abandoned))
-    return rank([*found, *(_of_files(directory, save) for save in saves_of(files))])
+    return rank([*found, *(of_files(directory, save) for save in saves_of(files))])
 
 
 def _entry(root: Folder, directory: str, name: str, *, owned: bool) -> Checkpoint | SavedFile | None:
@@ -84,6 +91,8 @@ def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Check
         return None
     if stat.S_ISREG(status.st_mode):
         return SavedFile(read_name(name), status.st_mtime)
+    if entry.is_folder and layout is not Layout.HOLDFAST:
+        return _folder(entry, layout, status)
     own = layouts.parse_folder_name(name)
     return Checkpoint(
         name=name,
@@ -96,6 +105,15 @@ def _looked_at(root: Folder, directory: str, name: str, *, owned: bool) -> Check
     )
 
 
+def _folder(entry: Entry, layout: Layout, status: os.stat_result) -> SavedFile:
+    """Frameworks whose layouts are of one folder put all of a save into it; DCP and plain files may be saved into several."""
+    finished_s, alone = None, layout not in (Layout.DCP, Layout.TORCH)
+    with suppress(Bad):
+        finished_s = written.finished_s(entry, layout)
+        alone = alone or (finished_s is None and written.is_empty(entry))
+    return SavedFile(read_folder(entry.name), status.st_mtime if finished_s is None else finished_s, layout, alone)
+
+
 def _special_layout(entry: Entry) -> Layout | None:
     """A link, FIFO or device with a checkpoint's name is listed as refused; one that names another entry of the directory is none."""
     if stat.S_ISLNK(entry.status_mode) and entry.root.alias(entry.name):
@@ -104,13 +122,14 @@ def _special_layout(entry: Entry) -> Layout | None:
     return Layout.TORCH if named is Layout.DCP and read_name(entry.name).archive else named
 
 
-def _of_files(directory: str, save: FileSave) -> Candidate:
-    head = save.head
+def of_files(directory: str, save: FileSave) -> Candidate:
+    """The save as a candidate that is to be judged."""
+    head, layout = save.head, save.files[0].layout
     return Candidate(
         Checkpoint(
             name=head.name,
             path=os.path.join(directory, head.name),
-            layout=Layout.LIGHTNING if head.suffix == CKPT else Layout.TORCH,
+            layout=layout or (Layout.LIGHTNING if head.suffix == CKPT else Layout.TORCH),
             verdict=Verdict.TORN,
             step=save.step,
             mtime=utc(save.written_s),
@@ -120,11 +139,19 @@ def _of_files(directory: str, save: FileSave) -> Candidate:
 
 
 def lacks(ranked: Sequence[Candidate], at: int) -> str:
-    """Why it cannot be told whether all files of a candidate's save are there; empty: they are, or it is no plain file."""
+    """Why it cannot be told whether all of a candidate's save is there; empty: it is."""
     save = ranked[at].save
     if save is None or ranked[at].aside:
         return ""
-    return lacking(save, (older.save for older in ranked[at + 1 :] if older.save is not None and not older.aside))
+    return lacking(save, older_saves(ranked, at))
+
+
+def older_saves(ranked: Sequence[Candidate], at: int) -> Iterator[FileSave]:
+    """The saves before it, newest first, of files or of folders as it is."""
+    mine = ranked[at]
+    for older in ranked[at + 1 :]:
+        if older.save is not None and not older.aside and older.files == mine.files:
+            yield older.save
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -18,7 +18,7 @@ from holdfast_checkpoint.as_user import Identity, identity_of, survey_as, verify
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.judge import must_know, survey, survey_all, verify
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, Layout, Survey, Unreadable, Verdict
-from holdfast_checkpoint.presence import must_be_there
+from holdfast_checkpoint.presence import must_be_there, must_lead_somewhere
 from holdfast_checkpoint.runs import run_from_env
 from holdfast_checkpoint.statements import Taken
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
@@ -40,6 +40,8 @@ def owner_to_become(path: str) -> Identity | None:
 
 def find(directory: str, *, to_the_end: bool = False, any_owner: bool = False, digests: bool | None = None) -> Survey:
     """A survey with the right identity. Raises Unreadable, CheckpointError. A missing directory holds nothing."""
+    if not os.path.exists(directory):
+        must_lead_somewhere(directory)
     try:
         who = owner_to_become(directory)
     except FileNotFoundError:
@@ -94,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         sub = verbs.add_parser(name, help=text, description=text)
         sub.set_defaults(verb=verb)
-        sub.add_argument(where)
+        sub.add_argument(where, type=_named)
         if verb is _register:
             sub.add_argument("--layout", default="auto", choices=["auto", *(layout.value for layout in Layout)])
             sub.add_argument("--save-signal", metavar="NAME", help="signal on which the job saves, such as USR1")
@@ -108,6 +110,13 @@ def _parser() -> argparse.ArgumentParser:
                 help="leave out what cannot be judged: take the newest of the others, or start afresh",
             )
     return parser
+
+
+def _named(path: str) -> str:
+    """An empty path is a variable that is not set, and not the working directory."""
+    if not path.strip():
+        raise argparse.ArgumentTypeError("the path is empty: is its variable set?")
+    return path
 
 
 def _latest(arguments: argparse.Namespace) -> int:

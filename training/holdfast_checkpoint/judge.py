@@ -10,21 +10,36 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from holdfast_checkpoint import layouts
 from holdfast_checkpoint.beside import Beside, beside_newest, beside_none
-from holdfast_checkpoint.candidates import Candidate, bad_checkpoint, candidates_in, lacks, written_s
+from holdfast_checkpoint.candidates import (
+    Candidate,
+    bad_checkpoint,
+    candidates_in,
+    lacks,
+    of_files,
+    older_saves,
+    written_s,
+)
 from holdfast_checkpoint.confined import Bad, Folder, Limits, Walk, open_root, printable
 from holdfast_checkpoint.fence import Fence, last_valid_step, read_fences
 from holdfast_checkpoint.going_back import read_abandoned
-from holdfast_checkpoint.layouts import Entry, plain
+from holdfast_checkpoint.layouts import Entry, plain, written
 from holdfast_checkpoint.layouts.common import Judged, whole_archive
+from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import Says, read_name
-from holdfast_checkpoint.model import Checkpoint, Layout, Proof, Survey, Unreadable, Verdict
+from holdfast_checkpoint.model import Checkpoint, Layout, Proof, Survey, Unreadable, Verdict, weakest
+from holdfast_checkpoint.saves import FileSave, SavedFile, saves_of
 
 _DEFAULT = Limits()
 _DIGITS = re.compile(r"\d+")
+_PAUSE_S = 60.0
+"""A directory that is copied without its times is written without a break of this length between two checkpoints; a training makes one."""
+_FILES = 5_000
+"""Of a folder, looked at for when it was begun."""
 _CANNOT_BE_TOLD = frozenset({Verdict.UNREADABLE, Verdict.REFUSED})
 
 
@@ -107,6 +122,10 @@ def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
     status = root.status(name)
     if status is None:
         raise FileNotFoundError(f"no such checkpoint: {printable(os.path.join(parent, name))}")
+    entry = Entry(root, name, status.st_mode)
+    if entry.is_folder and (layout := layouts.recognise(entry, whatever_name=True)) is not None:
+        alone = SavedFile(read_folder(name), status.st_mtime, layout, alone=True)
+        return _Judge(root, (), [of_files(parent, save) for save in saves_of([alone])], digests=True).judged(0)
     file = read_name(name)
     if file.says in (Says.NOTE, Says.UNKNOWN) or not stat.S_ISREG(status.st_mode):
         return bad_checkpoint(parent, name, Layout.HOLDFAST, Bad(Verdict.REFUSED, "no known checkpoint layout"))
@@ -169,6 +188,8 @@ class _Judge:
     fences: Sequence[Fence]
     ranked: Sequence[Candidate]
     digests: bool | None
+    begun: dict[str, float] = field(default_factory=dict)
+    """When the first file of a folder was written, where it was looked up."""
 
     def until(self, enough: int) -> list[Checkpoint]:
         """From the newest on, until so many are complete."""
@@ -196,7 +217,7 @@ class _Judge:
             layout=candidate.layout,
             verdict=Verdict.FENCED if fenced else Verdict.COMPLETE,
             reason=f"a newer run went on from step {limit}" if fenced else "",
-            step=judged.step,
+            step=candidate.step if self.ranked[at].save else judged.step,
             size_bytes=judged.size_bytes,
             mtime=candidate.mtime,
             proof=judged.proof,
@@ -204,9 +225,10 @@ class _Judge:
         )
 
     def contradictions(self, at: int) -> Iterator[str]:
-        """Names of what ranks after the newest complete one though it may be newer, where a plain file's number and its time disagree.
+        """Names of what ranks after the newest complete one though it may be newer, where number and time disagree.
 
-        A number in the name of a plain file may be a step, a date or the size of a model; only with the times it shows an order."""
+        A number in a name may be a step, a date or the size of a model, and a training may count from 0 in the directory of an older one;
+        only with the times it shows an order."""
         for other in range(at + 1, len(self.ranked)):
             if self._contradicts(self.ranked[at], self.ranked[other]) and self.judged(other).verdict in (
                 Verdict.COMPLETE,
@@ -218,8 +240,8 @@ class _Judge:
     def _contradicts(self, newest: Candidate, other: Candidate) -> bool:
         if newest.aside != other.aside or newest.checkpoint.layout is Layout.HOLDFAST:
             return False
-        if newest.save is None and other.save is None:
-            return False
+        if not newest.files and not other.files:
+            return self._folders_contradict(newest, other)
         later = written_s(other.checkpoint) > written_s(newest.checkpoint)
         if newest.checkpoint.step is not None and newest.checkpoint.step == other.checkpoint.step:
             return False
@@ -227,27 +249,81 @@ class _Judge:
             return later
         return later or other.save.head.numbers.order > newest.save.head.numbers.order
 
+    def _folders_contradict(self, newest: Candidate, other: Candidate) -> bool:
+        """Times of folders count only where nothing was written for a while between the one and the other: a copy may lack them."""
+        known = newest.checkpoint.step is not None and newest.checkpoint.step == other.checkpoint.step
+        if known or (other.save is not None and other.save.head.kept):
+            return False
+        if self._pause_between(newest, other):
+            return True
+        if newest.save is None or other.save is None or not newest.save.like(other.save):
+            return False
+        higher = other.save.head.numbers.order > newest.save.head.numbers.order
+        return higher and self._pause_between(other, newest)
+
+    def _pause_between(self, first: Candidate, second: Candidate) -> bool:
+        """Whether nothing of the directory was written for a while after the first one was finished, and then the second was."""
+        at_s = written_s(first.checkpoint)
+        if written_s(second.checkpoint) <= at_s + _PAUSE_S:
+            return False
+        until_s = self._begun_s(second)
+        after = [c for c in self.ranked if at_s < written_s(c.checkpoint)]
+        for begun_s, finished_s in sorted((self._begun_s(c), written_s(c.checkpoint)) for c in after):
+            if at_s + _PAUSE_S < begun_s <= until_s:
+                return True
+            at_s = max(at_s, finished_s)
+        return False
+
+    def _begun_s(self, candidate: Candidate) -> float:
+        """When the first of its files was written."""
+        finished_s, folders = written_s(candidate.checkpoint), candidate.save is not None and candidate.save.folder
+        part = Folder(self.root.fd, self.root.walk.at_most(_FILES))
+        for name in candidate.save.names if candidate.save is not None and folders else ():
+            if name not in self.begun:
+                with suppress(Bad):
+                    self.begun[name] = written.begun_s(Entry(part, name, stat.S_IFDIR)) or finished_s
+            finished_s = min(finished_s, self.begun.get(name, finished_s))
+        return finished_s
+
     def _read(self, at: int) -> Judged:
         candidate = self.ranked[at]
         checkpoint, save = candidate.checkpoint, candidate.save
-        if save is not None:
-            size = sum(whole_archive(self.root, name) for name in save.names)
-            if reason := lacks(self.ranked, at):
-                raise Bad(Verdict.UNREADABLE, reason)
-            return Judged(checkpoint.step, size, Proof.STRUCTURE)
-        status = self.root.status(checkpoint.name)
-        entry = Entry(self.root, checkpoint.name, status.st_mode if status else 0)
-        judged = layouts.judge(checkpoint.layout, entry, digests=self.digests)
-        older = self._older_folder(at) if checkpoint.layout is Layout.TORCH else None
+        if save is None:
+            status = self.root.status(checkpoint.name)
+            entry = Entry(self.root, checkpoint.name, status.st_mode if status else 0)
+            return layouts.judge(checkpoint.layout, entry, digests=self.digests)
+        if save.folder:
+            judged = [self._read_folder(at, save, part) for part in save.files]
+            size, proof = sum(each.size_bytes for each in judged), weakest(each.proof for each in judged)
+        else:
+            size, proof = sum(whole_archive(self.root, name) for name in save.names), Proof.STRUCTURE
+        if reason := lacks(self.ranked, at):
+            raise Bad(Verdict.UNREADABLE, reason)
+        return Judged(checkpoint.step, size, proof)
+
+    def _read_folder(self, at: int, save: FileSave, part: SavedFile) -> Judged:
+        """One that older saves do not show to belong to the save says nothing of it when it is torn."""
+        try:
+            return self._judge_folder(at, part)
+        except Bad as error:
+            belongs = any({save.head.series, part.name.series} <= each.series for each in older_saves(self.ranked, at))
+            if error.verdict is not Verdict.TORN or len(save.files) == 1 or belongs:
+                raise
+            raise Bad(Verdict.UNREADABLE, f"{part.name.name}, which may be a part of it: {error.reason}") from error
+
+    def _judge_folder(self, at: int, part: SavedFile) -> Judged:
+        layout, name = part.layout or Layout.DCP, part.name.name
+        entry = Entry(self.root, name, stat.S_IFDIR)
+        judged = layouts.judge(layout, entry, digests=self.digests)
+        older = self._older_folder(at, name) if layout is Layout.TORCH else None
         if older is not None:
             plain.check_like(entry, older)
         return judged
 
-    def _older_folder(self, at: int) -> str | None:
+    def _older_folder(self, at: int, name: str) -> str | None:
         """The next older folder of the same series."""
-        series = _DIGITS.sub("#", self.ranked[at].checkpoint.name)
-        for older in self.ranked[at + 1 :]:
-            same = older.save is None and _DIGITS.sub("#", older.checkpoint.name) == series
-            if same and older.checkpoint.layout is Layout.TORCH and not older.checkpoint.reason:
-                return older.checkpoint.name
-        return None
+        series = _DIGITS.sub("#", name)
+        parts = (part for older in older_saves(self.ranked, at) for part in older.files)
+        return next(
+            (p.name.name for p in parts if p.layout is Layout.TORCH and _DIGITS.sub("#", p.name.name) == series), None
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -72,6 +73,12 @@ class Proof(_Text):
     """Every file that is listed is there in its listed size."""
     STRUCTURE = "structure"
     """Every file that the layout calls for is there and ends as its format must; sizes are not recorded anywhere."""
+
+
+def weakest(proofs: Iterable[Proof]) -> Proof:
+    """What is proved of all of them."""
+    order = list(Proof)
+    return max(proofs, key=order.index)
 
 
 @dataclass(frozen=True)

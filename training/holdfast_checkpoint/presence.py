@@ -14,8 +14,21 @@ def must_be_there(directory: str, run: RunId) -> None:
     try:
         os.stat(directory)
     except FileNotFoundError:
+        must_lead_somewhere(directory)
         if run.again:
             raise Unreadable(
                 f"{directory} is not there, and {run} was started again: mount its file system on this node, or, if it is to start afresh, "
                 f"make the empty directory: mkdir -p {directory}"
             ) from None
+
+
+def must_lead_somewhere(directory: str) -> None:
+    """Raise Unreadable where a directory is not there because a link on the way to it leads nowhere: it was meant to be there."""
+    path = os.path.abspath(directory)
+    while not os.path.lexists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    if os.path.islink(path) and not os.path.exists(path):
+        raise Unreadable(
+            f"{directory} is not there: the link {path} leads nowhere, to {os.readlink(path)}: mount its file system on this node, or set "
+            "the link right"
+        )

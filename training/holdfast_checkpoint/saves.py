@@ -1,6 +1,6 @@
-"""Saves that are plain files: which files are of one save, and whether all of them are there. Pure.
+"""Saves of several files, or of several folders: which are of one save, and whether all of them are there. Pure.
 
-Nothing in plain files says how many a save has. Older saves of the same kind show it: one that lacks a file which they have may have been
+Nothing in them says how many a save has. Older saves of the same kind show it: one that lacks a file which they have may have been
 cut off, and one of several files without an older one to compare it with cannot be judged.
 """
 
@@ -10,15 +10,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from holdfast_checkpoint.layouts.folders import FolderName
 from holdfast_checkpoint.layouts.names import CKPT, FileName
+from holdfast_checkpoint.model import Layout
 
 
 @dataclass(frozen=True)
 class SavedFile:
-    """One file as it lies in the directory."""
+    """One file, or folder, as it lies in the directory."""
 
     name: FileName
     mtime_s: float
+    """Of a folder: when its save was finished."""
+    layout: Layout | None = None
+    """Of a folder; None: a file."""
+    alone: bool = False
+    """Whether it is a save of its own, whatever it is called."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,11 @@ class FileSave:
     def written_s(self) -> float:
         return max(file.mtime_s for file in self.files)
 
+    @property
+    def folder(self) -> bool:
+        """Whether it is made of folders."""
+        return self.files[0].layout is not None
+
     def like(self, other: FileSave) -> bool:
         """Whether both are saves of the same kind, so that their numbers can be compared."""
         return self.head.series == other.head.series
@@ -52,19 +64,23 @@ class FileSave:
 
 def saves_of(files: Sequence[SavedFile]) -> list[FileSave]:
     """Files as saves. A step that begins again with each epoch counts as not known."""
-    by_save: dict[tuple[bool, str], dict[str, SavedFile]] = {}
+    by_save: dict[tuple[bool, bool, str], dict[str, SavedFile]] = {}
     for file in sorted(files, key=lambda each: each.mtime_s):
-        alone = file.name.aside or file.name.suffix == CKPT
-        by_save.setdefault((alone, file.name.name if alone else file.name.save), {})[file.name.series] = file
+        alone = file.alone or file.name.aside or file.name.suffix == CKPT
+        key = (file.layout is not None, alone, file.name.name if alone else file.name.save)
+        by_save.setdefault(key, {})[file.name.series] = file
     saves = [_save(list(group.values())) for group in by_save.values()]
     restarting = _restarting_series(saves)
-    return [replace(save, step=None) if save.head.series in restarting else save for save in saves]
+    return [replace(save, step=None) if (save.folder, save.head.series) in restarting else save for save in saves]
 
 
 def lacking(save: FileSave, older: Iterable[FileSave]) -> str:
     """Why it cannot be told whether the save has all its files; empty: it has. ``older``: the saves before it, newest first."""
-    if save.head.suffix == CKPT:
+    head = save.head
+    if head.suffix == CKPT or save.files[0].alone:
         return ""
+    if isinstance(head, FolderName) and head.part and head.bare:
+        return "it is part of a save, and nothing beside it is the rest"
     former = (each for each in older if save.head.series in each.series)
     last = None if save.head.rolling else next(former, None)
     if last is None:
@@ -88,14 +104,14 @@ def _self_contained(save: FileSave, others: Sequence[SavedFile]) -> bool:
     return save.head.strong and not save.head.part and not any(f.name.part or f.name.strong for f in others)
 
 
-def _restarting_series(saves: Sequence[FileSave]) -> set[str]:
-    """Series whose steps do not grow from epoch to epoch."""
+def _restarting_series(saves: Sequence[FileSave]) -> set[tuple[bool, str]]:
+    """Series of files or folders whose steps do not grow from epoch to epoch."""
     counted = sorted(
         (save for save in saves if save.head.numbers.within_epoch),
-        key=lambda save: (save.head.series, save.head.numbers.order),
+        key=lambda save: (save.folder, save.head.series, save.head.numbers.order),
     )
     found = set()
-    for series, group in groupby(counted, key=lambda save: save.head.series):
+    for series, group in groupby(counted, key=lambda save: (save.folder, save.head.series)):
         orders = [save.head.numbers.order for save in group]
         if any(before[0] < after[0] and after[1] <= before[1] for before, after in zip(orders, orders[1:])):
             found.add(series)

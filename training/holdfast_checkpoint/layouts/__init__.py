@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from holdfast_checkpoint.confined import Bad, Folder
 from holdfast_checkpoint.layouts import dcp, deepspeed, holdfast, huggingface, lightning, nemo, plain
 from holdfast_checkpoint.layouts.common import Entry, Judged
+from holdfast_checkpoint.layouts.folders import read_folder
 from holdfast_checkpoint.layouts.names import CKPT, product_folder, read_name, unfinished
 from holdfast_checkpoint.layouts.steps import numbers_in, step_in
 from holdfast_checkpoint.manifest import MANIFEST, parse_folder_name
@@ -29,8 +30,9 @@ _JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
 }
 
 
-def recognise(entry: Entry) -> Layout | None:
-    """The layout of an entry, finished or not; None for what is no checkpoint (logs, configs).
+def recognise(entry: Entry, *, whatever_name: bool = False) -> Layout | None:
+    """The layout of an entry, finished or not; None for what is no checkpoint (logs, configs), also a folder that is called after what the
+    training began with, or is kept beside it, unless ``whatever_name``.
 
     Raises Bad when the entry looks like a checkpoint but cannot be looked into."""
     if not entry.is_folder:
@@ -44,11 +46,13 @@ def recognise(entry: Entry) -> Layout | None:
         return None
     try:
         with entry.root.folder(entry.name) as folder:
-            return _recognise_folder(entry.name, folder)
+            layout = _recognise_folder(entry.name, folder)
     except Bad:
         if named_layout(entry.name) is None:
             return None
         raise
+    never = layout is not Layout.HOLDFAST and not whatever_name and read_folder(entry.name).never
+    return None if never else layout
 
 
 def named_layout(name: str) -> Layout | None:
@@ -79,8 +83,8 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.NEMO
     if name.endswith(_CKPT):
         return Layout.LIGHTNING
-    if _HF_FOLDER.fullmatch(name) and huggingface.of_accelerate(found):
-        return Layout.TORCH
+    if _HF_FOLDER.fullmatch(name) and huggingface.of_others(folder, found):
+        return Layout.DCP if is_dcp else Layout.TORCH
     if _HF_FOLDER.fullmatch(name) or huggingface.STATE in found:
         return Layout.HUGGINGFACE
     if is_dcp:

@@ -8,6 +8,7 @@ is younger than it shows a save that was cut off. (Other ranks' RNG states and w
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Collection
 
 from holdfast_checkpoint.confined import Folder, torn
@@ -21,6 +22,7 @@ from holdfast_checkpoint.layouts.common import (
     whole_safetensors,
     written_before,
 )
+from holdfast_checkpoint.layouts.names import read_name
 from holdfast_checkpoint.layouts.steps import step_in
 from holdfast_checkpoint.model import Proof
 
@@ -40,9 +42,26 @@ _SAVED = re.compile(r"(?:optimizer|scheduler|scaler)\S*\.(?:pt|bin)|latest")
 _INDEX = re.compile(r"\S+\.(?:safetensors|bin)\.index\.json")
 
 
-def of_accelerate(names: Collection[str]) -> bool:
-    """Whether a folder ``checkpoint-N`` is no Trainer's but of ``Accelerator.save_state``, which leaves no mark that it has finished."""
-    return STATE not in names and any(_ACCELERATE.fullmatch(name) for name in names)
+def of_others(folder: Folder, names: Collection[str]) -> bool:
+    """Whether what a folder ``checkpoint-N`` holds is nothing that the Trainer writes, so that a lack of its mark says nothing: what
+    ``Accelerator.save_state`` writes, archives by other names, DCP in the folder itself or in folders that are not the Trainer's."""
+    return STATE not in names and any(_of_others(folder, name) for name in names)
+
+
+def _of_others(folder: Folder, name: str) -> bool:
+    if _ACCELERATE.fullmatch(name):
+        return True
+    if _is_dcp(name) or read_name(name).archive:
+        return not (_ARCHIVE.fullmatch(name) or _RNG.fullmatch(name))
+    status = folder.status(name)
+    if status is None or not stat.S_ISDIR(status.st_mode) or _DCP_FOLDER.fullmatch(name):
+        return False
+    with folder.folder(name) as inner:
+        return any(_is_dcp(each) for each in inner.names())
+
+
+def _is_dcp(name: str) -> bool:
+    return name == dcp.METADATA or name.endswith(".distcp")
 
 
 def judge(entry: Entry) -> Judged:

@@ -101,7 +101,7 @@ class FileName:
             return self.name
         if self.numbers.order:
             return " ".join(map(str, self.numbers.order))
-        return " ".join(w for w in _words(self.name) if w in words.ROLLING)
+        return " ".join(w for w in words_in(self.name) if w in words.ROLLING)
 
     @property
     def rolling(self) -> bool:
@@ -121,7 +121,7 @@ def read_name(name: str) -> FileName:
     """What the name says, without a look at the file."""
     stem, suffix, packed, kept = _peeled(name)
     numbers = Numbers() if stem.isdigit() else numbers_in(stem)
-    found_words = frozenset(_words(stem))
+    found_words = frozenset(words_in(stem))
     found = FileName(name, Says.UNKNOWN, suffix, found_words, numbers, packed, kept or bool(found_words & words.KEPT))
     return replace(found, says=_says(found, stem))
 
@@ -133,7 +133,7 @@ def unfinished(name: str) -> bool:
 
 def product_folder(name: str) -> bool:
     """Whether a folder's name says nothing but that it holds products of a training: ``samples_step_100``."""
-    found = frozenset(_words(name))
+    found = frozenset(words_in(name))
     return _product(found) and not found & words.RUNS
 
 
@@ -191,5 +191,6 @@ def _suffix(name: str) -> str:
     return match[1].lower() if match else ""
 
 
-def _words(stem: str) -> list[str]:
+def words_in(stem: str) -> list[str]:
+    """Its words, in lower case: ``refModel_2`` has two."""
     return [word.lower() for word in _WORD.findall(stem)]

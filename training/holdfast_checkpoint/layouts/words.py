@@ -25,8 +25,10 @@ DERIVED = frozenset(
     | {"torchscript", "jit", "quantized", "inference", "deploy"}
 )
 """Weights that are made of a training's state."""
-ORIGIN = frozenset({"pretrained", "teacher", "init", "initial"})
+ORIGIN = frozenset({"pretrained", "teacher", "init", "initial", "initialized", "initialised", "ref", "reference"})
 """What a training began with, or learns from."""
+KEPT_BESIDE = BEST | DERIVED | ORIGIN
+"""None of these is the training's own newest state."""
 NOISE = frozenset(
     {
         "metric",
@@ -136,7 +138,7 @@ OTHERS = frozenset(
 )
 """Suffixes of files that may be anything: the words decide."""
 PACKED = frozenset({"gz", "zst", "zstd", "xz", "bz2", "lz4", "zip", "7z"})
-KEPT = frozenset({"bak", "old", "prev", "previous", "orig", "backup"})
+KEPT = frozenset({"bak", "old", "prev", "previous", "orig", "backup", "copy"})
 """Suffixes and words of a copy that is kept when a file is written again."""
 NOTES = frozenset(
     {
