@@ -346,6 +346,17 @@ def test_from_what_is_not_understood_nothing_is_concluded(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_from_an_older_runs_higher_number_nothing_is_concluded(tmp_path: Path) -> None:
+    """A job that advanced in the directory of an older run was held: its steps were lower than what was there."""
+    _archive(tmp_path / "step_100000" / "state.pt", 864_000)
+    assert _look(tmp_path).known
+    _archive(tmp_path / "step_80" / "state.pt", 60)
+    seen = _look(tmp_path)
+    assert not seen.known
+    assert "step_80 may be newer than step_100000" in seen.problem
+
+
+@pytest.mark.slow
 def test_a_large_metadata_file_is_no_torn_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "step_10").mkdir()
     (tmp_path / "step_10" / ".metadata").write_bytes(b"\x80\x04" + bytes(17 << 20) + b".")

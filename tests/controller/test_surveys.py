@@ -211,17 +211,21 @@ def test_steps_lost_and_from_where_it_went_on() -> None:
     assert event.detail["lost_steps"] == 10
 
 
-def test_a_run_that_starts_over_although_a_checkpoint_is_there_is_told() -> None:
+@pytest.mark.parametrize(
+    ("step", "words"), [(20, "saved step 20 though"), (30, "saved step 30 though"), (40, "saved step 40 again though")]
+)
+def test_a_run_that_starts_over_although_a_checkpoint_is_there_is_told(step: int, words: str) -> None:
+    """``again`` only of the step that is known to have been there."""
     run = Framework()
     run.save(20)
     run.site.run(10)
     run.save(40)
     run.site.run(10)
     run.fails(wait_s=20)
-    run.save(20)
+    run.save(step)
     run.turn_up()
     assert (run.recovery.phase, run.recovery.resumed_step) == (RecoveryPhase.RESUMED, None)
-    assert "saved step 20 again though step 40 is there" in run.recovery.note
+    assert f"{words} step 40 was there: it did not resume from that checkpoint" in run.recovery.note
 
 
 @pytest.mark.parametrize(("step", "told"), [(0, True), (40, True), (140, False), (150, False)])

@@ -230,12 +230,17 @@ class _Judge:
         A number in a name may be a step, a date or the size of a model, and a training may count from 0 in the directory of an older one;
         only with the times it shows an order."""
         for other in range(at + 1, len(self.ranked)):
-            if self._contradicts(self.ranked[at], self.ranked[other]) and self.judged(other).verdict in (
-                Verdict.COMPLETE,
-                Verdict.UNREADABLE,
-            ):
+            if self._contradicts(self.ranked[at], self.ranked[other]) and self._may_be_newer(other):
                 yield self.ranked[other].checkpoint.name
                 return
+
+    def _may_be_newer(self, at: int) -> bool:
+        """Whether it is whole, or may be; not a folder in no known layout of a step of which there is an older one: made from that one."""
+        verdict, checkpoint = self.judged(at).verdict, self.ranked[at].checkpoint
+        if verdict is not Verdict.UNREADABLE or self.ranked[at].files or checkpoint.step is None:
+            return verdict in (Verdict.COMPLETE, Verdict.UNREADABLE)
+        same = (c.checkpoint for c in self.ranked if c.checkpoint.step == checkpoint.step)
+        return not any(written_s(each) < written_s(checkpoint) for each in same)
 
     def _contradicts(self, newest: Candidate, other: Candidate) -> bool:
         if newest.aside != other.aside or newest.checkpoint.layout is Layout.HOLDFAST:

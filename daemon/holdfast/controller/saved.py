@@ -129,9 +129,10 @@ def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> Went
     if steps and had is not None:
         if max(steps) > had:
             return WentOn(had, "by its own saves: it reports nothing itself")
+        again = " again" if max(steps) == had else ""  # of lower steps it is not known whether they were there before
         return WentOn(
             None,
-            f"it saved step {max(steps)} again though step {had} is there: it did not resume from its newest checkpoint",
+            f"it saved step {max(steps)}{again} though step {had} was there: it did not resume from that checkpoint",
         )
     if waited and (had is not None or nothing):
         return WentOn(had or 0, "by its newest checkpoint: it reports nothing itself, and has saved nothing since")
