@@ -161,6 +161,23 @@ ROWS: dict[str, list[Row]] = {
         row(3, "checkpoint-100", "checkpoint-100/model.pt|file", "checkpoint-100/optim.pt|file"),
         row(4, "", "checkpoint-100/optimizer.pt|file"),
     ],
+    "other programs' saves in a framework's name": [
+        row(
+            3,
+            "in no known layout",
+            "global_step_10/actor/model_world_size_1_rank_0.pt|file",
+            "global_step_10/critic/model.pt|file",
+        ),
+        row(3, "2 archives", "global_step10/model.pt|file", "global_step10/optim.pt|file"),
+        row(4, "", "global_step10|empty"),
+        row(4, "", "global_step10/layer_01-model_00-model_states.pt|file"),
+        row(3, "in no known layout", "step_10/weights/model.pt|file"),
+        row(0, "step_10", "step_10/weights|file"),
+        row(3, "in no known layout", "step=10/weights/module.decoder/0.0|file"),
+        row(4, "", "step=10/weights|empty"),
+        row(4, "", "step=10/weights/common.pt|file"),
+        row(4, "", "step=10/weights|torn"),
+    ],
     "younger in a folder": [
         row(3, "emergency_150", "step_100/state.pt|file", "emergency_150/state.pt|file"),
         row(3, "preempted", "ckpt_100.pt|file", "preempted/state.pt|file"),

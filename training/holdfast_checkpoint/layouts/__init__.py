@@ -18,7 +18,7 @@ from holdfast_checkpoint.model import Layout
 __all__ = ["Entry", "Judged", "is_special", "judge", "named_layout", "parse_folder_name", "recognise"]
 
 _HF_FOLDER = re.compile(r"checkpoint-\d{1,15}")
-_STATES = re.compile(r"\S+_(?:model|optim)_states\.pt")
+_STATES = re.compile(r"\S+[_-](?:model|optim)_states\.pt")
 _CKPT = ".ckpt"
 _JUDGES: Mapping[Layout, Callable[[Entry], Judged]] = {
     Layout.DCP: dcp.judge,
@@ -79,7 +79,7 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
     is_dcp = dcp.METADATA in found or any(n.endswith(".distcp") for n in names)
     if MANIFEST in found:
         return Layout.HOLDFAST
-    if (nemo.WEIGHTS in found and step_in(name) is not None) or (is_dcp and name.startswith("iter_")):
+    if (step_in(name) is not None and nemo.has_weights(folder, found)) or (is_dcp and name.startswith("iter_")):
         return Layout.NEMO
     if name.endswith(_CKPT):
         return Layout.LIGHTNING
@@ -89,7 +89,7 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.HUGGINGFACE
     if is_dcp:
         return Layout.DCP
-    if any(_STATES.fullmatch(n) for n in names) or name.startswith("global_step"):
+    if any(_STATES.fullmatch(n) for n in names) or (name.startswith("global_step") and not plain.holds_state(names)):
         return Layout.DEEPSPEED
     if not numbers_in(name).order or product_folder(name):
         return None

@@ -6,13 +6,29 @@ NeMo puts an empty file ``NAME-unfinished`` beside a checkpoint while it is bein
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Collection
+
 from holdfast_checkpoint.confined import Folder, torn
 from holdfast_checkpoint.layouts import dcp
 from holdfast_checkpoint.layouts.common import Entry, Judged, whole_archive
+from holdfast_checkpoint.layouts.names import Says, read_name
 from holdfast_checkpoint.layouts.steps import step_in
 
 WEIGHTS = "weights"
+_COMMON = "common.pt"
 TRACKER = "latest_checkpointed_iteration.txt"
+
+
+def has_weights(folder: Folder, names: Collection[str]) -> bool:
+    """Whether a folder has ``weights/`` with nothing in it that NeMo's DCP form has not, so that a lack of its mark shows a save that did
+    not finish; not of a program of another kind, or of NeMo in Zarr's form."""
+    status = folder.status(WEIGHTS) if WEIGHTS in names else None
+    if status is None or not stat.S_ISDIR(status.st_mode):
+        return False
+    with folder.folder(WEIGHTS) as weights:
+        inside = weights.names()
+    return all(n in (dcp.METADATA, _COMMON) or n.endswith(".distcp") or read_name(n).says is Says.NOTE for n in inside)
 
 
 def judge(entry: Entry) -> Judged:
@@ -33,7 +49,7 @@ def judge(entry: Entry) -> Judged:
 
 
 def _common(folder: Folder) -> int:
-    return whole_archive(folder, "common.pt") if folder.status("common.pt") is not None else 0
+    return whole_archive(folder, _COMMON) if folder.status(_COMMON) is not None else 0
 
 
 def _check_tracker(root: Folder, step: int | None, name: str) -> None:
