@@ -87,6 +87,22 @@ def test_degraded_drains_and_stops_nobody() -> None:
     assert site.incident(job.nodes[0]).state is IncidentState.CONTAINED
 
 
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("no holdfast", 'its comment says "no holdfast"'),
+        ("Holdfast", 'its comment says "Holdfast", which is not the word'),
+    ],
+)
+def test_a_refusal_or_nearly_the_word_is_no_consent_and_its_owner_is_told(comment: str, words: str) -> None:
+    site = Site(2)
+    job = _training(site, 1, comment=comment)
+    site.fault(job.nodes[0])
+    site.run(3)
+    assert (job.state, job.restarts) == ("RUNNING", 0)
+    assert f"did not opt in ({words}" in job.admin_comment
+
+
 def test_jobrequeue_is_no_consent_not_even_when_the_job_fails_by_itself() -> None:
     site = Site(3)
     job = _training(site, 2, comment="")

@@ -92,6 +92,8 @@ def test_while_it_is_about_to_be_started(monkeypatch: pytest.MonkeyPatch) -> Non
     ("changed", "again", "words"),
     [
         ({"comment": ""}, Again.NO_CONSENT, "did not opt in (sbatch --comment=holdfast)"),
+        ({"comment": "no holdfast"}, Again.NO_CONSENT, 'its comment says "no holdfast"'),
+        ({"comment": "holdfast=yes"}, Again.NO_CONSENT, '"holdfast=yes", which is not the word'),
         ({"requeue": False}, Again.CANNOT_BE_REQUEUED, "Slurm requeues no such job"),
         ({"batch": False}, Again.CANNOT_BE_REQUEUED, "Slurm requeues no such job"),
         ({"required": ("n1", "n2")}, Again.LEFT_ALONE, "it requires node n1 by name"),

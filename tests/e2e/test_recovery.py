@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.consent import CONSENT_WORD
 from holdfast.model.incident import IncidentState, RecoveryPhase
+from holdfast.model.opt_in import CONSENT_WORD
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.xids import kernel_line
 from support.practice import eventually

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from holdfast.controller.consent import CONSENT_WORD
 from holdfast.model.action import Intent
 from holdfast.model.cluster import Job, Node
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
+from holdfast.model.opt_in import CONSENT_WORD
 from holdfast.practice.inject import Injector
 from holdfast.practice.site import SPARES, Site
 from holdfast.store import SqlStore, open_store

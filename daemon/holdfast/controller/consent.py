@@ -9,9 +9,7 @@ from holdfast.controller.groups import elastic_spec
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Ground
-
-CONSENT_WORD = "holdfast"
-"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
+from holdfast.model.opt_in import Said, read_comment
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ def consent(world: World, job: Job) -> Consent | None:
         return None
     if facts.checkpoint_of(world, job) is not None:
         return Consent(Ground.CHECKPOINT, "registered checkpoint")
-    if job.says(CONSENT_WORD):
+    if read_comment(job.comment).said is Said.CONSENT:
         return Consent(Ground.OPT_IN, "job option")
     if elastic_spec(job) is not None:
         return Consent(Ground.ELASTIC, "elastic job")

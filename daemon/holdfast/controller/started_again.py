@@ -14,6 +14,7 @@ from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Ground, IncidentKind, Recovery, RecoveryPhase
 from holdfast.model.job_ends import Again, Cause, JobEnd, Reading
+from holdfast.model.opt_in import why_not
 from holdfast.model.policy import Mode
 
 _AT_WORK = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING})
@@ -142,7 +143,7 @@ _NEXT = {
     Again.OBSERVED: 'Holdfast only observes here (mode = "observe") and starts no job again',
     Again.HELD: "Holdfast holds it in the queue: {note}",
     Again.PROBED: "its nodes are probed in pairs; if one of them fails, Holdfast starts it again off that node",
-    Again.NO_CONSENT: "Holdfast does not start it again: it did not opt in (sbatch --comment=holdfast)",
+    Again.NO_CONSENT: "Holdfast does not start it again: it did not opt in (sbatch --comment=holdfast){comment}",
     Again.CANNOT_BE_REQUEUED: "Holdfast does not start it again: Slurm requeues no such job (salloc, srun, --no-requeue)",
     Again.LEFT_ALONE: "Holdfast does not start it again: {note}",
     Again.NO_FAULT: "Holdfast does not start it again: it does so only where a fault of a node may be to blame",
@@ -155,7 +156,12 @@ _NEXT = {
 def _next_step(world: World | None, again: Again, end: JobEnd, job: Job | None, recovery: Recovery | None) -> str:
     note = recovery.note if recovery is not None else ""
     paused = (world.book.paused if world is not None else None) or "an operator"
-    return _NEXT[again].format(now=_now(end, job, recovery), note=note or "no reason is on record", paused=paused)
+    return _NEXT[again].format(
+        now=_now(end, job, recovery),
+        note=note or "no reason is on record",
+        paused=paused,
+        comment=why_not(job.comment) if job is not None else "",
+    )
 
 
 def _now(end: JobEnd, job: Job | None, recovery: Recovery | None) -> str:

@@ -198,10 +198,6 @@ class Job:
     def requeueable(self) -> bool:
         return self.batch and self.requeue
 
-    def says(self, word: str) -> bool:
-        """Whether its user put this word into the comment (commas part words, too)."""
-        return word in self.comment.replace(",", " ").split()  # rule prose: how users declare something
-
     @property
     def held(self) -> bool:
         """A pending job that starts only once it is released."""

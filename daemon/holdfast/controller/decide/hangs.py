@@ -18,6 +18,7 @@ from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import Incident
 from holdfast.model.lookback import GIVE_BACK_S
+from holdfast.model.opt_in import why_not
 from holdfast_checks.result import Severity
 
 _MOST_JOBS = 40
@@ -72,7 +73,7 @@ def _why_left(world: World, view: ClusterView, job: Job) -> str | None:
     if not hangs.restarted_by_policy(world, view, job):
         return f"hangs.act is {world.policy.hangs.act}: it is left as it is"
     if consent(world, job) is None:
-        return "the job did not opt in: it is left as it is"
+        return f"the job did not opt in{why_not(job.comment)}: it is left as it is"
     return None
 
 

@@ -8,6 +8,7 @@ from holdfast.model.action import Proposal, TellOwner
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.opt_in import why_not
 
 INNOCENT = "the node's agent has proved that the job holds none of the GPUs at fault: it runs on"
 
@@ -18,19 +19,19 @@ def runs_on(world: World, incident: Incident, job: Job) -> str:
         why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
         return f"{why}: it is decided again once it is resumed"
     if incident.dead:
-        return f"node {incident.node} is dead; the job did not opt in: Slurm ends this run at SlurmdTimeout"
+        return f"node {incident.node} is dead; the job did not opt in{why_not(job.comment)}: Slurm ends this run at SlurmdTimeout"
     fault = "will go" if notices.planned(world, incident) else "has a fault"
     return (
-        f"node {incident.node} {fault} ({incident.headline}); the job did not opt in and runs on; if it fails, it is not "
-        f"started again, and holdfast why {job.shown_id} says why"
+        f"node {incident.node} {fault} ({incident.headline}); the job did not opt in{why_not(job.comment)} "
+        f"and runs on; if it fails, it is not started again, and holdfast why {job.shown_id} says why"
     )
 
 
 def failed(incident: Incident, job: Job) -> str:
     """To the owner of a job without consent that failed of the fault."""
     return (
-        f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in, so it is "
-        f"not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
+        f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in{why_not(job.comment)}, "
+        f"so it is not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
     )
 
 

@@ -1,0 +1,88 @@
+"""What a job's comment says of Holdfast: consent, a refusal, or a word that is only nearly the right one. Pure; standard library only."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+CONSENT_WORD = "holdfast"
+"""``sbatch --comment=holdfast`` (alone or as one word among others) opts a job in."""
+
+_LIKE = re.compile(r"[^\w\s]*(?:no[-_]?|non[-_]?)?hold[-_ ]?fast(?:[=:][\w.+-]*)?[^\w\s]*", re.IGNORECASE)
+_VALUE = re.compile(r"(hold[-_ ]?fast)\s*([=:])\s*", re.IGNORECASE)
+_NO_BEFORE = frozenset(
+    {"no", "non", "not", "never", "without", "w/o", "don't", "dont", "disable", "skip", "except", "minus"}
+)
+_NO_AFTER = frozenset({"no", "not", "off", "never", "none", "false", "disabled", "disable", "0"})
+_FILLERS = frozenset(
+    {"use", "using", "want", "need", "run", "with", "by", "under", "the", "any", "is", "be", "=", ":", "please"}
+)
+_SHOWN_MOST = 40
+
+
+class Said(StrEnum):
+    """What a comment says of Holdfast."""
+
+    NOTHING = "nothing"
+    CONSENT = "consent"
+    REFUSAL = "refusal"
+    """``no holdfast``, ``holdfast=off``."""
+    NEAR_MISS = "near_miss"
+    """``Holdfast``, ``holdfast=yes``: no consent, but it may have been meant as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptIn:
+    """What a comment says, and the words that say it."""
+
+    said: Said
+    words: str = ""
+
+
+def read_comment(comment: str) -> OptIn:
+    """Reads a job's comment; commas part words, too. A refusal anywhere outweighs the word: missing consent stops no job."""
+    words = _VALUE.sub(r"\1\2", comment.replace(",", " ")).split()  # rule prose: how users declare something
+    like = [at for at, word in enumerate(words) if _LIKE.fullmatch(word)]
+    for at in like:
+        if refusal := _refusal(words, at):
+            return OptIn(Said.REFUSAL, refusal)
+    if CONSENT_WORD in words:
+        return OptIn(Said.CONSENT, CONSENT_WORD)
+    if like:
+        return OptIn(Said.NEAR_MISS, _shown(words[like[0] : like[0] + 1]))
+    apart = (at for at in range(len(words) - 1) if [w.lower() for w in words[at : at + 2]] == ["hold", "fast"])
+    first = next(apart, None)
+    return OptIn(Said.NOTHING) if first is None else OptIn(Said.NEAR_MISS, _shown(words[first : first + 2]))
+
+
+def why_not(comment: str) -> str:
+    """For the owner of a job that did not opt in, in brackets behind those words; empty: its comment does not speak of Holdfast."""
+    found = read_comment(comment)
+    if found.said is Said.REFUSAL:
+        return f' (its comment says "{found.words}")'
+    if found.said is Said.NEAR_MISS:
+        word = f"that is {CONSENT_WORD}, in lower case and with nothing attached"
+        return f' (its comment says "{found.words}", which is not the word: {word})'
+    return ""
+
+
+def _refusal(words: list[str], at: int) -> str:
+    """The words that refuse; empty: none do."""
+    word = words[at].lower().strip("\"'.:;!()[]")
+    if re.match(r"\W*non?[-_]?hold", word) or re.split(r"[=:]", word, maxsplit=1)[-1] in _NO_AFTER:
+        return _shown(words[at : at + 1])
+    before = next((i for i in range(at - 1, -1, -1) if _bare(words[i]) not in _FILLERS), None)
+    if before is not None and _bare(words[before]) in _NO_BEFORE:
+        return _shown(words[before : at + 1])
+    after = next((i for i in range(at + 1, len(words)) if _bare(words[i]) not in _FILLERS), None)
+    return _shown(words[at : after + 1]) if after is not None and _bare(words[after]) in _NO_AFTER else ""
+
+
+def _bare(word: str) -> str:
+    return word.lower().strip("\"'.:;!()[]")
+
+
+def _shown(words: list[str]) -> str:
+    """Safe in a note that Slurm keeps and shows."""
+    return re.sub(r"[^\w=:.+' -]", "", " ".join(words))[:_SHOWN_MOST]

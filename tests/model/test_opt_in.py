@@ -1,0 +1,80 @@
+"""What a job's comment says of Holdfast."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.model.opt_in import Said, read_comment, why_not
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "holdfast",
+        "x,holdfast",
+        "holdfast please",
+        "holdfast elastic=2:4 of=71",
+        "holdfast sizes=2+4",
+        "baseline, no augmentation, holdfast",
+        "no dropout holdfast",
+        "holdfast wandb=off",
+        "not yet done; holdfast",
+    ],
+)
+def test_consent(comment: str) -> None:
+    assert read_comment(comment).said is Said.CONSENT
+    assert why_not(comment) == ""
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("no holdfast", "no holdfast"),
+        ("not holdfast", "not holdfast"),
+        ("NO holdfast", "NO holdfast"),
+        ("no,holdfast", "no holdfast"),
+        ("run 7: do not use holdfast", "not use holdfast"),
+        ("without holdfast", "without holdfast"),
+        ("holdfast=no", "holdfast=no"),
+        ("holdfast=off", "holdfast=off"),
+        ("holdfast = off", "holdfast=off"),
+        ("holdfast: false", "holdfast:false"),
+        ("Holdfast=0", "Holdfast=0"),
+        ("holdfast off", "holdfast off"),
+        ("holdfast is off.", "holdfast is off."),
+        ("no-holdfast", "no-holdfast"),
+        ("noholdfast", "noholdfast"),
+        ("holdfast holdfast=no", "holdfast=no"),
+        ("don't use holdfast", "don't use holdfast"),
+    ],
+)
+def test_a_refusal_is_no_consent_and_is_named(comment: str, words: str) -> None:
+    found = read_comment(comment)
+    assert (found.said, found.words) == (Said.REFUSAL, words)
+    assert f'its comment says "{words}"' in why_not(comment)
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("Holdfast", "Holdfast"),
+        ("x HOLDFAST", "HOLDFAST"),
+        ("holdfast=yes", "holdfast=yes"),
+        ("holdfast:on", "holdfast:on"),
+        ("--holdfast", "--holdfast"),
+        ("hold-fast", "hold-fast"),
+        ("hold fast", "hold fast"),
+        ("holdfast;", "holdfast"),
+        ("'holdfast'", "'holdfast'"),
+    ],
+)
+def test_a_near_miss_is_no_consent_and_is_named(comment: str, words: str) -> None:
+    found = read_comment(comment)
+    assert (found.said, found.words) == (Said.NEAR_MISS, words)
+    assert f'"{words}", which is not the word' in why_not(comment)
+
+
+@pytest.mark.parametrize("comment", ["", "no", "baseline", "/opt/holdfast/run", "stronghold faster", "elastic=2:4"])
+def test_nothing(comment: str) -> None:
+    assert read_comment(comment).said is Said.NOTHING
+    assert why_not(comment) == ""
