@@ -112,6 +112,21 @@ def test_one_that_is_not_started_again(changed: dict[str, Any], again: Again, wo
     assert asked == (again is Again.NO_CONSENT), f"Slurm refuses it, or it is of no use: {end.advice}"
 
 
+@pytest.mark.parametrize(
+    ("comment", "cause"), [("holdfast", Cause.UNKNOWN), ("holdfast elastic=2:4", Cause.STOPPED), ("", Cause.UNKNOWN)]
+)
+def test_only_a_group_of_an_elastic_job_leaves_with_85(comment: str, cause: Cause) -> None:
+    """Also once Slurm has forgotten the job."""
+    site = Site(3)
+    job = _training(site, comment=comment)
+    _fails(site, job, "", code="85:0")
+    site.run(15)
+    assert _end(site, job).cause is cause
+    del site.slurm.jobs[job.job_id]
+    site.run(5)
+    assert _end(site, job).cause is cause
+
+
 def test_one_whose_dependents_went_on() -> None:
     site = Site(4)
     job = _training(site)

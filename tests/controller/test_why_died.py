@@ -59,7 +59,8 @@ ALONE = [
     ("FAILED", "0:9", "", Cause.UNKNOWN),
     ("FAILED", "137:0", "srun: error: n1: task 0: Killed", Cause.UNKNOWN),
     ("FAILED", "143:0", "", Cause.UNKNOWN),
-    ("FAILED", "85:0", "", Cause.STOPPED),
+    ("FAILED", "85:0", "", Cause.UNKNOWN),
+    ("FAILED", "93:0", None, Cause.UNKNOWN),
     ("FAILED", "nonsense", None, Cause.UNKNOWN),
     ("TIMEOUT", "0:0", None, Cause.TIME),
     ("DEADLINE", "0:0", None, Cause.TIME),
@@ -78,6 +79,14 @@ def test_without_a_fault_nearby(state: str, code: str, output: str | None, cause
     assert died.cause is cause, died.text
     assert died.text
     assert not died.incident_id
+
+
+@pytest.mark.parametrize("code", ["85:0", "93:0"])
+def test_the_exit_status_of_a_group_that_leaves_means_that_only_of_an_elastic_job(code: str) -> None:
+    died = classify(_end("FAILED", code), of_elastic=True)
+    assert (died.cause, died.text) == (Cause.STOPPED, f"a group of an elastic job left (exit code {code[:2]})")
+    assert "elastic" not in classify(_end("FAILED", code)).text
+    assert classify(_end("FAILED", "75:0"), of_elastic=True).cause is Cause.UNKNOWN
 
 
 BESIDE = [

@@ -17,6 +17,7 @@ from holdfast.model import answers, steps
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.elastic import declares_elastic
 from holdfast.model.ids import UPKEEP
 from holdfast.model.job_ends import Cause, JobEnd, Reading
 from holdfast.model.lookback import JOB_ENDS_S
@@ -184,5 +185,13 @@ def _concluded(world: World, view: ClusterView, end: JobEnd) -> JobEnd:
     if end.reading is Reading.PENDING:
         return end
     job = view.jobs.get(end.job.job_id)
-    died = classify(end, faults_of(world, job if job is not None and job.run == end.run else None, end))
+    faults = faults_of(world, job if job is not None and job.run == end.run else None, end)
+    died = classify(end, faults, of_elastic=_of_elastic(end, job))
     return replace(end, cause=died.cause, text=died.text, incident_id=died.incident_id)
+
+
+def _of_elastic(end: JobEnd, job: Job | None) -> bool:
+    """Whether the job declares that it is elastic, in any run of it; once Slurm has forgotten it, what was concluded stays."""
+    if job is None or job.uid != end.uid:
+        return end.cause is Cause.STOPPED
+    return declares_elastic(job.comment)

@@ -60,9 +60,10 @@ class Died:
     incident_id: str = ""
 
 
-def classify(end: JobEnd, faults: Sequence[NearFault] = ()) -> Died:
-    """``faults``: of the job's nodes, whatever their time."""
-    return _by_state(end, faults) or _by_fault(end, faults) or _by_itself(end)
+def classify(end: JobEnd, faults: Sequence[NearFault] = (), *, of_elastic: bool = False) -> Died:
+    """``faults``: of the job's nodes, whatever their time. ``of_elastic``: the job declares that it is elastic; of any other one the
+    statuses with which groups leave are its program's own."""
+    return _by_state(end, faults) or _by_fault(end, faults) or _by_itself(end, of_elastic=of_elastic)
 
 
 def began_after(started_at: datetime | None, over_at: datetime | None) -> bool:
@@ -148,7 +149,7 @@ def _by_fault(end: JobEnd, faults: Sequence[NearFault]) -> Died | None:
     return Died(Cause.UNKNOWN, f"{text}, which may have ended it: {_unsaid(end)}", open_question.incident_id)
 
 
-def _by_itself(end: JobEnd) -> Died:
+def _by_itself(end: JobEnd, *, of_elastic: bool) -> Died:
     """No fault of a node was found that could have ended it."""
     if slurm_error_of(end) == CANNOT_OPEN:
         return Died(Cause.NO_FILE, f"{_not_opened(end)}, so its script never began")
@@ -167,10 +168,10 @@ def _by_itself(end: JobEnd) -> Died:
         clue = end.shows(sign)
         if clue is not None:
             return Died(cause, f"{text}: {clue.line}" if clue.line else text)
-    return _by_code(end)
+    return _by_code(end, of_elastic=of_elastic)
 
 
-def _by_code(end: JobEnd) -> Died:
+def _by_code(end: JobEnd, *, of_elastic: bool) -> Died:
     status, number, clue = status_of(end), signal_of(end), end.shows(Sign.SIGNAL)
     if slurm_error_of(end):
         text = f"its script never began: Slurm's error {slurm_error_of(end)}; the log of slurmd on {end.nodes[0]} says more"
@@ -182,7 +183,7 @@ def _by_code(end: JobEnd) -> Died:
         return Died(Cause.UNKNOWN, _signalled(end, number))
     if status in (126, 127):
         return Died(Cause.CODE, f"its script names a command that cannot be run (exit code {status})")
-    if status in (REQUEUE_EXIT, NO_REQUEUE_EXIT) and clue is None:
+    if of_elastic and status in (REQUEUE_EXIT, NO_REQUEUE_EXIT) and clue is None:
         return Died(Cause.STOPPED, f"a group of an elastic job left (exit code {status})")
     if clue is not None:
         return Died(Cause.CODE, f"one of its processes crashed: {clue.line}")
