@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.controller import loop as loop_module
 from holdfast.controller import slurm_reader
+from holdfast.controller.elastic_pace import ELASTIC_S, MOVES_BURST, ElasticPace
 from holdfast.controller.facts import order_to
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
@@ -23,7 +24,15 @@ from holdfast.controller.looks import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, 
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.main import _rung
 from holdfast.controller.serving import Controller
-from holdfast.controller.slurm_reader import BUSY_S, IDLE_S, SlurmReader, moving_jobs, pause_s
+from holdfast.controller.slurm_reader import (
+    BUSY_S,
+    IDLE_S,
+    SlurmReader,
+    begins_something,
+    is_event,
+    moving_jobs,
+    pause_s,
+)
 from holdfast.model import steps
 from holdfast.model.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
 from holdfast.model.book import Change
@@ -67,12 +76,12 @@ def test_a_view_never_ages_until_decisions_freeze(took_s: float) -> None:
 
 
 def test_an_elastic_job_is_followed_each_second() -> None:
-    assert pause_s(3600.0, 0.02, MAX_AGE_S, slurm_reader.ELASTIC_S) == 1.0
+    assert pause_s(3600.0, 0.02, MAX_AGE_S, ELASTIC_S) == 1.0
 
 
 @pytest.mark.parametrize("why", ["runs", "may start", "held", "begins later", "depends"])
-def test_an_elastic_job_that_cannot_start_is_not_followed(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One held array with an elastic comment had all of Slurm read each second, for good."""
+def test_an_elastic_job_is_followed_while_it_moves(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One array with an elastic comment that was held, waited or just ran had all of Slurm read each second, for good."""
     site = ElasticSite(2)
     begin = None if why in ("runs", "may start", "depends") else site.clock.now() + timedelta(days=1)
     array = site.slurm.submit_array(
@@ -91,7 +100,70 @@ def test_an_elastic_job_that_cannot_start_is_not_followed(why: str, monkeypatch:
     reader = SlurmReader(site.loop.observer.slurm, lambda: MAX_AGE_S, lambda: None, lambda: site.loop.world)
     monkeypatch.setattr(reader, "_since_event_s", lambda: 3600.0)
     assert [job.moves for job in elastic_jobs(site.slurm.view())] == [often]
-    assert reader._pause_s() == (slurm_reader.ELASTIC_S if often else IDLE_S)
+    shown = []
+    for now_s in (1000.0, 1005.0, 1050.0, 1100.0, 5000.0):
+        monkeypatch.setattr(slurm_reader, "_now_s", lambda now_s=now_s: now_s)
+        shown.append(reader._pause_s())
+    assert shown == pytest.approx([1.0, 1.0, 5.0, 10.0, 10.0] if often else [IDLE_S] * 5)
+
+
+def test_moves_of_one_users_elastic_jobs_have_slurm_read_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = ElasticSite(4)
+    site.slurm.submit_array(range(2), num_nodes=1, comment="holdfast elastic=1:2", uid=6666)
+    site.slurm.submit_array(range(2), num_nodes=1, comment="holdfast elastic=1:2", uid=1000)
+    site.run(3)
+    restless, calm = sorted(elastic_jobs(site.slurm.view()), key=lambda j: -j.groups[0].job.uid)
+    pace, reads, now_s = ElasticPace(), 0, 0.0
+    while now_s < 7200.0:
+        groups = tuple(replace(g, job=replace(g.job, restarts=int(now_s))) for g in restless.groups)
+        now_s += min(pace.longest_s((replace(restless, groups=groups), calm), now_s), IDLE_S)
+        reads += 1
+    assert reads < 0.25 * 7200 + MOVES_BURST * 35
+    groups = tuple(replace(g, job=replace(g.job, restarts=1)) for g in calm.groups)
+    assert pace.longest_s((restless, replace(calm, groups=groups)), now_s) == ELASTIC_S, "another user's counts"
+
+
+def test_what_a_users_failed_job_has_read_and_probed_is_no_event() -> None:
+    """A user's jobs that failed, one every 8 s, had all of Slurm read once a second."""
+    site = Site(6)
+    site.run(5)
+    plain, events = site.turn, list[Change]()
+
+    def turn() -> Change | None:
+        change = plain()
+        assert site.loop.world is not None
+        if change is not None and is_event(site.loop.world, change):
+            events.append(change)
+        return change
+
+    site.turn = turn  # type: ignore[method-assign]
+    for _ in range(6):
+        job = site.slurm.submit(2, comment="holdfast", user="mal", uid=6666)
+        site.run(3)
+        site.slurm.finish(job, "FAILED")
+        site.run(5)
+    site.run(60)
+    assert [i.state for i in site.store.incidents()] == [IncidentState.CLOSED] * 4
+    assert events == []
+
+
+def test_what_only_looks_or_tells_needs_no_newer_view() -> None:
+    site = Site(4)
+    site.run(3)
+    assert site.loop.world is not None
+    agent = next(iter(site.loop.world.agents["n4"]))
+    needed = {
+        verb: begins_something(Change(intents=(_planned(order_to(agent, verb, 60.0, {})),)))
+        for verb in (Verb.OUTPUT, Verb.EVIDENCE, Verb.STACKS, Verb.PROBE_PAIR, Verb.END_JOB)
+    }
+    assert [verb for verb, newer in needed.items() if newer] == [Verb.PROBE_PAIR, Verb.END_JOB]
+    assert not begins_something(Change(intents=(_planned(Notify("n1 needs a human", "look")),)))
+    assert begins_something(Change(intents=(_planned(Drain("n1", "x")),)))
+
+
+def _planned(action: Action) -> Intent:
+    step = steps.notify_no_machine()
+    return Intent(Key("1kjmmb0rr001", step, 1).text, "1kjmmb0rr001", action, "", 1, IntentState.PLANNED, EPOCH)
 
 
 def test_a_job_on_its_way_is_read_often_then_as_seldom_as_all_of_slurm() -> None:

@@ -2,8 +2,9 @@
 
 All of Slurm is read :data:`BUSY_S` after an event (a decision about a node or a job, the outcome of a step that changes Slurm, a job that
 moves), then ever more seldom, down to :data:`IDLE_S`. What waits, for a consent or for the end of a job, is no event, nor is a message, a
-question to the provider, or an order that leaves nodes and jobs as they are. In between only the jobs on their way are read, each at a
-pace of its own (``job_pace.py``): often right after it moved, then as seldom as all of Slurm.
+question to the provider, an order that leaves nodes and jobs as they are, or the end of an incident that was only watched. Groups of
+elastic jobs that come and go have it read often for a while (``elastic_pace.py``). In between only the jobs on their way are read, each at
+a pace of its own (``job_pace.py``): often right after it moved, then as seldom as all of Slurm.
 A decision that begins something is made on a view that is younger than :meth:`SlurmReader.too_old` allows (``loop.py``)."""
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from holdfast.controller.elastic_pace import ElasticPace
 from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import JobPace
 from holdfast.controller.looks import Looks
@@ -30,14 +32,12 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import ClusterView, Job, Node
-from holdfast.model.incident import IncidentState, Recovery, RecoveryPhase
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
 
 BUSY_S = 0.25
 """Pause between two readings right after an event."""
 IDLE_S = 10.0
 """The longest pause."""
-ELASTIC_S = 1.0
-"""The longest pause while an elastic job has a group that runs or may start: it grows and shrinks by what Slurm shows."""
 SLOWING = 0.1
 """The pause as a share of the time since the last event."""
 GENTLE = 10.0
@@ -69,15 +69,17 @@ def moving_jobs(world: World) -> dict[int, tuple[int, ...]]:
 
 
 def begins_something(change: Change) -> bool:
-    """Whether the change plans a step, or moves or opens anything but an incident that is only watched."""
+    """Whether the change plans a step that does more than look or tell, or moves or opens anything but an incident that is only watched."""
     moved = any(i.state is not IncidentState.WATCHING for i in change.incidents)
-    return moved or bool(change.recoveries or change.intents)
+    return moved or bool(change.recoveries) or any(not _only_looks(i.action) for i in change.intents)
 
 
 _MOVES_NOTHING = (Notify, TellOwner, CheckInstance, ReportFault, UnknownAction)
 """Steps after which Slurm shows every node and job as before."""
 _MOVING_ORDERS = frozenset({Verb.END_STEP, Verb.END_JOB, Verb.SAVE, Verb.LEAVE})
 """Orders to agents that let a job end or move."""
+_LOOKING_ORDERS = frozenset({Verb.EVIDENCE, Verb.OUTPUT, Verb.STACKS, Verb.SURVEY})
+"""Orders to agents that read what is there, and take no node or job for it."""
 
 
 def moves_slurm(action: Action) -> bool:
@@ -87,14 +89,24 @@ def moves_slurm(action: Action) -> bool:
     return not isinstance(action, _MOVES_NOTHING)
 
 
+def _only_looks(action: Action) -> bool:
+    """Whether the step is as right on an older view: it reads something on a node, or tells of something."""
+    if isinstance(action, SendOrder):
+        return action.verb in _LOOKING_ORDERS
+    return isinstance(action, (Notify, TellOwner))
+
+
 def is_event(world: World, change: Change) -> bool:
-    """Whether the change moves nodes or jobs: a step, a recovery, an incident that goes on to another state."""
-    before = world.book.incidents
-    moved = any(
-        i.state is not IncidentState.WATCHING and (i.id not in before or before[i.id].state is not i.state)
-        for i in change.incidents
-    )
+    """Whether the change moves nodes or jobs: a step, a recovery, an incident that goes on to another state. One that was only watched
+    moved nothing, and nothing moves when it ends."""
+    moved = any(_moves(world.book.incidents.get(i.id), i) for i in change.incidents)
     return moved or bool(_moved_recoveries(world, change) or _steps(change.intents))
+
+
+def _moves(before: Incident | None, after: Incident) -> bool:
+    if after.state is IncidentState.WATCHING or (before is not None and before.state is after.state):
+        return False
+    return after.open or (before is not None and before.state is not IncidentState.WATCHING)
 
 
 def _moved_recoveries(world: World, change: Change) -> list[Recovery]:
@@ -131,6 +143,7 @@ class SlurmReader:
     _open_steps: frozenset[str] = frozenset()
     _pace: JobPace = field(default_factory=JobPace)
     _looks: Looks = field(default_factory=Looks)
+    _elastic: ElasticPace = field(default_factory=ElasticPace)
 
     def event(self) -> None:
         """Something happens: Slurm is read often from now on."""
@@ -182,7 +195,6 @@ class SlurmReader:
         """Until a reading that is new enough has ended, well or badly, at most :data:`PATIENCE_S`: the one under way, or the next."""
         under_way = self._begun > self._done and _now_s() - self._began_s <= self._new_s
         wanted = self._begun if under_way else self._begun + 1
-        self.event()
         if not under_way:
             self.look.set()
         try:
@@ -263,8 +275,8 @@ class SlurmReader:
 
     def _pause_s(self) -> float:
         world = self.world()
-        elastic = world is not None and world.view is not None and any(j.moves for j in elastic_jobs(world.view))
-        slowest_s = ELASTIC_S if elastic else IDLE_S
+        jobs = elastic_jobs(world.view) if world is not None and world.view is not None else ()
+        slowest_s = min(self._elastic.longest_s(jobs, _now_s()), IDLE_S)
         return pause_s(self._since_event_s(), self.took_s, self.max_age_s(), slowest_s)
 
 
