@@ -17,7 +17,7 @@ _UNANSWERED = frozenset(
 ALONE_S = 300.0
 """For this long a file system that does not answer on one node is nobody's fault: others report it as late as that (``host.mounts`` asks
 every 60 s and is believed at the second failure of three)."""
-LASTS = timedelta(hours=1)
+LASTS = timedelta(hours=1)  # rule undeclared-window: of an open incident
 """Jobs that have stood still together for longer say nothing of one that stops now."""
 _OF_STORAGE = frozenset({"host.mounts", "host.dstate", "kernel.nfs", "kernel.lustre", "kernel.hung_task"})
 """Checks that find what a stalled file system does to every node that uses it. Watched, they are no fault of the node."""

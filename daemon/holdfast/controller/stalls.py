@@ -17,6 +17,7 @@ from holdfast.controller.mounts import LASTS, of_storage, unanswered
 from holdfast.controller.quiet import Quiet, last_sign, step_past
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView, Job, JobRun
+from holdfast.model.event import Event
 from holdfast.model.hangs import HangPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
 from holdfast.model.transitions import NewIncident, close, remark
@@ -160,7 +161,8 @@ def stalls(world: World) -> list[Incident]:
 def follow_stalls(world: World, view: ClusterView, found: list[Found], new_id: NewId) -> suspects.Changed:
     """Open an incident for jobs that stopped together and belong to none that is open, and move on those. ``found``: all pauses that are
     known."""
-    incidents, events = [], []
+    incidents: list[Incident] = []
+    events: list[Event] = []
     for incident in stalls(world):
         joined = {run for i in incidents for run in i.stalled}
         changed, seen = _follow(world, view, incident, [each for each in found if each[0].run.text not in joined])
