@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from holdfast.api.auth import hash_token
-from holdfast.api.wire import MAX_SCALARS_CHARS
+from holdfast.api.wire import MAX_EVIDENCE
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.incident import IncidentState
@@ -221,7 +221,7 @@ def test_evidence_is_bounded_in_all(served: Any) -> None:
     evidence = {f"k{n}": "x" * 1900 for n in range(250)}
     assert served.call("POST", "/v1/reports", "n1", json=report({**FINDING, "evidence": evidence})).status_code == 200
     kept = served.store.reports[0].findings[0].evidence
-    assert 0 < sum(map(len, map(str, kept.values()))) <= MAX_SCALARS_CHARS
+    assert 0 < sum(map(len, map(str, kept.values()))) <= MAX_EVIDENCE
 
 
 class TestSize:

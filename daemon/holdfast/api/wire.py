@@ -25,8 +25,6 @@ MAX_ENTRIES = 256
 """Entries of one mapping; a node has some tens of evidence values."""
 MAX_DEPTH = 6
 MAX_TEXT = 2000
-MAX_SCALARS_CHARS = 16_384
-"""Of one flat mapping in all, such as a finding's evidence: every turn of the control loop reads those of all open incidents."""
 MAX_BUNDLE_BYTES = 768 * 1024
 MAX_WORD = 256
 _LONGEST_SILENCE_S = 1e8
@@ -105,15 +103,7 @@ def _scalars(value: object) -> dict[str, Scalar]:
         return {}
     if not isinstance(value, Mapping):
         raise ValueError("must be an object")
-    found: dict[str, Scalar] = {}
-    left = MAX_SCALARS_CHARS
-    for k, v in list(value.items())[:MAX_ENTRIES]:
-        key, scalar = clean(str(k), 100), _scalar(v)
-        left -= len(key) + len(str(scalar))
-        if left < 0:
-            break
-        found[key] = scalar
-    return found
+    return {clean(str(k), 100): _scalar(v) for k, v in list(value.items())[:MAX_ENTRIES]}
 
 
 def _words(value: object) -> object:
