@@ -46,6 +46,17 @@ def test_a_report_is_read_into_fields_and_its_evidence_is_kept(
     assert (read.observed, read.evidence) == (would is not None, evidence)
 
 
+def test_evidence_is_bounded_and_loses_no_entry() -> None:
+    fat = {f"k{n}": "x" * 1900 for n in range(250)} | OBSERVED
+    item = FindingItem.model_validate({"check": "x", "verdict": "degraded", "severity": "warning", "evidence": fat})
+    assert len(json.dumps(item.evidence)) < 24 * 1024
+    assert list(item.evidence) == list(fat)
+    assert would_be(item.evidence, Severity.WARNING, Remedy.NONE) == WouldBe(Severity.FATAL, Remedy.REPLACE)
+    plain = {f"k{n}": "x" * 1900 for n in range(8)}
+    item = FindingItem.model_validate({"check": "x", "verdict": "degraded", "severity": "warning", "evidence": plain})
+    assert item.evidence == plain
+
+
 @pytest.mark.parametrize(("evidence", "would"), ODD)
 def test_a_row_of_the_release_before_is_read_into_fields(
     evidence: dict[str, Any], would: tuple[str, str] | None

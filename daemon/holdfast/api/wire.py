@@ -23,6 +23,8 @@ MAX_AGE_S = 7 * 24 * 3600.0
 MAX_ITEMS = 1000
 MAX_ENTRIES = 256
 """Entries of one mapping; a node has some tens of evidence values."""
+MAX_EVIDENCE = 16 * 1024
+"""Characters of one finding's evidence, in all its texts: it is kept as long as its incident, and read each turn while that is open."""
 MAX_DEPTH = 6
 MAX_TEXT = 2000
 MAX_BUNDLE_BYTES = 768 * 1024
@@ -106,6 +108,15 @@ def _scalars(value: object) -> dict[str, Scalar]:
     return {clean(str(k), 100): _scalar(v) for k, v in list(value.items())[:MAX_ENTRIES]}
 
 
+def _evidence(value: object) -> dict[str, Scalar]:
+    """As :func:`_scalars`. All entries stay; where their texts are too long together, each is cut to its share."""
+    found = _scalars(value)
+    if sum(len(v) for v in found.values() if isinstance(v, str)) <= MAX_EVIDENCE:
+        return found
+    share = MAX_EVIDENCE // len(found)
+    return {key: v[:share] if isinstance(v, str) else v for key, v in found.items()}
+
+
 def _words(value: object) -> object:
     if value is None:
         return ()
@@ -164,6 +175,7 @@ Word = Annotated[str, AfterValidator(_word)]
 OptWord = Annotated[str | None, AfterValidator(lambda v: None if v is None else _word(v))]
 Text = Annotated[str, BeforeValidator(_text)]
 Scalars = Annotated[dict[str, Scalar], BeforeValidator(_scalars)]
+Evidence = Annotated[dict[str, Scalar], BeforeValidator(_evidence)]
 Age = Annotated[float, BeforeValidator(_age)]
 OptGres = Annotated[dict[str, tuple[int, ...]] | None, BeforeValidator(_gres)]
 OptSilence = Annotated[float | None, BeforeValidator(_silence)]
@@ -193,7 +205,7 @@ class FindingItem(_Wire):
     age_s: Age = 0.0
     monotonic_s: float | None = None
     wall_time: OptWord = None
-    evidence: Scalars = {}
+    evidence: Evidence = {}
     gpu_uuid: OptWord = None
     gpu_minor: Annotated[int, Field(ge=0, le=1023)] | None = None
     pci: OptWord = None
