@@ -119,15 +119,6 @@ def test_many_nodes_with_one_cause_are_told_of_again_in_each_hour_and_not_as_eac
     assert len(told(site, "do not report")) == 2
 
 
-def test_slurmctld_that_stays_away_is_told_of_again_in_each_hour() -> None:
-    site = Site(4, can=BLIND)
-    site.slurm.away = True
-    site.run(3500, step_s=10)
-    assert len(told(site, "slurmctld")) == 1
-    site.run(3600, step_s=10)
-    assert len(told(site, "slurmctld")) == 2
-
-
 # A node that cannot be fenced
 
 

@@ -147,7 +147,9 @@ def test_a_persons_word_stands(sim: SimSlurm, slurm: Scheduler) -> None:
 def test_a_name_alone_holds_nothing(sim: SimSlurm, slurm: Scheduler) -> None:
     sim.create_reservation(hold_name(ONE, "n1"), ("n1", "n2"), users=("root",), duration_s=None)
     sim.create_reservation("holdfast-node-n2", ("n2",), users=("root",), duration_s=None)
-    sim.create_reservation(hold_name(ONE, "gone"), ("gone",), users=("root",), duration_s=None)
+    sim.create_reservation(hold_name(ONE, "gone"), ("n1",), users=("root",), duration_s=None)
+    held = sim.reservations[hold_name(ONE, "gone")]
+    sim.reservations[held.name] = replace(held, nodes=("gone",))
     assert not any(node.out_of_service for node in slurm.view().nodes.values())
 
 

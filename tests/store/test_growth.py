@@ -52,8 +52,9 @@ def _size(path: Path) -> int:
 
 def _grown(store: SqlStore) -> int:
     for number in range(20):
-        found = tuple(finding(component=f"GPU-{number}-{n}", summary="x" * 1000) for n in range(100))
-        store.accept(report(number, findings=found))
+        node = f"n{number}"
+        found = tuple(finding(node=node, component=f"GPU-{n}", summary="x" * 1000) for n in range(100))
+        store.accept(report(number, node=node, findings=found))
     assert store.path is not None
     return _size(store.path)
 
