@@ -109,12 +109,9 @@ def _not_in_slurm(action: Action, outside: Outside) -> bool:
     if node is None:
         return False
     try:
-        outside.scheduler.node(node)
-    except NotFound:
-        return True
+        return not machines.in_slurm(node, outside)
     except OutsideError:
         return False
-    return False
 
 
 def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step

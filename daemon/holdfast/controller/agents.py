@@ -126,11 +126,13 @@ def _updated(before: AgentView | None, hello: Hello, received_at: datetime, gap_
         authorities=before.authorities if hello.authorities is None else hello.authorities,
         acting=before.acting if hello.acting is None else hello.acting,
         set_aside=before.set_aside if hello.set_aside is None else hello.set_aside,
-        set_aside_since=before.set_aside_since if hello.set_aside is None else _since(hello, received_at),
+        set_aside_since=before.set_aside_since if hello.set_aside is None else _ago(hello.set_aside_s, received_at),
         gres=before.gres if hello.interval_s is None else hello.gres,
         gres_problem=before.gres_problem if hello.interval_s is None else hello.gres_problem,
-        fabric_moved_at=before.fabric_moved_at if hello.interval_s is None else _moved_at(hello, received_at),
-        words_until=before.words_until if hello.interval_s is None else _words_until(hello, received_at),
+        fabric_moved_at=before.fabric_moved_at
+        if hello.interval_s is None
+        else _ago(hello.fabric_silent_s, received_at),
+        words_until=before.words_until if hello.interval_s is None else _ago(hello.words_wait_s, received_at),
     )
     return after, back or after.all_ok != before.all_ok or after.failing != before.failing
 
@@ -150,24 +152,16 @@ def _fresh(hello: Hello, received_at: datetime) -> AgentView:
         authorities=hello.authorities,
         acting=hello.acting,
         set_aside=hello.set_aside or 0,
-        set_aside_since=_since(hello, received_at),
+        set_aside_since=_ago(hello.set_aside_s, received_at),
         gres=hello.gres,
         gres_problem=hello.gres_problem,
-        fabric_moved_at=_moved_at(hello, received_at),
-        words_until=_words_until(hello, received_at),
+        fabric_moved_at=_ago(hello.fabric_silent_s, received_at),
+        words_until=_ago(hello.words_wait_s, received_at),
     )
 
 
-def _moved_at(hello: Hello, received_at: datetime) -> datetime | None:
-    return None if hello.fabric_silent_s is None else received_at - timedelta(seconds=hello.fabric_silent_s)
-
-
-def _words_until(hello: Hello, received_at: datetime) -> datetime | None:
-    return None if hello.words_wait_s is None else received_at - timedelta(seconds=hello.words_wait_s)
-
-
-def _since(hello: Hello, received_at: datetime) -> datetime | None:
-    return None if hello.set_aside_s is None else received_at - timedelta(seconds=hello.set_aside_s)
+def _ago(seconds: float | None, received_at: datetime) -> datetime | None:
+    return None if seconds is None else received_at - timedelta(seconds=seconds)
 
 
 def _offset_s(hello: Hello, received_at: datetime, otherwise_s: float) -> float:

@@ -77,11 +77,11 @@ def _look(action: Terminate | Assign | Replace | Reboot | StopStart | ReportFaul
         except NotFound:
             shown = None
     claims = outside.claims(machine) - {node}
-    known = frozenset(other for other in claims if _in_slurm(other, outside))
+    known = frozenset(other for other in claims if in_slurm(other, outside))
     return MachineFacts(node, machine, shown, serving, _addresses(node, shown, outside), known)
 
 
-def _in_slurm(node: str, outside: Outside) -> bool:
+def in_slurm(node: str, outside: Outside) -> bool:
     """A node that was renamed or decommissioned claims nothing."""
     try:
         outside.scheduler.node(node)

@@ -299,7 +299,7 @@ class Node:
 
     @property
     def draining(self) -> bool:
-        """Somebody set DRAIN, or FAIL, which only people set (it may still run jobs)."""
+        """An operator or a tool set DRAIN, or FAIL, which only people set (it may still run jobs)."""
         return not _TAKES_NO_JOB.isdisjoint(self.flags)
 
     @property

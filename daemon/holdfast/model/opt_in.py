@@ -69,7 +69,7 @@ def why_not(comment: str) -> str:
 
 def _refusal(words: list[str], at: int) -> str:
     """The words that refuse; empty: none do."""
-    word = words[at].lower().strip("\"'.:;!()[]")
+    word = _bare(words[at])
     if re.match(r"\W*non?[-_]?hold", word) or re.split(r"[=:]", word, maxsplit=1)[-1] in _NO_AFTER:
         return _shown(words[at : at + 1])
     before = next((i for i in range(at - 1, -1, -1) if _bare(words[i]) not in _FILLERS), None)

@@ -98,14 +98,12 @@ def _take_findings(connection: Connection, findings: tuple[Finding, ...]) -> Non
         else:
             row["repeats"] += 1
             row["last_fault_at"] = max(row["last_fault_at"], finding.fault_at)
-    if counted := _within(connection, findings[0].node if findings else "", counted):
-        connection.execute(_count_or_insert(connection.dialect.name), list(counted.values()))
+    if counted and (taken := _within(connection, findings[0].node, counted)):
+        connection.execute(_count_or_insert(connection.dialect.name), list(taken.values()))
 
 
 def _within(connection: Connection, node: str, counted: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Without new findings of a node that has more live ones than any machine could: each is read at every turn. Repetitions count on."""
-    if not counted:
-        return counted
     f = t.findings.c
     live = connection.execute(select(func.count()).select_from(t.findings).where(f.node == node, f.live)).scalar() or 0
     if live + len(counted) <= MOST_LIVE:

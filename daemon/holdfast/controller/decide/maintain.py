@@ -15,7 +15,7 @@ from holdfast.model.ids import UPKEEP
 from holdfast.model.maintenance import KeepWindow, Window
 
 _LASTS = timedelta(seconds=30)
-"""A reservation that was as ordered this long ago, and is not now, was changed by Slurm or by somebody: it is ordered again."""
+"""A reservation that was as ordered this long ago, and is not now, was changed by Slurm or by an operator: it is ordered again."""
 _REFUSED = timedelta(seconds=60)
 """What Slurm has refused is tried again after this: a node may have left slurm.conf in that moment."""
 _TOLD_AFTER = 3
