@@ -91,11 +91,15 @@ class Running:
 
     def client(self, source: str = "127.0.0.1") -> socket.socket:
         """After the handshake, where there is one."""
-        made = self.connect(source)
         if self.tls is None:
-            return made
-        made.getpeername()  # raises where it was reset already: wrap_socket would leave a socket behind
-        return self.open.enter_context(self.tls.wrap_socket(made))
+            return self.connect(source)
+        plain = socket.socket()
+        plain.settimeout(10)
+        plain.bind((source, 0))
+        # Wrapped before it connects: a socket that is reset while it is being wrapped would be left behind.
+        made = self.open.enter_context(self.tls.wrap_socket(plain))
+        made.connect(("127.0.0.1", self.port))
+        return made
 
 
 @contextmanager
