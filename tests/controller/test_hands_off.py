@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.controller.started_again import now_says
 from holdfast.model.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site
@@ -70,6 +71,30 @@ def test_a_step_is_not_done_in_a_reservation_that_is_called_like_ours() -> None:
     site.fault("n1")
     site.run(600, step_s=5)
     assert _untouched(site)
+
+
+@pytest.mark.parametrize(("comment", "then"), [("holdfast", "moved off the node"), ("", "it did not opt in")])
+def test_the_owner_of_a_job_on_a_faulty_node_in_maintenance_is_told(comment: str, then: str) -> None:
+    site = Site(4)
+    job = site.slurm.submit(1, comment=comment, exclusive=True, required=("n1",))
+    job.required = ()
+    site.run(2)
+    site.slurm.operator_reserves("vendor", "n1", hours=1, flags=frozenset({"MAINT", "FLEX"}))
+    site.run(2)
+    site.fault("n1", check="gpu.lost", code="lost", sticky=True)
+    site.run(600, step_s=5)
+    assert [verb for verb in _verbs(site) if "tell" in verb.lower()] == _verbs(site)
+    assert len(_verbs(site)) == 1, "it is told once"
+    told = job.admin_comment
+    assert "n1 has a fault (gpu.lost" in told
+    assert "MAINT reservation vendor until" in told
+    assert then in told
+    world = site.loop.observer.world()
+    assert world.view is not None
+    assert now_says(world, world.view.jobs[job.job_id], None) == told
+    site.run(2 * 3600, step_s=5)
+    assert job.restarts == (1 if comment else 0), "once the maintenance is over, it is as any other"
+    assert job.admin_comment != told or comment
 
 
 def test_a_node_in_its_users_reservation_is_healed_as_any_other() -> None:

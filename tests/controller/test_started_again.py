@@ -332,7 +332,7 @@ def test_one_that_waits_for_what_can_never_be() -> None:
     site = Site(3)
     job = site.slurm.submit(1)
     waiting = replace(site.slurm.job(job.job_id), state="PENDING", reason="DependencyNeverSatisfied")
-    assert "it never starts: scontrol update" in now_says(waiting, None)
+    assert "it never starts: scontrol update" in now_says(None, waiting, None)
     job.state, job.nodes, job.end, job.reason = "CANCELLED", (), site.clock.now(), "DependencyNeverSatisfied"
     site.run(5)
     end = _end(site, job)

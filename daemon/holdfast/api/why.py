@@ -57,7 +57,7 @@ def why_shape(
         name=job.name if job is not None else next((e.name for e in mine), ""),
         state=job.state if job is not None else "",
         restarts=job.restarts if job is not None else None,
-        note=now_says(job, before.get(job.restarts - 1)) if job is not None else "",
+        note=now_says(world, job, before.get(job.restarts - 1)) if job is not None else "",
         ends=[_end(world, e, before.get(e.restarts)) for e in mine],
         requeued=_requeued(job, known) if job is not None else [],
         elements=_elements(world, job, owners[0]),

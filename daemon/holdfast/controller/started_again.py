@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from holdfast.controller import facts, waiting
 from holdfast.controller.consent import consent
 from holdfast.model import steps
-from holdfast.model.action import Intent, IntentState
+from holdfast.model.action import Intent, IntentState, TellOwner
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.incident import Ground, IncidentKind, Recovery, RecoveryPhase
@@ -125,13 +125,24 @@ def _probed(world: World, end: JobEnd) -> bool:
 # In words
 
 
-def now_says(job: Job, recovery: Recovery | None) -> str:
-    """What is to be said of the run that Slurm shows; empty: its end says it, or it runs. ``recovery``: of its run before."""
+def now_says(world: World | None, job: Job, recovery: Recovery | None) -> str:
+    """What is to be said of the run that Slurm shows; empty: its end says it, or it runs and its owner was told nothing of it.
+    ``recovery``: of its run before."""
     if job.state == "COMPLETED":
         return (
             f"it completed: its script ended with exit code 0, whatever became of its steps (sacct -j {job.shown_id})"
         )
-    return waiting.why(job, recovery) if job.state == "PENDING" else ""
+    if job.state == "PENDING":
+        return waiting.why(job, recovery)
+    return _told(world, job) if world is not None and facts.holds(job) else ""
+
+
+def _told(world: World, job: Job) -> str:
+    """The note that its owner finds at the job, if it is of this run: Slurm shows that of an earlier one as well."""
+    begun = job.start_time
+    notes = (i for i in world.book.intents.values() if isinstance(i.action, TellOwner) and job.continues(i.action.job))
+    ours = any(i.action.text == job.admin_comment for i in notes if begun is not None and i.planned_at >= begun)
+    return job.admin_comment if job.admin_comment and ours else ""
 
 
 _NEXT = {

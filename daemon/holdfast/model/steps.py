@@ -153,6 +153,11 @@ def tell_owner(job: JobKey, restarts: int) -> Step:
     return Step("TellOwner", _run(job, restarts))
 
 
+def tell_owner_of_hands(job: JobKey, restarts: int) -> Step:
+    """That nothing is done about a fault under the job for now: its node is in an operator's hands."""
+    return Step("TellOwner", f"{_run(job, restarts)}.hands")
+
+
 def take_note_back(job: JobKey, restarts: int) -> Step:
     """The note to its owner that was proved wrong."""
     return Step("TellOwner", f"{_run(job, restarts)}.back")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from holdfast.controller import facts, gpu_link, notices
+from holdfast.controller.consent import consent
+from holdfast.controller.hands_off import HandsOff
 from holdfast.model import steps
 from holdfast.model.action import Proposal, TellOwner
 from holdfast.model.book import World
@@ -27,6 +29,18 @@ def runs_on(world: World, incident: Incident, job: Job) -> str:
     )
 
 
+def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> str:
+    """To the owner of a job that runs on a faulty node about which nothing is done for now."""
+    end = f" until {hands.until:%Y-%m-%d %H:%M} UTC" if hands.until is not None else ""
+    after = "after that it is moved off the node if the fault is still there"
+    if consent(world, job) is None:
+        after = f"it did not opt in{why_not(job.comment)}: if it fails, it is not started again"
+    return (
+        f"node {incident.node} has a fault ({incident.headline}), and nothing is done about it while the node is in other hands "
+        f"({hands.whose}{end}): the job runs on; {after}"
+    )
+
+
 def failed(incident: Incident, job: Job) -> str:
     """To the owner of a job without consent that failed of the fault."""
     return (
@@ -38,10 +52,17 @@ def failed(incident: Incident, job: Job) -> str:
 def leave(world: World, incident: Incident, job: Job, text: str) -> list[Proposal]:
     """Leave the note, once for this run and incident. None at a job that is over: Slurm takes none (tried on 22.05), and its owner reads
     why with ``holdfast why``."""
-    if job.state in facts.FAILED:
-        return []
-    step = steps.tell_owner(job.key, job.restarts)
-    if not world.may_try(incident.id, step, job.key):
+    return _note(world, incident, job, steps.tell_owner(job.key, job.restarts), text)
+
+
+def leave_in_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> list[Proposal]:
+    """The same of a node in other hands: another note, so that what is decided afterwards is told as well."""
+    step = steps.tell_owner_of_hands(job.key, job.restarts)
+    return _note(world, incident, job, step, in_other_hands(world, incident, hands, job))
+
+
+def _note(world: World, incident: Incident, job: Job, step: steps.Step, text: str) -> list[Proposal]:
+    if job.state in facts.FAILED or not world.may_try(incident.id, step, job.key):
         return []
     return [Proposal(incident.id, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text, order=90)]
 

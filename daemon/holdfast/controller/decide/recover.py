@@ -50,6 +50,7 @@ def recover(world: World) -> Part:
             plan.add(incident, job)
         for job in _spared(world, view, incident):
             plan.spare(incident, job)
+        plan.proposals += _told_of_hands(world, view, incident)
     for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
         if recovery.phase is RecoveryPhase.RESTARTING:
             plan.restart(recovery)
@@ -66,6 +67,16 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
         return hurt.failed_jobs(world, view, incident)
     hung = hangs.to_restart(world, view, incident)
     return [] if hung is None else [hung]
+
+
+def _told_of_hands(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """Notes to the owners of jobs that run on a faulty node in an operator's hands."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not notices.planned(world, incident)
+    hands = hands_off.on(world, incident.node) if fatal else None
+    if hands is None or hands_off.holds(world, incident) is None or not hands.holds_incidents:
+        return []
+    running = (j for j in hurt.hurt_jobs(world, view, incident) if facts.holds(j))
+    return [p for j in running for p in owner_note.leave_in_hands(world, incident, hands, j)]
 
 
 def _spared(world: World, view: ClusterView, incident: Incident) -> list[Job]:
