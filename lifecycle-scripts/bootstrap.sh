@@ -35,6 +35,11 @@ go() {
 		say "no bundle named: set BUNDLE, or give it as the first argument"
 		return 1
 	}
+	case $SHA256 in *[!0-9a-fA-F]* | '')
+		say "no SHA-256 of $BUNDLE: set SHA256, or give it as the second argument (build_bundle.sh prints it)"
+		return 1
+		;;
+	esac
 	work=$(mktemp -d "${TMPDIR:-/var/tmp}/holdfast-bundle.XXXXXX") || return 1
 	tries=0
 	until fetch "$BUNDLE" "$work/bundle.tar.gz"; do # a role's credentials may take a moment after boot
@@ -45,7 +50,7 @@ go() {
 		}
 		sleep $((tries * 5))
 	done
-	if [ -n "$SHA256" ] && [ "$(sha256sum "$work/bundle.tar.gz" | cut -d' ' -f1)" != "$SHA256" ]; then
+	if [ "$(sha256sum "$work/bundle.tar.gz" | cut -d' ' -f1)" != "$(printf '%s' "$SHA256" | tr A-F a-f)" ]; then
 		say "$BUNDLE is not the bundle with SHA-256 $SHA256: not used"
 		return 1
 	fi

@@ -2,28 +2,29 @@
 # Makes a bundle for nodes without internet: wheels, an interpreter, the scripts, the site's settings.
 # Run it where there is internet, with Python 3.11 or later.
 #
-#   build_bundle.sh [--out FOLDER] [--site FOLDER] [--interpreter jammy|none|TREE.tar.gz] [--controller] [--arch x86_64|aarch64]
+#   build_bundle.sh [--out FOLDER] [--site FOLDER] [--interpreter jammy|none|TREE.tar.gz] [--controller] [--arch x86_64|aarch64] [--wheel FILE]
 #
 #   --out          where to: FOLDER/holdfast-bundle and FOLDER/holdfast-bundle.tar.gz (default: build/)
 #   --site         a folder with any of holdfast.conf, agent.toml, ca.pem, controller.toml, provisioning_parameters.json
 #   --interpreter  jammy: python3.11 out of Ubuntu 22.04's universe, as packages that are only unpacked (needs apt-get; default).
 #                  TREE.tar.gz: a relocatable Python that you bring (python/bin/python3.N in it). none: the nodes have one.
 #   --controller   also what the head node needs
+#   --wheel        Holdfast's own wheel, where this is no checkout
 set -eu
 umask 022
 
 HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 SOURCE=$(dirname "$HERE")
-out=$SOURCE/build site='' interpreter=jammy extra='[stacks]' arch=x86_64
+out=$SOURCE/build site='' wheel='' interpreter=jammy lock=agent arch=x86_64
 while [ $# -gt 0 ]; do
 	case $1 in
-	--out | --site | --interpreter | --arch)
+	--out | --site | --interpreter | --arch | --wheel)
 		[ $# -ge 2 ] || { echo "$1: a value is needed" >&2 && exit 2; }
-		case $1 in --out) out=$2 ;; --site) site=$2 ;; --interpreter) interpreter=$2 ;; --arch) arch=$2 ;; esac
+		case $1 in --out) out=$2 ;; --site) site=$2 ;; --interpreter) interpreter=$2 ;; --arch) arch=$2 ;; --wheel) wheel=$2 ;; esac
 		shift
 		;;
-	--controller) extra='[controller,quorum,stacks]' ;;
-	*) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	--controller) lock=controller ;;
+	*) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 	esac
 	shift
 done
@@ -35,12 +36,24 @@ bundle=$out/holdfast-bundle
 rm -rf "$bundle" "$bundle.tar.gz"
 mkdir -p "$bundle/wheels" "$bundle/interpreter" "$bundle/lib"
 
+say() { printf '%s\n' "$*" >&2; }
+# shellcheck disable=SC1091 # checked by itself
+. "$HERE/lib/packages.sh"
+
 wheels() {
-	if [ -d "$SOURCE/daemon" ]; then "$PYTHON" -m pip wheel -q --no-deps -w "$bundle/wheels" "$SOURCE"; fi
-	# shellcheck disable=SC2046 # one argument per platform
-	"$PYTHON" -m pip download -q -d "$bundle/wheels" --find-links "$bundle/wheels" --only-binary=:all: --implementation cp \
-		--python-version 3.11 $(for glibc in 2_17 2_28 2_34; do echo "--platform manylinux_${glibc}_$arch"; done) \
-		--platform "manylinux2014_$arch" "holdfast$extra" pip
+	if [ -z "$wheel" ] && [ ! -f "$SOURCE/pyproject.toml" ]; then
+		say "this is no checkout: name Holdfast's own wheel with --wheel (it is never taken from an index by its name)"
+		return 1
+	fi
+	own_wheel "${wheel:-$SOURCE}" "$bundle/wheels" "$PYTHON" "$HERE/locks"
+	for _lock in "$lock" pip; do
+		# shellcheck disable=SC2046 # one argument per platform
+		"$PYTHON" -m pip download -q --disable-pip-version-check -d "$bundle/wheels" --require-hashes --no-deps -r "$HERE/locks/$_lock.txt" \
+			--only-binary=:all: --implementation cp --python-version 3.11 \
+			$(for glibc in 2_17 2_28 2_34; do echo "--platform manylinux_${glibc}_$arch"; done) --platform "manylinux2014_$arch"
+	done
+	ours_alone "$bundle/wheels" >/dev/null
+	"$PYTHON" "$HERE/sbom.py" "$bundle/wheels" >"$bundle/sbom.cdx.json"
 }
 
 ubuntu_packages() { # from a package index of its own: neither this machine's sources nor its installed packages matter

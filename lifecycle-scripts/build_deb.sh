@@ -29,6 +29,10 @@ agent=$work/agent controller=$work/controller
 version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$SOURCE/daemon/holdfast/__init__.py")
 arch=$(dpkg --print-architecture)
 
+say() { printf '%s\n' "$*" >&2; }
+# shellcheck disable=SC1091 # checked by itself
+. "$HERE/lib/packages.sh"
+
 pip_into() { # pip_into TREE WHAT …
 	tree=$1
 	shift
@@ -91,15 +95,24 @@ mkdir -p "$agent/opt"
 "$target" -m venv --without-pip "$agent/opt/holdfast"
 rm -f "$agent"/opt/holdfast/bin/[Aa]ctivate*
 sed -i '/^command/d' "$agent/opt/holdfast/pyvenv.cfg"
-pip_into "$agent" "${SOURCE}[stacks]"
-"${PYTHON:-python3}" -m pip --python "$agent/opt/holdfast/bin/python" list --format=freeze | grep -v '^holdfast==' >"$work/same"
-cp -a "$agent" "$controller"
-pip_into "$controller" --constraint "$work/same" "${SOURCE}[controller,postgresql,quorum]"
+own_wheel "$SOURCE" "$work/wheels" "${PYTHON:-python3}" "$HERE/locks"
+wheel=$(ours_alone "$work/wheels")
+holds() { # holds TREE LOCK: what the lock names, by hash, and our own wheel by its path
+	pip_into "$1" --require-hashes --no-deps -r "$HERE/locks/$2.txt"
+	pip_into "$1" --no-index --no-deps "$wheel"
+}
+holds "$agent" agent
+mkdir "$controller" && cp -a "$agent/opt" "$controller/"
+holds "$controller" controller # the agent's lock is a part of it: nothing of the agent's changes
 
 settle "$agent"
 settle "$controller"
 "$agent/opt/holdfast/bin/python" -m holdfast.agent --example >"$work/agent.toml"
 "$controller/opt/holdfast/bin/python" -m holdfast.cli config example controller >"$work/controller.toml"
+for tree in "$agent" "$controller"; do
+	mkdir -p "$tree/usr/share/doc/holdfast-${tree##*/}"
+	"${PYTHON:-python3}" "$HERE/sbom.py" "$tree"/opt/holdfast/lib/python3*/site-packages >"$tree/usr/share/doc/holdfast-${tree##*/}/sbom.cdx.json"
+done
 (cd "$agent" && find . ! -type d) | (cd "$controller" && xargs -d '\n' rm -f)
 find "$controller" -type d -empty -delete
 

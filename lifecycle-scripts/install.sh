@@ -19,6 +19,8 @@ LIB=$HERE/lib
 . "$LIB/release.sh"
 # shellcheck disable=SC1091
 . "$LIB/units.sh"
+# shellcheck disable=SC1091
+. "$LIB/packages.sh"
 
 usage() {
 	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
@@ -26,7 +28,7 @@ usage() {
 }
 
 what=${1:-}
-case $what in agent) extra='[stacks]' ;; controller) extra='[controller,quorum]' ;; *) usage ;; esac
+case $what in agent | controller) ;; *) usage ;; esac
 shift
 source=
 while [ $# -gt 0 ]; do
@@ -48,18 +50,25 @@ target=$R/opt/holdfast
 }
 
 if python=$(system_python); then
+	WITH=pip
 	[ -x "$target/bin/python" ] || "$python" -m venv "$target" || {
 		say "$python has no venv module (Debian, Ubuntu: apt-get install $(basename "$python")-venv)"
 		exit 1
 	}
-	"$target/bin/python" -m pip install --disable-pip-version-check -q --upgrade "$source$extra"
 elif have uv; then
-	[ -x "$target/bin/python" ] || uv venv -q --python 3.11 "$target"
-	uv pip install -q --upgrade --python "$target/bin/python" "$source$extra"
+	WITH=uv python=3.11
+	[ -x "$target/bin/python" ] || uv venv -q --python "$python" "$target"
 else
 	say "no Python 3.11 or later, and no uv that could fetch one (Ubuntu 22.04: apt-get install python3.11 python3.11-venv)"
 	exit 1
 fi
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+own_wheel "$source" "$wheels" "$python" "$HERE/locks"
+wheel=$(ours_alone "$wheels")
+no_stranger "$target/bin/python"
+into "$target/bin/python" --require-hashes --no-deps -r "$HERE/locks/$what.txt"
+into "$target/bin/python" --no-index --no-deps --force-reinstall "$wheel"
 
 mkdir -p "$R/etc/holdfast" "$R/usr/local/bin"
 for name in holdfast holdfast-agent holdfast-checks; do ln -sfn "/opt/holdfast/bin/$name" "$R/usr/local/bin/$name"; done

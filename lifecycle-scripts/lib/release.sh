@@ -53,13 +53,14 @@ make_release() { # make_release BUNDLE FOLDER EXTRA
 	fi
 	say "interpreter: $_python ($("$_python" -V 2>&1))"
 	logged "$_python" -I -m venv --without-pip "$2/venv" || return 1
-	set -- "$1" "$2" "holdfast$3" "$1"/wheels/pip-*.whl
+	_wheel=$(ours_alone "$1/wheels") || return 1
+	set -- "$1" "$2" "$3" "$1"/wheels/pip-*.whl
 	[ -f "$4" ] || {
 		say "the bundle has no pip"
 		return 1
 	}
 	logged "$2/venv/bin/python" -I "$4/pip" --no-cache-dir --disable-pip-version-check --isolated install \
-		--no-index --no-warn-script-location --find-links "$1/wheels" "$3" || return 1
+		--no-index --no-warn-script-location --find-links "$1/wheels" "$_wheel$3" || return 1
 	case $3 in
 	*controller*) _proof='import sqlite3, holdfast.controller.wiring' ;;
 	*) _proof='import holdfast.agent.agent' ;;

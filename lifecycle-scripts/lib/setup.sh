@@ -7,6 +7,7 @@ LIB=$BUNDLE/lib
 . "$LIB/common.sh"
 . "$LIB/token.sh"
 . "$LIB/identity.sh"
+. "$LIB/packages.sh"
 . "$LIB/release.sh"
 . "$LIB/units.sh"
 

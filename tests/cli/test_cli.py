@@ -362,4 +362,4 @@ def test_the_agents_verb_needs_no_typer() -> None:
     assert done.returncode == 0, done.stderr
     other = subprocess.run([sys.executable, "-c", code, "nodes"], capture_output=True, text=True, check=False, env=env)
     assert other.returncode == 2
-    assert "holdfast[cli]" in other.stderr
+    assert "install the controller's" in other.stderr

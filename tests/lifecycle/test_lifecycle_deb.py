@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import __version__
 from lifecycle.lifecycle_support import SCRIPTS
+from lifecycle.strangers import strangers
 
 ROOT = SCRIPTS.parent
 CACHE = ROOT / ".cache/debian-12"
@@ -38,7 +40,9 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (CACHE / "complete").touch()
     root = tmp_path_factory.mktemp("debian") / "root"
     call("cp", "-a", CACHE, root)
-    call("sh", SCRIPTS / "build_deb.sh", "--out", root / "root", PYTHON=sys.executable)
+    with strangers() as index:  # offer higher versions under the names of ours
+        call("sh", SCRIPTS / "build_deb.sh", "--out", root / "root", PYTHON=sys.executable, **index.environ)
+        assert index.asked == []
     return root
 
 
@@ -67,6 +71,18 @@ def test_install_use_repeat_and_remove(debian: Path) -> None:
     inside(debian, "dpkg -r holdfast-controller && holdfast-checks list >/dev/null && dpkg -P holdfast-agent")
     assert not (debian / "opt/holdfast/bin").exists()
     assert (debian / "etc/holdfast/controller.toml").exists()
+
+
+def test_it_holds_ours_alone(debian: Path) -> None:
+    """Neither what strangers offer under our names nor a second copy; and each package says what is in it."""
+    (agent,) = debian.glob("root/holdfast-agent_*.deb")
+    (controller,) = debian.glob("root/holdfast-controller_*.deb")
+    listed = call("dpkg-deb", "-c", agent) + call("dpkg-deb", "-c", controller)
+    assert {
+        line for line in listed.split() if "/site-packages/holdfast" in line and line.endswith(".dist-info/METADATA")
+    } == {line for line in listed.split() if line.endswith(f"/holdfast_slurm-{__version__}.dist-info/METADATA")}
+    for name, package in (("agent", agent), ("controller", controller)):
+        assert f"./usr/share/doc/holdfast-{name}/sbom.cdx.json" in call("dpkg-deb", "-c", package)
 
 
 def test_it_does_not_lay_itself_over_another_installation(debian: Path) -> None:

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+from holdfast import __version__
 from holdfast.config.agent import load_agent_config
 from lifecycle.lifecycle_support import (
     PROVISIONING,
@@ -26,6 +28,7 @@ from lifecycle.lifecycle_support import (
     state,
     write,
 )
+from lifecycle.strangers import NAMES, Strangers, strangers, strangers_wheel
 
 pytestmark = pytest.mark.slow
 NO_NETWORK = ("unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "-")
@@ -38,8 +41,15 @@ def can_unshare() -> bool:
 
 
 @pytest.fixture(scope="session")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As build_bundle.sh makes it, without an interpreter of its own: that is the one of the tests."""
+def index() -> Iterator[Strangers]:
+    with strangers() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory, index: Strangers) -> Path:
+    """As build_bundle.sh makes it, without an interpreter of its own: that is the one of the tests. Strangers offer packages of our
+    names meanwhile."""
     out = tmp_path_factory.mktemp("bundle")
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(out / "probe"), "urllib3"]
     if subprocess.run(pip, capture_output=True, timeout=120, check=False).returncode != 0:
@@ -49,7 +59,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(site / "agent.toml", "heartbeat_s = 7\n")
     write(site / "provisioning_parameters.json", json.dumps(PROVISIONING))
     command = ["sh", str(SCRIPTS / "build_bundle.sh"), "--out", str(out), "--site", str(site), "--interpreter", "none"]
-    environ = os.environ | {"PYTHON": sys.executable}
+    environ = os.environ | index.environ | {"PYTHON": sys.executable}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     return out / "holdfast-bundle"
@@ -244,16 +254,28 @@ def test_bootstrap_fetches_checks_and_runs(bundle: Path, tmp_path: Path) -> None
         done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/b.tar.gz", digest, settings=settings)
         assert done.returncode == 0, done.stderr
         assert (root / "opt/holdfast").is_symlink() is fits, done.stderr
-    done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/none.tar.gz", settings=settings)
+    done = run_script(SCRIPTS / "bootstrap.sh", root, "/fsx/none.tar.gz", "0" * 64, settings=settings)
     assert done.returncode == 0
     assert "could not fetch" in done.stderr
 
 
-def test_install_on_a_plain_machine_and_again(bundle: Path, tmp_path: Path) -> None:
-    (wheel,) = bundle.glob("wheels/holdfast-*.whl")
+@pytest.mark.parametrize("digest", ["", "SHA256", "0" * 63])
+def test_bootstrap_takes_no_bundle_without_its_digest(tmp_path: Path, digest: str) -> None:
+    """Nothing of it is run: the bundle is a script."""
+    inside = write(tmp_path / "holdfast-bundle/on_create.sh", f"touch {tmp_path}/ran\n").parent
+    subprocess.run(["tar", "-C", tmp_path, "-czf", tmp_path / "b.tar.gz", inside.name], check=True)
+    settings = {"HOLDFAST_ROOT": "", "TMPDIR": str(tmp_path), "HOLDFAST_FETCH_TRIES": "1"}
+    done = run_script(SCRIPTS / "bootstrap.sh", tmp_path, str(tmp_path / "b.tar.gz"), digest, settings=settings)
+    assert done.returncode == 0
+    assert not (tmp_path / "ran").exists()
+    assert "SHA-256" in done.stderr
+
+
+def test_install_on_a_plain_machine_and_again(bundle: Path, index: Strangers, tmp_path: Path) -> None:
+    (wheel,) = bundle.glob("wheels/holdfast_slurm-*.whl")
     arguments = ("agent", "--source", str(wheel), "--python", str(Path(sys.executable).resolve()))
     for _ in range(2):
-        done = run_script(SCRIPTS / "install.sh", tmp_path, *arguments)
+        done = run_script(SCRIPTS / "install.sh", tmp_path, *arguments, settings=index.environ)
         assert done.returncode == 0, done.stderr
     python = tmp_path / "opt/holdfast/bin/python"
     assert (
@@ -265,9 +287,60 @@ def test_install_on_a_plain_machine_and_again(bundle: Path, tmp_path: Path) -> N
     assert not (tmp_path / "etc/systemd/system/multi-user.target.wants").exists()  # nothing starts unconfigured
 
 
+def test_a_package_of_a_strangers_is_neither_used_nor_replaced(bundle: Path, tmp_path: Path) -> None:
+    python = tmp_path / "opt/holdfast/bin/python"
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "opt/holdfast"], check=True)
+    name, content = strangers_wheel("holdfast")
+    (tmp_path / name).write_bytes(content)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", tmp_path / name], check=True)
+    (ours,) = bundle.glob("wheels/holdfast_slurm-*.whl")
+    arguments = ("agent", "--source", str(ours), "--python", str(Path(sys.executable).resolve()))
+    done = run_script(SCRIPTS / "install.sh", tmp_path, *arguments)
+    assert done.returncode != 0
+    assert "has the package 'holdfast' 99.0, which is not this Holdfast" in done.stderr
+
+
+def test_a_strangers_wheel_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
+    """Also where whoever put it there has made the list of digests anew."""
+    own = shutil.copytree(bundle, tmp_path / "bundle")
+    name, content = strangers_wheel("holdfast-slurm")
+    (own / "wheels" / name).write_bytes(content)
+    listed = subprocess.run(["sha256sum", own / "wheels" / name], capture_output=True, text=True, check=True).stdout
+    with (own / "SHA256SUMS").open("a") as sums:
+        sums.write(f"{listed.split()[0]}  ./wheels/{name}\n")
+    root = hyperpod_root(tmp_path / "root")
+    done = on_create(own, root)
+    assert done.returncode == 0
+    assert "two wheels of Holdfast" in done.stderr
+    assert not (root / "opt/holdfast").exists()
+
+
+def test_nobody_else_has_been_asked_for_ours(installed: Path, bundle: Path, index: Strangers, tmp_path: Path) -> None:
+    """Bundle, on_create.sh and install.sh, with an index on which strangers offer higher versions under both names."""
+    asked = list(index.asked)
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", tmp_path, "holdfast", "holdfast-slurm"]
+    subprocess.run(command, env=os.environ | index.environ, check=True)
+    assert sorted(p.name for p in tmp_path.glob("*.whl")) == sorted(strangers_wheel(n)[0] for n in NAMES), (
+        "the index works"
+    )
+    assert asked == []
+    assert [p.name for p in bundle.glob("wheels/[hH]oldfast*")] == [f"holdfast_slurm-{__version__}-py3-none-any.whl"]
+    command = [str(installed / "opt/holdfast/bin/python"), "-I", "-c", "import holdfast; print(holdfast.__version__)"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__
+
+
+def test_the_bundle_says_what_is_in_it(bundle: Path) -> None:
+    listed = json.loads((bundle / "sbom.cdx.json").read_text())["components"]
+    wheels = {p.name.partition("-")[0].lower() for p in bundle.glob("wheels/*.whl")}
+    assert {c["name"].lower().replace("-", "_").replace(".", "_") for c in listed} == wheels
+    (ours,) = (c for c in listed if c["name"] == "holdfast-slurm")
+    assert "purl" not in ours
+    assert ours["version"] == __version__
+
+
 def test_install_keeps_off_what_a_bundle_made(bundle: Path, machine: Path) -> None:
     done = run_script(
-        SCRIPTS / "install.sh", machine, "agent", "--source", str(next(bundle.glob("wheels/holdfast-*.whl")))
+        SCRIPTS / "install.sh", machine, "agent", "--source", str(next(bundle.glob("wheels/holdfast_slurm-*.whl")))
     )
     assert done.returncode == 1
     assert "was made by on_create.sh" in done.stderr

@@ -22,7 +22,7 @@ from support.watched_job import M, WatchedJob, wait
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: holdfast[train]"),
+    pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: the extra train"),
 ]
 
 ROUNDS = int(os.environ.get("HOLDFAST_SOAK_ROUNDS", "12"))

@@ -17,7 +17,7 @@ from bench.kit.rooms import Rooms, diverging, longest_gap_s, wait_for_groups
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: holdfast[train]"),
+    pytest.mark.skipif(importlib.util.find_spec("torchft") is None, reason="torchft is not installed: the extra train"),
 ]
 
 

@@ -97,7 +97,7 @@ def test_a_missing_torch() -> None:
     """Without site-packages, so that there is none. A program that imports torch by itself first has Python's own words."""
     argv = [sys.executable, "-S", "-c", "from holdfast_train import Session"]
     process = subprocess.Popen(argv, env={"PYTHONPATH": _PATH}, stderr=subprocess.PIPE, text=True)
-    assert "torch is not installed: pip install 'holdfast[train]'" in one_line(process, 1)
+    assert "torch is not installed: pip install 'WHEEL[train]'" in one_line(process, 1)
 
 
 def test_a_forged_token_is_told_by_the_room_and_at_once(rooms: Rooms, tmp_path: Path) -> None:

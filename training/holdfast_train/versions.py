@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from holdfast_train.errors import Unusable
 
 TORCHFT = "0.2.0"
-_HINT = "pip install 'holdfast[train]'"
+_HINT = "pip install 'WHEEL[train]', with the path of Holdfast's wheel or checkout"
 
 
 def check(installed: Callable[[str], str] = version) -> None:

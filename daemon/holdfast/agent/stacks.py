@@ -61,7 +61,11 @@ def collect_stacks(slurm: SlurmNode, tool: Tool | None = None, children: Childre
         deadline_s = number(order.args, "deadline_s", _DEADLINE_S, _DEADLINE_MAX_S)
         path = find()
         if path is None:
-            return Done(False, "py-spy is not installed on this node (pip install 'holdfast[stacks]')", {"ranks": []})
+            return Done(
+                False,
+                "py-spy is not installed on this node (packages and bundles of the agent bring it)",
+                {"ranks": []},
+            )
         seen = python_processes(slurm.job_pids(job_id).get(job_id, frozenset()))
         ranks = ranks_of(seen)
         chosen = sorted(seen, key=lambda each: (ranks.get(each.pid) is None, ranks.get(each.pid), each.pid))

@@ -25,7 +25,8 @@ def main() -> None:
 
             sys.exit(checkpoint_main(sys.argv[2:]))
         sys.stderr.write(
-            f"holdfast: {error.name} is missing: pip install 'holdfast[cli]' (only `holdfast agent`, `run` and `checkpoint` work without)\n"
+            f"holdfast: {error.name} is missing: this is a node's installation, install the controller's (docs/install.md). "
+            "Only `holdfast agent`, `run` and `checkpoint` work without\n"
         )
         sys.exit(2)
     sys.exit(run(sys.argv[1:]))

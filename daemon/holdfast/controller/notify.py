@@ -91,7 +91,7 @@ def _address(url: str) -> _Address:
     try:
         apprise: Any = importlib.import_module("apprise")
     except ImportError:
-        return _Address(name, None, "the package apprise is missing: pip install apprise")
+        return _Address(name, None, "the package apprise is missing: install the controller again (docs/install.md)")
     sender = apprise.Apprise()
     return (
         _Address(name, sender) if sender.add(url) else _Address(name, None, "apprise does not understand this address")

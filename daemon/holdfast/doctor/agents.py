@@ -89,7 +89,7 @@ def versions(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             Level.HINT,
             f"agents of {len(running)} versions: {names(running)}",
             "The controller speaks with this version and the one before; finish the roll-out before the next one.",
-            "pip install --upgrade holdfast && systemctl restart holdfast-agent   # on the older ones",
+            "lifecycle-scripts/install.sh agent && systemctl restart holdfast-agent   # on the older ones",
         )
 
 

@@ -44,7 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         asyncio.run(_serve(options))
     except ModuleNotFoundError as error:
-        return _fail(f"{error.name} is missing: pip install 'holdfast[quorum]'")
+        return _fail(
+            f"{error.name} is missing here: install the controller's part, which brings the quorum service (docs/install.md)"
+        )
     except ConfigError as error:
         return _fail(str(error), 2)
     except (HoldfastError, OSError) as error:
