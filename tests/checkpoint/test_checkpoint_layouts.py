@@ -145,6 +145,57 @@ def test_the_newest_complete_one_wins_and_the_torn_ones_are_named(build: Build) 
     assert [c.step for c in survey_all(str(build.root)).candidates] == [100, 90, 20]
 
 
+@pytest.mark.parametrize("where", ["train", "0_CLIPModel", "shards/model"])
+def test_weights_of_the_trainer_in_folders_of_their_own_are_not_torn(where: str, build: Build) -> None:
+    """A PEFT adapter that has a name, SentenceTransformers, optimum-neuron: all was written, and the job must not start afresh."""
+    folder = build.huggingface(100, shards=1)
+    (folder / "model.safetensors.index.json").unlink()
+    (folder / where).mkdir(parents=True)
+    next(folder.glob("model-*.safetensors")).rename(folder / where / "model.safetensors")
+    assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.UNREADABLE]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_the_trainers_last_checkpoint_has_no_number(beside: bool, build: Build) -> None:
+    """``hub_strategy="checkpoint"``."""
+    if beside:
+        build.huggingface(100)
+    build.huggingface(200).rename(build.root / "last-checkpoint")
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert found.name == "last-checkpoint"
+
+
+def test_what_save_state_leaves_beside_the_checkpoints_is_no_checkpoint(build: Build) -> None:
+    """``trainer.save_model(); trainer.save_state()`` in the directory of the run, and the folder above it is asked for."""
+    build.huggingface(500)
+    run = build.root / "exp1"
+    run.mkdir()
+    (build.root / "checkpoint-500").rename(run / "checkpoint-500")
+    (run / "trainer_state.json").write_text('{"global_step": 500}')
+    build.safetensors("exp1/model.safetensors")
+    with pytest.raises(Unreadable, match="checkpoint-500"):
+        latest(str(build.root))
+
+
+def test_a_converted_copy_of_deepspeeds_is_not_the_newest(build: Build) -> None:
+    """``ds_to_universal.py``: it has no optimizer for a load that does not know of it."""
+    build.deepspeed(200)
+    build.archive("global_step200_universal/mp_rank_00_model_states.pt")
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert found.name == "global_step200"
+
+
+def test_a_name_that_is_written_again_and_again_has_no_number_to_be_beaten(build: Build) -> None:
+    """open_clip, ``--save-most-recent``."""
+    for number, name in enumerate(("epoch_1.pt", "epoch_2.pt", "epoch_latest.pt")):
+        os.utime(build.archive(name), (1_000_000 + number * 100,) * 2)
+    found = survey(str(build.root)).latest
+    assert found is not None
+    assert found.name == "epoch_latest.pt"
+
+
 def test_the_order_is_by_number_and_not_by_name(build: Build) -> None:
     for step in (9, 10, 100, 99):
         build.dcp(f"step-{step}")
@@ -169,7 +220,7 @@ def test_huggingface_with_deepspeed_or_fsdp_inside(build: Build) -> None:
     folder = build.root / "checkpoint-10"
     for name in [p for p in folder.iterdir() if p.name.startswith("model")]:
         name.unlink()
-    assert survey(str(build.root)).candidates[0].reason == "no weights"
+    assert survey(str(build.root)).candidates[0].reason == "no weights in it by a name that is known here"
     build.dcp("checkpoint-10/pytorch_model_fsdp_0")
     assert survey(str(build.root)).latest is not None
     (folder / "pytorch_model_fsdp_0" / "__1_0.distcp").unlink()

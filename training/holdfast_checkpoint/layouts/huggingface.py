@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Collection
 
-from holdfast_checkpoint.confined import Folder, torn
+from holdfast_checkpoint.confined import Bad, Folder, torn
 from holdfast_checkpoint.layouts import dcp, deepspeed
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.layouts.common import (
@@ -24,7 +24,7 @@ from holdfast_checkpoint.layouts.common import (
 )
 from holdfast_checkpoint.layouts.names import read_name
 from holdfast_checkpoint.layouts.steps import step_in
-from holdfast_checkpoint.model import Proof
+from holdfast_checkpoint.model import Proof, Verdict
 
 STATE = "trainer_state.json"
 _ACCELERATE = re.compile(
@@ -69,7 +69,10 @@ def judge(entry: Entry) -> Judged:
     with entry.root.folder(entry.name) as folder:
         names = folder.names()
         step = _state_step(folder)
-        if step != step_in(entry.name):
+        if step_in(entry.name) not in (
+            None,
+            step,
+        ):  # the Trainer's own ``last-checkpoint`` has none (hub_strategy="checkpoint")
             raise torn(f"{STATE} is of step {step}")
         contiguous({int(m[1]) for n in names if (m := _RNG.fullmatch(n))}, "RNG state")
         _check_shards(folder, [n for n in names if _INDEX.fullmatch(n)])
@@ -121,7 +124,7 @@ def _check_folders(folder: Folder, names: list[str]) -> int:
             size += deepspeed.judge_tag(tag)
             deepspeed.committed_after(folder, tag)
     elif not any(WEIGHTS.fullmatch(n) or n.startswith("pytorch_model_fsdp") for n in names):
-        raise torn("no weights")
+        raise Bad(Verdict.UNREADABLE, "no weights in it by a name that is known here")
     return size
 
 

@@ -22,7 +22,7 @@ PARTS = frozenset(
 BEST = frozenset({"best"})
 DERIVED = frozenset(
     {"ema", "swa", "avg", "average", "averaged", "export", "exported", "merged", "onnx", "traced", "scripted"}
-    | {"torchscript", "jit", "quantized", "inference", "deploy", "converted", "consolidated"}
+    | {"torchscript", "jit", "quantized", "inference", "deploy", "converted", "consolidated", "universal"}
 )
 """Weights that are made of a training's state."""
 ORIGIN = frozenset({"pretrained", "teacher", "init", "initial", "initialized", "initialised", "ref", "reference"})
