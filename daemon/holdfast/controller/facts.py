@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.model import steps
 from holdfast.model.action import Action, Drain, Intent, IntentState, SendOrder, SetDown, Undrain, Verb
 from holdfast.model.book import Book, CheckpointRecord, NodeMark, World
-from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node, Reservation
+from holdfast.model.cluster import FAILED_STATES, HOLDING_STATES, ClusterView, Job, Node, Reservation
 from holdfast.model.elastic import declares_elastic
 from holdfast.model.ids import has_slurms_words, held_reason, incident_of_reason, is_reason, without_slurms_words
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
@@ -26,7 +26,7 @@ ENDED = frozenset(
     {"COMPLETED", "CANCELLED", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY", "BOOT_FAIL", "PREEMPTED", "REVOKED"}
 )
 """Ends that are the job's or its owner's own; FAILED and NODE_FAIL may be the fault's doing."""
-FAILED = frozenset({"FAILED", "NODE_FAIL"})
+FAILED = FAILED_STATES
 HUNG = "job.hung"
 """Check of the incident of a job that hangs, shown for as long as that run lasts."""
 STRAGGLER = "job.straggler"

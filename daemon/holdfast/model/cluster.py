@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from holdfast.model.asks import Asks, Has
 
@@ -373,7 +373,7 @@ class Reservation:
     end_time: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ClusterView:
     """Everything one cycle knows of Slurm, read at one time."""
 
@@ -386,7 +386,21 @@ class ClusterView:
 
     def jobs_on(self, node: str) -> tuple[Job, ...]:
         """Jobs that hold the node now, COMPLETING ones too, in the order of their ids."""
-        return tuple(j for _, j in sorted(self.jobs.items()) if node in j.nodes and j.state in HOLDING_STATES)
+        return tuple(j for j in self._by_node.get(node, ()) if j.state in HOLDING_STATES)
+
+    def failed_on(self, node: str) -> tuple[Job, ...]:
+        """Jobs that held the node and have failed, in the order of their ids."""
+        return tuple(j for j in self._by_node.get(node, ()) if j.state in FAILED_STATES)
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, tuple[Job, ...]]:
+        """Made once a reading: each incident asks for its node's jobs several times a cycle, and there may be 10,000 jobs."""
+        found: dict[str, list[Job]] = {}
+        for _, job in sorted(self.jobs.items()):
+            if job.state in HOLDING_STATES or job.state in FAILED_STATES:
+                for node in dict.fromkeys(job.nodes):
+                    found.setdefault(node, []).append(job)
+        return {node: tuple(jobs) for node, jobs in found.items()}
 
 
 # Slurm's own fixed words for why a job waits and why a node is out. Here and nowhere else.
@@ -407,3 +421,4 @@ _ASLEEP = frozenset({"POWERING_DOWN", "POWERED_DOWN", "POWERING_UP"})
 _SUSPENDED = frozenset({"SUSPENDED", "STOPPED"})
 HOLDING_STATES = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING", "STOPPED", "SIGNALING", "STAGE_OUT"})
 """Job states in which a job holds its nodes."""
+FAILED_STATES = frozenset({"FAILED", "NODE_FAIL"})

@@ -18,7 +18,7 @@ def hurt_jobs(world: World, view: ClusterView, incident: Incident) -> list[Job]:
     history = not incident.dead and serving_now.nothing_holds(world, incident, events_too=True)
     running = () if proving or history else (j for j in view.jobs_on(incident.node) if j.state != "COMPLETING")
     hurt = [j for j in running if gpu_link.hits(world, incident, j)]
-    failed = (j for _, j in sorted(view.jobs.items()) if j.state in facts.FAILED and incident.node in j.nodes)
+    failed = view.failed_on(incident.node)
     return [*hurt, *(j for j in failed if _stops(world, incident, j) or failed_of_it(world, incident, j))]
 
 
