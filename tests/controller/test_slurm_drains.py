@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.model.action import IntentState, Reboot
@@ -9,6 +11,7 @@ from holdfast.model.book import BrakeKind
 from holdfast.model.incident import IncidentKind, IncidentState
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
+from support.simulated.provider import FULL
 
 _S = IncidentState
 REAL = [
@@ -82,6 +85,43 @@ def test_a_step_that_did_not_end_is_slurmds_word_in_roots_name() -> None:
     assert site.incident("n1").state is _S.CLOSED
     assert [u.reason.startswith("holdfast[") for u in site.slurm.undrained] == [True], "rebooted, validated, put back"
     assert site.provider.terminated == {}
+
+
+GRES = "gres/gpu count reported lower than configured (7 < 8)"
+
+
+@pytest.mark.parametrize("reason", [GRES, "Kill task failed", "Duplicate jobid"])
+def test_slurms_word_alone_ends_no_machine(reason: str) -> None:
+    """A wrong line in gres.conf looks like a lost GPU. Here nobody can reboot the node."""
+    site = Site(4, can=replace(FULL, reboot=False))
+    site.slurm_reboots = False
+    site.slurm.operator_drains("n1", reason, "slurm")
+    site.run(900, step_s=5)
+    assert (site.provider.terminated, site.provider.tokens) == ({}, {})
+    assert site.incident("n1").state is _S.AWAITING_HUMAN
+    assert "no check finds anything wrong with the machine" in site.incident("n1").note
+
+
+def test_a_node_that_slurm_drains_again_after_its_reboot_is_a_humans() -> None:
+    site = _drained(GRES)
+    site.run(900, step_s=5)
+    assert site.incident("n1").state is _S.CLOSED
+    rebooted = site.kinds().count("Reboot")
+    assert rebooted == 1
+    site.slurm.operator_drains("n1", GRES, "slurm")
+    site.run(900, step_s=5)
+    assert (site.incident("n1").state, site.kinds().count("Reboot")) == (_S.AWAITING_HUMAN, 1)
+    assert site.provider.terminated == {}
+
+
+def test_a_gpu_that_is_lost_has_its_machine_exchanged_as_ever() -> None:
+    site = Site(4, can=replace(FULL, reboot=False))
+    site.slurm_reboots = False
+    site.slurm.operator_drains("n1", GRES, "slurm")
+    site.run(10)
+    site.fault("n1", check="gpu.count", code="missing", sticky=True)
+    site.run(900, step_s=5)
+    assert len(site.provider.terminated) == 1
 
 
 def test_a_failed_prolog_is_a_humans_to_repair() -> None:

@@ -16,7 +16,7 @@ from holdfast.controller.death.verdict import Consequence
 from holdfast.model.action import Launch, Replace
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
-from holdfast.model.incident import Incident
+from holdfast.model.incident import Incident, IncidentKind
 from holdfast.model.machine import ProviderView
 from holdfast_checks.result import Remedy, Severity
 from holdfast_checks.words import unknown_reads_as
@@ -150,7 +150,10 @@ def _evidence(world: World, incident: Incident) -> str:
 def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
     """The lowest rung that the evidence and the memory allow, and that somebody is able to do."""
     called_for, because = _called_for(world, incident)
+    alone = _by_slurms_word_alone(world, incident)
     for rung in LADDER[LADDER.index(called_for) :]:
+        if alone and (CONSEQUENCES.get(rung) is Consequence.END_MACHINE or _drained_again(world, incident)):
+            break
         if _can_be_done(world, provider, incident, rung):
             above = "" if rung is called_for else f", {rung.value} is the next that can be done"
             if rung is Rung.REPLACE and (cap := _group_cap(world, incident)) is not None:
@@ -160,10 +163,33 @@ def _climb(world: World, provider: ProviderView, incident: Incident) -> Choice:
         for rung in (Rung.STOP_START, Rung.REBOOT):  # no machine can take its place: what may bring it back
             if _can_be_done(world, provider, incident, rung):
                 return Choice(rung, f"it is dead, and provider {provider.name!r} cannot replace a machine")
+    if alone:
+        return Choice(Rung.HUMAN, f"{incident.headline}: {_NO_FINDING}")
     return Choice(
         Rung.HUMAN,
         f"{called_for.value} is called for{because}, and provider {provider.name!r} cannot replace a machine",
     )
+
+
+_NO_FINDING = (
+    "no check finds anything wrong with the machine, and a drain of Slurm's is no ground to exchange it; look at slurm.conf, gres.conf and "
+    "slurmd's log on the node, restart slurmd, then resume it (docs/runbooks/awaiting-human.md)"
+)
+
+
+def _by_slurms_word_alone(world: World, incident: Incident) -> bool:
+    """Slurm drained the node, and no check finds anything: a wrong line in gres.conf looks the same."""
+    mine = facts.findings_of(world, incident)
+    return (
+        incident.kind is IncidentKind.SLURM_DRAIN and not incident.dead and not any(f.cleared_at is None for f in mine)
+    )
+
+
+def _drained_again(world: World, incident: Incident) -> bool:
+    """Slurm drained the node a short while ago as well, and Holdfast's repair did not last: the next one would not either."""
+    since = world.now - timedelta(seconds=world.policy.repair.climb_window_s)
+    mine = (i for i in world.book.incidents.values() if i.node == incident.node and i.id < incident.id)
+    return any(i.kind is IncidentKind.SLURM_DRAIN and i.rung and i.opened_at >= since for i in mine)
 
 
 _BEGINS = {Remedy.RESET_GPU: Rung.RESET_GPU, Remedy.REBOOT: Rung.REBOOT, Remedy.STOP_START: Rung.STOP_START}
