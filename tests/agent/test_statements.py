@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -230,6 +231,31 @@ def test_whoever_floods_is_slowed_down_and_whoever_opens_many_connections_is_tur
     assert desk.socket.refused["too many connections"] > 0
     for connection in connections:
         connection.close()
+
+
+@pytest.mark.parametrize("line", [b"\n", b"x\n"])
+def test_a_connection_that_says_too_much_is_left_unread(desk: Desk, line: bytes) -> None:
+    """Empty lines cost as much as others. Its writer has to wait; what it said is taken at the rate that it may have."""
+    with desk.connect() as connection:
+        connection.settimeout(0.5)
+        written = 0
+        with contextlib.suppress(TimeoutError):
+            for _ in range(200):
+                connection.sendall(line * 10_000)
+                written += 10_000
+        assert written < 1_000_000
+        assert desk.socket.refused["too many statements"] <= 3
+
+
+def test_what_was_said_too_fast_is_taken_later(desk: Desk) -> None:
+    with desk.connect() as connection:
+        for step in range(230):
+            connection.sendall(json.dumps({**SAVED, "step": step}).encode() + b"\n")
+        deadline_s = time.monotonic() + 10
+        while len(desk.items) < 229 and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+    assert [item.body["step"] for item in desk.items][-1] == 229
+    assert desk.socket.refused["too many statements"] == 1
 
 
 def test_who_says_nothing_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -224,6 +224,15 @@ def test_evidence_is_bounded_in_all(served: Any) -> None:
     assert 0 < sum(map(len, map(str, kept.values()))) <= MAX_EVIDENCE
 
 
+@pytest.mark.parametrize("letter", ["x", "ß"])
+def test_the_names_of_evidence_count_as_they_are_stored(served: Any, letter: str) -> None:
+    evidence = {f"{n}{letter * 96}": letter * 1900 for n in range(250)}
+    assert served.call("POST", "/v1/reports", "n1", json=report({**FINDING, "evidence": evidence})).status_code == 200
+    kept = served.store.reports[0].findings[0].evidence
+    assert MAX_EVIDENCE / 2 < len(json.dumps(kept, separators=("", ""))) < MAX_EVIDENCE * 1.1
+    assert len(kept) >= 250
+
+
 class TestSize:
     def test_declared(self, served: Any) -> None:
         answer = served.call("POST", "/v1/reports", "n1", content=b"x" * (1 << 20) + b"x")

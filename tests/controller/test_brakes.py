@@ -29,6 +29,19 @@ def _eight_of_sixteen(site: Site) -> None:
     site.run(3)
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_large_jobs_side_by_side_on_a_faulty_node_trip_nothing(jobs: int) -> None:
+    """Together they hold over half of the GPUs; the fault is one."""
+    site = Site(20)
+    both = [site.slurm.submit(11, gpus=8 // jobs, comment="holdfast") for _ in range(jobs)]
+    site.run(3)
+    assert len({job.nodes for job in both}) == 1
+    site.fault(both[0].nodes[0], minor=None)
+    site.run(60)
+    assert site.book.brakes == {}
+    assert [job.restarts for job in both] == [1] * jobs
+
+
 def _drained(site: Site) -> set[str]:
     return {n.name for n in site.slurm.nodes.values() if n.drain}
 

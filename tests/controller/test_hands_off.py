@@ -224,7 +224,7 @@ def test_a_running_job_is_not_stopped_for_a_fault_in_a_window() -> None:
     site.run(2)
     site.fault(job.nodes[0])
     site.run(120)
-    assert (job.state, job.restarts, _untouched(site)) == ("RUNNING", 0, True)
+    assert (job.state, job.restarts, _verbs(site)) == ("RUNNING", 0, ["tell_owner"])
 
 
 def test_a_spare_in_maintenance_is_nobodys_spare() -> None:

@@ -319,7 +319,7 @@ def test_by_default_groups_that_all_hang_are_told_of() -> None:
 def test_a_group_hangs_while_other_jobs_stand_still_and_its_own_advances() -> None:
     site = site_of(8)
     jobs = groups(site)
-    others = training(site, 2)
+    others = training(site, 3)  # two others of one stand still with it, although the elastic job's user goes on
     for number in range(30):
         for job in jobs:
             tells(site, job, number, step_ms=900, quorum=1)
@@ -331,6 +331,25 @@ def test_a_group_hangs_while_other_jobs_stand_still_and_its_own_advances() -> No
     assert [job.restarts for job in jobs] == [0, 1, 0]
     (incident,) = stalled(site)
     assert len(incident.stalled) == len(others)
+
+
+@pytest.mark.parametrize("others_go_on", [True, False])
+def test_one_job_of_one_other_user_is_no_common_cause_while_a_third_ones_goes_on(others_go_on: bool) -> None:
+    """A tiny job that told of four steps and then stands still would hold up everybody's restarts."""
+    site = site_of(8, act="restart")
+    jobs = training(site, 3)
+    tiny = site.slurm.submit(1, user="mallory", uid=6666, gpus=0, comment="")
+    site.run(2)
+    for number in range(10, 14):
+        for job in (*jobs, tiny):
+            tells(site, job, number, step_ms=900)
+        site.run(2)
+    for number in range(14, 200):
+        for job in jobs:
+            if number < 44 or (others_go_on and job is not jobs[0]):  # five minutes later the first one hangs
+                tells(site, job, number, step_ms=900)
+        site.run(10, step_s=5)
+    assert [job.restarts for job in jobs] == [1 if others_go_on else 0, 0, 0]
 
 
 # Settings

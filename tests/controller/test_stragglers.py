@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller.facts import STRAGGLER
-from holdfast.controller.stragglers import is_slow, limit
+from holdfast.controller.stragglers import MOST_PER_USER, is_slow, limit
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.hangs import StragglerPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
@@ -65,6 +65,18 @@ def elastic(site: Site, least: int = 4) -> list[SimJob]:
     site.run(2)
     assert all(job.state == "RUNNING" for job in jobs)
     return jobs
+
+
+def test_parts_that_take_turns_open_few_incidents() -> None:
+    """Each says itself how long it takes: there were 24 incidents in eleven minutes, each read at every turn for a week."""
+    site = Site(9)
+    words = {"comment": "holdfast elastic=8:8", "array_job_id": 100}
+    jobs = [site.slurm.submit(1, exclusive=True, array_task_id=n, **words) for n in range(8)]
+    site.run(2)
+    for turn in range(8):
+        own_ms = [900 if n % 2 == turn % 2 and n > 1 else 100 for n in range(8)]
+        train(site, jobs, 80, own_ms, first=turn * 80 + 1)
+    assert len([i for i in site.book.incidents.values() if i.kind is IncidentKind.STRAGGLER]) == MOST_PER_USER
 
 
 def train(site: Site, jobs: list[SimJob], seconds: int, own_ms: list[int], first: int = 0) -> None:

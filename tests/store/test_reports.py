@@ -14,6 +14,7 @@ from holdfast.model.event import EventKind
 from holdfast.model.report import Clear, Finding, Inventory, OrderOutcome
 from holdfast.ports import Accepted
 from holdfast.store import SqlStore
+from holdfast.store.books import MOST_CLEARED
 from holdfast.store.reports import MOST_LIVE
 from holdfast_checks.result import Severity
 from support.store_nouns import NOW, closed, finding, incident, later, order, report, statement
@@ -107,6 +108,22 @@ def test_a_node_has_no_more_open_findings_than_a_machine_could(store: SqlStore) 
     assert not any(f.component == many[-1].component for f in found)
     store.accept(replace(report(1, findings=(replace(many[-1], node="n2"),)), node="n2"))
     assert any(f.node == "n2" for f in store.load_book(NOW).findings.values()), "another node's are not touched"
+
+
+def test_a_book_holds_the_newest_cleared_findings_of_an_open_incident(store: SqlStore) -> None:
+    """One that never clears keeps it open, and another that comes and goes each second brings a new one each time."""
+    store.accept(report(1, findings=(finding(sticky=True, component="lasts"),)))
+    (lasts,) = _findings(store)
+    store.commit(Change(incidents=(incident(),), placed={lasts.id: "inc1"}), fence=0)
+    for n in range(MOST_CLEARED + 20):
+        store.accept(report(2 + n, findings=(finding(sticky=True, component=f"c{n}"),)))
+        placed = {f.id: "inc1" for f in store.load_book(NOW).findings.values() if f.incident_id is None}
+        store.commit(Change(placed=placed), fence=0)
+        store.accept(report(1000 + n, clears=(Clear("gpu.xid", f"c{n}", later(10)),)))
+    held = {f.component: f.cleared_at for f in store.load_book(NOW).findings.values()}
+    assert held.pop("lasts") is None
+    assert list(held) == [f"c{n}" for n in range(20, MOST_CLEARED + 20)]
+    assert set(held.values()) == {later(10)}
 
 
 def test_the_same_fault_after_its_incident_has_closed_is_news(store: SqlStore) -> None:

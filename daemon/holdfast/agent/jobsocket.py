@@ -42,6 +42,8 @@ _SILENCE_S = 24 * 3600.0
 """The same of a job whose statements count."""
 _ASK_SLURM_EVERY_S = 0.5
 """Most often that slurmd is asked which process belongs to which job, whatever users claim."""
+_UNREAD_S = 1.0
+"""A connection on which more was said than its user may is left unread for so long."""
 _GONE = -1
 """Stands for all processes that had ended before it was known whose they were: a user has thousands of subordinate ids."""
 
@@ -139,6 +141,8 @@ class JobSocket:
         self._rate = Rate()
         self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
         self._peers: dict[int, _Peer] = {}
+        self._unread: dict[int, float] = {}
+        """Connections that are not read until this time of the monotonic clock, by their descriptors."""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -164,6 +168,7 @@ class JobSocket:
                     self._accept()
                 elif isinstance(key.data, _Peer):
                     self._read(key.data)
+            self._read_again()
             self._drop_silent()
             self._tell_late(time.monotonic())
         for peer in list(self._peers.values()):
@@ -178,6 +183,7 @@ class JobSocket:
         waits = [_FIRST_WORD_S] if any(self._is_brief(peer) for peer in self._peers.values()) else []
         if (late_s := self._ledger.next_s()) is not None:
             waits.append(max(0.0, late_s - time.monotonic()))
+        waits += [max(0.0, until_s - time.monotonic()) for until_s in self._unread.values()]
         return min(waits, default=None)
 
     def _tell_late(self, now_s: float) -> None:
@@ -223,19 +229,40 @@ class JobSocket:
             self._drop(peer)
             return
         peer.heard_s = time.monotonic()
-        *lines, peer.partial = (peer.partial + data).split(b"\n")
-        for line in lines:
+        self._take(peer, peer.partial + data)
+
+    def _take(self, peer: _Peer, data: bytes) -> None:
+        """All whole lines of it. One more than its user may say now is refused, and the connection left unread for a while: what is
+        written on meanwhile costs its writer, not this node."""
+        *lines, rest = data.split(b"\n")
+        for number, line in enumerate(lines):
+            if not self._rate.allow(peer.account, time.monotonic()):
+                self._refuse(peer, _No("too many statements"), retry=True)
+                peer.partial = b"\n".join([*lines[number + 1 :], rest])
+                self._leave_unread(peer)
+                return
             if line.strip():
                 self._line(peer, line)
+        peer.partial = rest
         if len(peer.partial) > LINE_BYTES_MAX:
             self._refuse(peer, _No("line too long"))
             self._drop(peer)
 
+    def _leave_unread(self, peer: _Peer) -> None:
+        if peer.connection.fileno() in self._peers:
+            self._selector.unregister(peer.connection)
+            self._unread[peer.connection.fileno()] = time.monotonic() + _UNREAD_S
+
+    def _read_again(self) -> None:
+        now_s = time.monotonic()
+        for number in [n for n, until_s in self._unread.items() if until_s <= now_s]:
+            del self._unread[number]
+            peer = self._peers[number]
+            self._selector.register(peer.connection, selectors.EVENT_READ, peer)
+            self._take(peer, peer.partial)
+
     def _line(self, peer: _Peer, line: bytes) -> None:
         now_s = time.monotonic()
-        if not self._rate.allow(peer.account, now_s):
-            self._refuse(peer, _No("too many statements"), retry=True)
-            return
         try:
             if len(line) > LINE_BYTES_MAX:
                 raise Malformed("line too long")
@@ -330,7 +357,8 @@ class JobSocket:
     def _drop(self, peer: _Peer) -> None:
         if self._peers.pop(peer.connection.fileno(), None) is not None:
             self.launchers.remove(peer.connection)
-            self._selector.unregister(peer.connection)
+            if self._unread.pop(peer.connection.fileno(), None) is None:
+                self._selector.unregister(peer.connection)
             peer.connection.close()
 
 

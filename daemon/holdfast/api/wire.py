@@ -5,6 +5,7 @@ cleaned; names that are too long are refused."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ MAX_ITEMS = 1000
 MAX_ENTRIES = 256
 """Entries of one mapping; a node has some tens of evidence values."""
 MAX_EVIDENCE = 16 * 1024
-"""Characters of one finding's evidence, in all its texts: it is kept as long as its incident, and read each turn while that is open."""
+"""Characters of one finding's evidence as it is stored, in all its names and texts: it is kept as long as its incident, and read each turn
+while that is open."""
 MAX_DEPTH = 6
 MAX_TEXT = 2000
 MAX_BUNDLE_BYTES = 768 * 1024
@@ -109,12 +111,32 @@ def _scalars(value: object) -> dict[str, Scalar]:
 
 
 def _evidence(value: object) -> dict[str, Scalar]:
-    """As :func:`_scalars`. All entries stay; where their texts are too long together, each is cut to its share."""
+    """As :func:`_scalars`. All entries stay; where their names and texts are too long together, as they are stored, each is cut to its
+    share."""
     found = _scalars(value)
-    if sum(len(v) for v in found.values() if isinstance(v, str)) <= MAX_EVIDENCE:
+    if sum(_stored(key) + (_stored(v) if isinstance(v, str) else 0) for key, v in found.items()) <= MAX_EVIDENCE:
         return found
     share = MAX_EVIDENCE // len(found)
-    return {key: v[:share] if isinstance(v, str) else v for key, v in found.items()}
+    short = [(_cut(key, share // 2), v) for key, v in found.items()]
+    return {key: _cut(v, share - _stored(key)) if isinstance(v, str) else v for key, v in short}
+
+
+def _stored(text: str) -> int:
+    """Characters of it in the store: those beyond ASCII are written as escapes of six, or twelve."""
+    return len(json.dumps(text)) - 2
+
+
+def _cut(text: str, size: int) -> str:
+    """Its beginning, of this size in the store at most."""
+    if _stored(text) <= size:
+        return text
+    fits, used = 0, 0
+    for letter in text:
+        used += _stored(letter)
+        if used > size:
+            break
+        fits += 1
+    return text[:fits]
 
 
 def _words(value: object) -> object:

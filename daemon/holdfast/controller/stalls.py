@@ -2,7 +2,8 @@
 
 Two jobs that hang by chance within minutes of each other are rare; what stops both is what they share. So they are one incident that an
 operator is told of once, no job of it is started again, and no node is accused. Likewise one job alone where a node of it reports that a
-file system does not answer. Of another user's jobs, however many, one counts: what one user's jobs say holds no one else's up."""
+file system does not answer. Of another user's jobs, however many, one counts, and a single other user's count for nothing while a third
+one's job goes on: what one user's jobs say holds no one else's up."""
 
 from __future__ import annotations
 
@@ -80,12 +81,23 @@ def judge(policy: HangPolicy, mine: Pause, others: Iterable[Pause], *, unanswere
     if policy.together_jobs == 0:
         return Verdict.ALONE
     window = timedelta(seconds=policy.together_s)
+    others = list(others)
     near = [o for o in others if o.number != mine.number and abs(o.since - mine.since) <= window]
+    moving = frozenset(o.uid for o in others if o.progress is Progress.MOVES)
     stopped = [o for o in near if o.progress is Progress.STOPPED]
-    if _witnesses(mine.uid, ((o.uid, o.number) for o in stopped)) + 1 >= policy.together_jobs:
+    if _together(mine.uid, stopped, moving) + 1 >= policy.together_jobs:
         return Verdict.STALL
-    maybe = ((o.uid, o.number) for o in near if o.progress is not Progress.MOVES)
-    return Verdict.UNCLEAR if _witnesses(mine.uid, maybe) + 1 >= policy.together_jobs else Verdict.ALONE
+    maybe = [o for o in near if o.progress is not Progress.MOVES]
+    return Verdict.UNCLEAR if _together(mine.uid, maybe, moving) + 1 >= policy.together_jobs else Verdict.ALONE
+
+
+def _together(uid: int, pauses: Iterable[Pause], moving: frozenset[int]) -> int:
+    """For how many these pauses count against a job of this user. ``moving``: users with a job that goes on."""
+    jobs = {(o.uid, o.number) for o in pauses}
+    others = {of for of, _ in jobs} - {uid}
+    if len(others) == 1 and moving - others - {uid}:  # what stopped both would have stopped the third one as well
+        jobs = {each for each in jobs if each[0] == uid}
+    return _witnesses(uid, jobs)
 
 
 def _witnesses(uid: int, jobs: Iterable[tuple[int, int]]) -> int:

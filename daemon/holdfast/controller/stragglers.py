@@ -5,6 +5,7 @@ waits for the others (``own_ms`` of a word of progress). The parts are the group
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,10 +20,13 @@ from holdfast.model.cluster import ClusterView, Job, JobRun
 from holdfast.model.event import Event
 from holdfast.model.hangs import StragglerPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState
+from holdfast.model.lookback import INQUIRIES_S
 from holdfast.model.transitions import NewIncident, close, move
 
 SLOTS = 13
 """Slots of five seconds that a part must have told of: a minute and more, and more than ten words (``store/progress.py``)."""
+MOST_PER_USER = 12
+"""So many incidents about slow parts of one user's jobs are opened within an hour: parts may take turns at being slow, or at saying so."""
 STALE_S = 30.0
 """A part that told of its own time longer ago is not compared."""
 _NORMAL = 1.4826
@@ -83,17 +87,27 @@ def follow_stragglers(world: World, new_id: NewId) -> Change:
         changed, seen = _follow(world, view, incident, compared.get((incident.run, incident.node)))
         incidents += changed
         events += seen
+    told = _told_lately(world)
     for (run, node), (part, most) in compared.items():
         if (
             (run, node) not in open_
             and is_slow(part.own_ms, most)
             and not mounts.in_a_stall(world, part.job, world.now)
+            and told[part.job.uid] < MOST_PER_USER
         ):
+            told[part.job.uid] += 1
             new = _slow(world, part, most, new_id)
             incident, seen = suspects.open_about_job(world, new, part.job.key.text)
             incidents.append(incident)
             events += seen
     return Change(incidents=tuple(incidents), events=tuple(events))
+
+
+def _told_lately(world: World) -> Counter[int]:
+    """Incidents of the last hour by the user whose job they are about. A part says itself how long it took."""
+    hour = world.now - timedelta(seconds=INQUIRIES_S)
+    slow = (i for i in world.book.incidents.values() if i.kind is IncidentKind.STRAGGLER and i.opened_at > hour)
+    return Counter(i.job_uid for i in slow if i.job_uid is not None)
 
 
 def straggling(world: World) -> list[Incident]:

@@ -144,7 +144,8 @@ def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | No
 def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
     """Nodes whose running jobs were stopped on a check's word in the last hour, with those of this cycle. None: few enough.
 
-    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing."""
+    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing, nor do
+    large ones side by side on the same nodes: the share of GPUs is that of the jobs of two nodes at least."""
     since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
     early = too_early(world)
     new = [
@@ -167,9 +168,12 @@ def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None
     }
     if len(nodes) > brake.stopped_jobs_60min:
         return f"running jobs of {len(nodes)} nodes would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
-    sizes = {_job_id(action): _gpus(world, action) for action in (*(i.action for i in past), *(p.action for p in new))}
+    sizes, of_node = {}, dict[str, dict[int, int]]()
+    for incident_id, action in (*((i.incident_id, i.action) for i in past), *((p.incident_id, p.action) for p in new)):
+        sizes[_job_id(action)] = _gpus(world, action)
+        of_node.setdefault(_node_of(world, incident_id), {})[_job_id(action)] = _gpus(world, action)
     total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
-    besides_largest = sum(sizes.values()) - max(sizes.values())
+    besides_largest = sum(sizes.values()) - max(sum(jobs.values()) for jobs in of_node.values())
     if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
         return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
     return None

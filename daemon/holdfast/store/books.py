@@ -32,6 +32,8 @@ T = TypeVar("T")
 MACHINE_KINDS = tuple(each.__name__ for each in (Launch, Reboot, Replace, StopStart, Terminate, Notify))
 """Steps that are remembered as long as ``Lookback.machine_steps``: caps, machines launched in vain that outlive their incident, and who was
 told of a machine that no incident knows."""
+MOST_CLEARED = 50
+"""Cleared findings of one open incident that a book holds."""
 _AT_A_TIME = 500
 """Names in one query: SQLite takes a bounded number of parameters."""
 PAUSED = "paused"
@@ -192,10 +194,21 @@ def _read_incidents(connection: Connection, query: Any) -> dict[str, Incident]:
 
 
 def _findings(connection: Connection, oldest: datetime) -> list[RowMapping]:
+    """Of an open incident all that are live, and of the cleared ones the newest: one that flaps, or an agent that lies, brings a new one
+    every second for as long as another keeps the incident open."""
     f = t.findings.c
+    of_open = select(t.findings).join(t.incidents, t.incidents.c.id == f.incident_id).where(t.incidents.c.is_open)
+    number = func.row_number().over(partition_by=f.incident_id, order_by=f.id.desc())
+    cleared = of_open.where(~f.live).add_columns(number.label("number")).subquery()
+    newest = (
+        select(*(cleared.c[c.name] for c in t.findings.c))
+        .where(cleared.c.number <= MOST_CLEARED)
+        .order_by(cleared.c.id)
+    )
     return _union(
         connection,
-        select(t.findings).join(t.incidents, t.incidents.c.id == f.incident_id).where(t.incidents.c.is_open),
+        of_open.where(f.live),
+        newest,
         select(t.findings).where(f.incident_id.is_(None), f.last_seen_at >= oldest),
     )
 
