@@ -215,7 +215,7 @@ def test_help_knows_every_verb() -> None:
     text = (ROOT / "dev").read_text()
     verbs = re.findall(r"^([a-z0-9.-]+)\) setup\b", text, re.MULTILINE)
     shown = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True, check=True, timeout=10).stdout
-    assert verbs == ["setup", "demo", "test", "lint", "bench", "docs", "soak", "slurm-24.11", "slurm-26.05"]
+    assert verbs == ["setup", "demo", "test", "lint", "bench", "lock", "docs", "soak", "slurm-24.11", "slurm-26.05"]
     assert [verb for verb in verbs if not re.search(rf"^  {re.escape(verb)}\b", shown, re.MULTILINE)] == []
 
 

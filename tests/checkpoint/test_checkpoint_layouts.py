@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tarfile
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from holdfast_checkpoint import (
     survey_all,
     verify,
 )
+from holdfast_checkpoint.confined import Folder
 
 Build = Any
 Damage = Callable[[Path], object]
@@ -185,6 +187,35 @@ def test_a_converted_copy_of_deepspeeds_is_not_the_newest(build: Build) -> None:
     found = survey(str(build.root)).latest
     assert found is not None
     assert found.name == "global_step200"
+
+
+@pytest.mark.parametrize("lists_late", [False, True])
+def test_what_is_deleted_while_it_is_read_is_not_torn(
+    lists_late: bool, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keep the last one only: save, then delete the one before. A list of names that is older shows none that is still there."""
+    build.huggingface(100)
+    readings = 0
+    real = Folder.names
+
+    def names(folder: Folder) -> list[str]:
+        nonlocal readings
+        found = real(folder)
+        if "checkpoint-100" in found or (lists_late and any(n.startswith("checkpoint-2") for n in found)):
+            readings += 1
+            build.huggingface(200 + readings)
+            for name in found:
+                shutil.rmtree(build.root / name, ignore_errors=True)
+        return found
+
+    monkeypatch.setattr(Folder, "names", names)
+    if lists_late:  # each time
+        with pytest.raises(Unreadable, match="changed each time that it was read"):
+            latest(str(build.root))
+        return
+    found = latest(str(build.root))
+    assert found is not None
+    assert found.name == "checkpoint-201"
 
 
 def test_a_name_that_is_written_again_and_again_has_no_number_to_be_beaten(build: Build) -> None:

@@ -18,7 +18,7 @@ from holdfast.model.policy import Mode
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import EPOCH, Site
 from support.simulated.site import NO_BUDGET, POLICY
-from support.simulated.slurm import SimNode
+from support.simulated.slurm import PowerSaving, SimNode
 
 _S = IncidentState
 IN_SERVICE = Node("n1", "IDLE", frozenset())
@@ -410,3 +410,22 @@ def test_a_repair_does_not_wait_for_ever_for_a_node_out_of_slurm_conf(state: Inc
     site.slurm.put_in(node)
     site.run(60)
     assert (drains(site), site.incident("n1").id) == (["n1", "n1"], first.id)
+
+
+def test_a_node_that_an_operator_powers_down_in_its_repair_is_not_in_service() -> None:
+    """Slurm takes its drain away with that. Nobody has said that it is trusted."""
+    site = Site(4)
+    site.slurm.saving = PowerSaving(suspend_time_s=1e9, suspend_timeout_s=5)
+    site.fault("n1")
+    while not any(i.kind == "Launch" for i in site.store.intents()):
+        site.run(1)
+    site.slurm.nodes["n1"].drain = False
+    site.slurm.nodes["n1"].power = "POWER_DOWN"
+    site.run(600, step_s=5)
+    incident = site.incident("n1")
+    assert incident.open
+    assert "powered down through Slurm" in site.story(incident.id)
+    site.slurm.nodes["n1"].power = ""
+    site.run(60)
+    assert site.incident("n1").id == incident.id
+    assert site.slurm.node("n1").out_of_service or site.incident("n1").state is IncidentState.CLOSED

@@ -94,12 +94,25 @@ GRES = "gres/gpu count reported lower than configured (7 < 8)"
 def test_slurms_word_alone_ends_no_machine(reason: str) -> None:
     """A wrong line in gres.conf looks like a lost GPU. Here nobody can reboot the node."""
     site = Site(4, can=replace(FULL, reboot=False))
-    site.slurm_reboots = False
     site.slurm.operator_drains("n1", reason, "slurm")
     site.run(900, step_s=5)
     assert (site.provider.terminated, site.provider.tokens) == ({}, {})
     assert site.incident("n1").state is _S.AWAITING_HUMAN
     assert "no check finds anything wrong with the machine" in site.incident("n1").note
+
+
+@pytest.mark.parametrize("reason", [GRES, "Kill task failed", "Duplicate jobid"])
+def test_a_machine_that_is_new_is_not_exchanged_for_slurms_word(reason: str) -> None:
+    """The memory of the fault of the machine before says nothing of this one."""
+    site = Site(20)
+    site.fault("n1")
+    site.run(900, step_s=5)
+    assert list(site.provider.terminated) == ["i-0001"]
+    site.run(3 * 3600, step_s=60)
+    site.slurm.operator_drains("n1", reason, "slurm")
+    site.run(1800, step_s=5)
+    assert list(site.provider.terminated) == ["i-0001"]
+    assert (site.incident("n1").state, site.kinds(site.incident("n1").id).count("Reboot")) == (_S.CLOSED, 1)
 
 
 def test_a_node_that_slurm_drains_again_after_its_reboot_is_a_humans() -> None:
@@ -116,7 +129,6 @@ def test_a_node_that_slurm_drains_again_after_its_reboot_is_a_humans() -> None:
 
 def test_a_gpu_that_is_lost_has_its_machine_exchanged_as_ever() -> None:
     site = Site(4, can=replace(FULL, reboot=False))
-    site.slurm_reboots = False
     site.slurm.operator_drains("n1", GRES, "slurm")
     site.run(10)
     site.fault("n1", check="gpu.count", code="missing", sticky=True)

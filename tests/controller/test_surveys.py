@@ -139,6 +139,18 @@ def test_a_framework_that_is_known_to_save_nothing_newer_is_held_at_the_third() 
     assert "3 failures with no checkpoint newer than step 20" in run.recovery.note
 
 
+def test_a_run_that_registers_two_directories_is_not_judged_by_the_last_one() -> None:
+    """Two trainings in one job: nothing is in the second one's directory yet."""
+    run = Framework()
+    for _ in range(4):
+        machine = run.site.machine(run.job.nodes[0])
+        said = {"path": "/ckpt/later", "detail": {"layout": "auto"}}
+        run.site.agents.state(machine, "checkpoint.register", run.job.job_id, run.job.restarts, **said)
+        run.site.run(1)
+        run.fails()
+    assert (run.job.held, run.job.state) == (False, "RUNNING")
+
+
 def test_a_framework_that_never_saves_is_held_as_well() -> None:
     run = Framework()
     for _ in range(3):

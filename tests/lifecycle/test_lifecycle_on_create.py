@@ -318,7 +318,7 @@ def test_a_strangers_wheel_in_a_bundle_is_refused(bundle: Path, tmp_path: Path) 
 def test_nobody_else_has_been_asked_for_ours(installed: Path, bundle: Path, index: Strangers, tmp_path: Path) -> None:
     """Bundle, on_create.sh and install.sh, with an index on which strangers offer higher versions under both names."""
     asked = list(index.asked)
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", tmp_path, "holdfast", "holdfast-slurm"]
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(tmp_path), *NAMES]
     subprocess.run(command, env=os.environ | index.environ, check=True)
     assert sorted(p.name for p in tmp_path.glob("*.whl")) == sorted(strangers_wheel(n)[0] for n in NAMES), (
         "the index works"

@@ -19,6 +19,8 @@ from holdfast.model.opt_in import Said, read_comment, why_not
         "no dropout holdfast",
         "holdfast wandb=off",
         "not yet done; holdfast",
+        "holdfast, do not use dropout",
+        "holdfast early stop",
     ],
 )
 def test_consent(comment: str) -> None:
@@ -46,6 +48,15 @@ def test_consent(comment: str) -> None:
         ("noholdfast", "noholdfast"),
         ("holdfast holdfast=no", "holdfast=no"),
         ("don't use holdfast", "don't use holdfast"),
+        ("holdfast opt-out", "holdfast opt-out"),
+        ("ignore holdfast", "ignore holdfast"),
+        ("please opt out of holdfast", "out of holdfast"),
+        ("don't restart me with holdfast", "restart me with holdfast"),
+        ("please do not requeue holdfast", "requeue holdfast"),
+        ("holdfast should not touch this", "holdfast should not touch"),
+        ("holdfast no-restart", "holdfast no-restart"),
+        ("stop holdfast", "stop holdfast"),
+        ("hands off holdfast", "off holdfast"),
     ],
 )
 def test_a_refusal_is_no_consent_and_is_named(comment: str, words: str) -> None:

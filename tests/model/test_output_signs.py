@@ -123,7 +123,20 @@ def test_the_end_of_a_launcher_is_no_life(line: str) -> None:
     assert signs_of(f"{traceback}{line}\n{torchrun}\n")
 
 
-def test_slurms_own_lines_are_never_old() -> None:
-    line = "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***"
+def test_slurms_own_lines_of_the_job_are_never_old() -> None:
+    line = "slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***"
     text = line + "\n" + "cleaning up\n" * 50
     assert [c.sign for c in signs_of(text)] == [Sign.TIME]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "slurmstepd: error: *** STEP 5.0 ON n1 CANCELLED AT 2026-03-01T12:00:00 DUE TO TIME LIMIT ***",
+        "srun: error: Node failure on n2",
+    ],
+)
+def test_a_script_may_go_on_after_the_end_of_a_step(line: str) -> None:
+    """``srun --time=1 evaluate``, ``srun --no-kill`` in a loop."""
+    text = line + "\n" + "step 9 loss 0.1\n" * 50 + "KeyError: 'x'\n"
+    assert [c.sign for c in signs_of(text)] == [Sign.EXCEPTION]

@@ -38,6 +38,14 @@ def test_a_registration_binds_and_tells() -> None:
     assert (record.uid, record.directory, record.fenced, record.save_signal) == (1000, "/ckpt", True, "USR1")
 
 
+def test_a_run_that_registers_two_directories_is_known_to() -> None:
+    both = (_register(path="/a"), _register(path="/b", at=later(1)))
+    assert [_run(*both[:1]).record.several, _run(*both).record.several] == [False, True]
+    assert _run(*both, _register(path="/b", at=later(2))).record.several
+    again = _register(path="/b", restarts=1, at=later(3))
+    assert not _run(*both, again).record.several, "the next run has registered one so far"
+
+
 @pytest.mark.parametrize("kind", ["checkpoint.saved", "checkpoint.resumed"])
 def test_nothing_of_checkpoints_counts_before_a_registration(kind: str) -> None:
     assert "registered no checkpoint directory" in str(told_to(None, statement(kind, step=5)))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_checkpoint import layouts
 from holdfast_checkpoint.beside import Beside, beside_newest, beside_none
@@ -40,6 +40,8 @@ _PAUSE_S = 60.0
 """A directory that is copied without its times is written without a break of this length between two checkpoints; a training makes one."""
 _FILES = 5_000
 """Of a folder, looked at for when it was begun."""
+_READINGS = 3
+"""So often a directory is read that changes under the reader."""
 _CANNOT_BE_TOLD = frozenset({Verdict.UNREADABLE, Verdict.REFUSED})
 
 
@@ -58,14 +60,14 @@ def survey(
     takes files of other users than this one and root. Raises Unreadable when nothing can be said."""
     if must_exist and not os.path.isdir(directory):
         raise Unreadable(f"{printable(directory)}: there is no such directory here")
-    return _survey(directory, digests, Walk(limits, any_owner), enough)
+    return _survey(directory, digests, lambda: Walk(limits, any_owner), enough)
 
 
 def survey_all(
     directory: str, *, digests: bool | None = None, any_owner: bool = False, limits: Limits = _DEFAULT
 ) -> Survey:
     """Like :func:`survey`, but judges every candidate."""
-    return _survey(directory, digests, Walk(limits, any_owner), limits.entries)
+    return _survey(directory, digests, lambda: Walk(limits, any_owner), limits.entries)
 
 
 def latest(directory: str, *, any_owner: bool = False, limits: Limits = _DEFAULT) -> Checkpoint | None:
@@ -139,8 +141,30 @@ def _unranked(root: Folder, parent: str, name: str) -> Checkpoint:
     return Checkpoint(name, path, Layout.TORCH, Verdict.COMPLETE, size_bytes=size, proof=Proof.STRUCTURE)
 
 
-def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Survey:
+def _survey(directory: str, digests: bool | None, walk: Callable[[], Walk], enough: int) -> Survey:
+    """Read again where a candidate was deleted meanwhile: a job that keeps its last one only has always one there, and a list of names that
+    is older shows none. One that is gone each time is unreadable."""
     directory = os.path.abspath(directory)
+    for _ in range(_READINGS):
+        found, changed = _read_once(directory, digests, walk(), enough)
+        if not changed and not any(_gone(c) for c in found.candidates):
+            return found
+    if changed:
+        raise Unreadable(f"{printable(directory)}: what is in it changed each time that it was read: ask again")
+    return replace(found, candidates=tuple(_as_unreadable(c) if _gone(c) else c for c in found.candidates))
+
+
+def _gone(checkpoint: Checkpoint) -> bool:
+    """It was in the list of names, and is not there any more."""
+    return checkpoint.verdict is Verdict.TORN and not os.path.lexists(checkpoint.path)
+
+
+def _as_unreadable(checkpoint: Checkpoint) -> Checkpoint:
+    return replace(checkpoint, verdict=Verdict.UNREADABLE, reason="it was deleted while the directory was read")
+
+
+def _read_once(directory: str, digests: bool | None, walk: Walk, enough: int) -> tuple[Survey, bool]:
+    """True: nothing in it is complete, and what is in it has changed meanwhile."""
     try:
         with open_root(directory, walk) as root:
             fences, warnings = read_fences(root)
@@ -150,9 +174,11 @@ def _survey(directory: str, digests: bool | None, walk: Walk, enough: int) -> Su
             judge = _Judge(root, fences, found, digests)
             judged = judge.until(enough)
             beside = _beside(root, names, judge, judged)
-            return Survey(directory, tuple(judged), (*warnings, *more), beside.strays, beside.others)
+            whole = any(c.complete for c in judged)
+            changed = not whole and bool(names) and set(os.listdir(root.fd)) != set(names)
+            return Survey(directory, tuple(judged), (*warnings, *more), beside.strays, beside.others), changed
     except FileNotFoundError:
-        return Survey(directory)
+        return Survey(directory), False
     except Bad as error:
         raise Unreadable(f"{printable(directory)}: {error.reason}") from error
 

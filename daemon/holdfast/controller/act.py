@@ -95,7 +95,7 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
     except (Unavailable, NotPermitted) as error:
         return Outcome(IntentState.FAILED, str(error), retryable=True)
     except OutsideError as error:
-        return Outcome(IntentState.FAILED, str(error), retryable=_not_in_slurm(intent.action, outside))
+        return Outcome(IntentState.FAILED, str(error), retryable=_may_pass(intent.action, outside))
     except FencedOff:
         raise
     except Exception as error:  # noqa: BLE001 - a step that is never settled would be begun again and again
@@ -103,8 +103,11 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
         return Outcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
 
 
-def _not_in_slurm(action: Action, outside: Outside) -> bool:
-    """The step's node is out of slurm.conf for now: what was refused for that may be done once it is back."""
+def _may_pass(action: Action, outside: Outside) -> bool:
+    """What was refused may be done later: the step's node is out of slurm.conf for now, or it goes back and Slurm does not take it yet
+    (INVALID_REG: less memory or fewer GPUs than slurm.conf says)."""
+    if isinstance(action, Undrain):
+        return True
     node = action.target.node
     if node is None:
         return False

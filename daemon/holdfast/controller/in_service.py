@@ -20,6 +20,8 @@ def in_service(world: World, view: ClusterView, incident: Incident) -> Moved | N
         return _trusted(world, view, incident)
     if not expects_drain(world, incident) or view.nodes[incident.node].out_of_service:
         return None
+    if view.nodes[incident.node].asleep:
+        return _put_to_sleep(world, incident)
     found = resumed(world, view, incident)
     if found is not Resumed.BY_HUMAN and (other := serving_now.successor(world, incident)) is not None:
         text = f"another machine serves {incident.node} now: {other} in place of {incident.serving_id}, which had the fault"
@@ -34,6 +36,15 @@ def in_service(world: World, view: ClusterView, incident: Incident) -> Moved | N
             return replace(incident, drain_lost_at=world.now, note=_DRAINED_AGAIN), [remark(incident, world.now, text)]
         case Resumed.UNKNOWN:
             return _in_doubt(world, incident)
+
+
+def _put_to_sleep(world: World, incident: Incident) -> Moved | None:
+    """Slurm takes a node's drain away as it powers the node down (seen on 22.05): nobody trusts it for that. None: it is known."""
+    if incident.drain_lost_at is not None:
+        return None
+    note = "powered down through Slurm, which took its drain away: it is drained again once it is up"
+    text = f"{incident.node} was {note}"
+    return replace(incident, drain_lost_at=world.now, note=note), [remark(incident, world.now, text)]
 
 
 _DRAINED_AGAIN = "slurmctld has forgotten its drain: it is drained again"

@@ -311,8 +311,9 @@ def _validating(world: World, view: ClusterView, incident: Incident) -> Moved:
     undrain = facts.last(world.book.attempts(incident.id, steps.undrain(incident.node)))
     if undrain is not None and undrain.state is IntentState.REFUSED:
         return close(incident, world.now, f"left to the operator: {undrain.outcome}")
-    if undrain is not None and undrain.state is IntentState.DONE and not view.nodes[incident.node].out_of_service:
-        return close(incident, world.now, f"{done(world, incident).text}; back in service")
+    if undrain is not None and undrain.settled and not view.nodes[incident.node].out_of_service:
+        by = "" if undrain.state is IntentState.DONE else ", put there by others or by a step whose answer was lost"
+        return close(incident, world.now, f"{done(world, incident).text}; back in service{by}")
     if facts.drained_by_others(world, view.nodes[incident.node]):
         return _taken_over(world, incident, view.nodes[incident.node])
     if undrain is None and (back := _old_machine_back(world, view, incident)) is not None:

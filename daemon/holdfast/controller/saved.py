@@ -59,7 +59,7 @@ def learn(world: World, recovery: Recovery, job: Job) -> Recovery:
     mine = facts.checkpoint_of(world, job)
     if mine is None or mine.survey is None or mine.surveyed_at is None:
         return recovery
-    if not mine.survey.known or mine.survey.directory != mine.directory:
+    if not mine.survey.known or mine.survey.directory != mine.directory or mine.several:
         return recovery
     found = found_in(mine)
     asked_at = surveying.asked_at(world, recovery)

@@ -140,9 +140,17 @@ def now_says(world: World | None, job: Job, recovery: Recovery | None) -> str:
 def _told(world: World, job: Job) -> str:
     """The note that its owner finds at the job, if it is of this run: Slurm shows that of an earlier one as well."""
     begun = job.start_time
-    notes = (i for i in world.book.intents.values() if isinstance(i.action, TellOwner) and job.continues(i.action.job))
-    ours = any(i.action.text == job.admin_comment for i in notes if begun is not None and i.planned_at >= begun)
-    return job.admin_comment if job.admin_comment and ours else ""
+    notes = [
+        i.action.text
+        for i in world.book.intents.values()
+        if isinstance(i.action, TellOwner)
+        and job.continues(i.action.job)
+        and begun is not None
+        and i.planned_at >= begun
+    ]
+    shown = job.admin_comment
+    ours = shown in notes  # rule prose: whether it is ours, word for word
+    return shown if ours else ""
 
 
 _NEXT = {

@@ -163,7 +163,7 @@ def _by_itself(end: JobEnd, *, of_elastic: bool) -> Died:
         (Sign.ASSERT, Cause.CODE, "a check of its own failed on the GPU (device-side assert)"),
         (Sign.EXCEPTION, Cause.CODE, "its program ended with an error of its own"),
         (Sign.CUDA, Cause.UNKNOWN, "CUDA failed, which a program or a GPU may cause, and no check found a fault"),
-        (Sign.NCCL, Cause.UNKNOWN, "the ranks lost each other: one of them ended first, or the network; no check found a fault"),
+        (Sign.NCCL, Cause.UNKNOWN, "a connection was lost: a rank ended first, or the network or a service failed; no check found a fault"),
     ):  # fmt: skip
         clue = end.shows(sign)
         if clue is not None:

@@ -173,6 +173,8 @@ class CheckpointRecord:
     """Whose agent reported it. It counts only while that is a node of the job (``facts.checkpoint_of``)."""
     registered_at: datetime | None = None
     """When a job under this id last registered the directory; None: it registered none, or told it to an earlier release."""
+    several: bool = False
+    """This run has registered another directory as well: that nothing lies in this one says nothing of the job."""
 
     def said_since(self, begun: datetime) -> CheckpointRecord:
         """Without what was said before this time. Slurm uses ids again: that was the word of an earlier job of the same user."""

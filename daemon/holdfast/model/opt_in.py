@@ -12,9 +12,44 @@ CONSENT_WORD = "holdfast"
 _LIKE = re.compile(r"[^\w\s]*(?:no[-_]?|non[-_]?)?hold[-_ ]?fast(?:[=:][\w.+-]*)?[^\w\s]*", re.IGNORECASE)
 _VALUE = re.compile(r"(hold[-_ ]?fast)\s*([=:])\s*", re.IGNORECASE)
 _NO_BEFORE = frozenset(
-    {"no", "non", "not", "never", "without", "w/o", "don't", "dont", "disable", "skip", "except", "minus"}
+    {
+        "no",
+        "non",
+        "not",
+        "never",
+        "without",
+        "w/o",
+        "don't",
+        "dont",
+        "disable",
+        "skip",
+        "except",
+        "minus",
+        "stop",
+        "off",
+    }
 )
 _NO_AFTER = frozenset({"no", "not", "off", "never", "none", "false", "disabled", "disable", "0"})
+_REFUSING = frozenset(
+    {
+        "ignore",
+        "ignored",
+        "avoid",
+        "exclude",
+        "excluded",
+        "exempt",
+        "opt-out",
+        "opt_out",
+        "optout",
+        "hands-off",
+        "no-restart",
+        "no-requeue",
+    }
+    | {"norestart", "norequeue"}
+)
+"""Words with which a comment that speaks of Holdfast refuses, wherever they stand."""
+_ACTS = frozenset({"restart", "requeue", "touch", "stop", "kill", "move", "interrupt", "recover", "heal"})
+"""What a comment forbids with one of :data:`_NO_BEFORE` up to three words before: ``please do not requeue``."""
 _FILLERS = frozenset(
     {"use", "using", "want", "need", "run", "with", "by", "under", "the", "any", "is", "be", "=", ":", "please"}
 )
@@ -47,6 +82,10 @@ def read_comment(comment: str) -> OptIn:
     for at in like:
         if refusal := _refusal(words, at):
             return OptIn(Said.REFUSAL, refusal)
+    refusing = next((at for at in range(len(words)) if _refuses(words, at)), None) if like else None
+    if refusing is not None:
+        first, last = min(refusing, like[0]), max(refusing, like[0])
+        return OptIn(Said.REFUSAL, _shown(words[first : last + 1]))
     if CONSENT_WORD in words:
         return OptIn(Said.CONSENT, CONSENT_WORD)
     if like:
@@ -77,6 +116,16 @@ def _refusal(words: list[str], at: int) -> str:
         return _shown(words[before : at + 1])
     after = next((i for i in range(at + 1, len(words)) if _bare(words[i]) not in _FILLERS), None)
     return _shown(words[at : after + 1]) if after is not None and _bare(words[after]) in _NO_AFTER else ""
+
+
+def _refuses(words: list[str], at: int) -> bool:
+    """Whether the word refuses wherever it stands."""
+    word, before = _bare(words[at]), [_bare(w) for w in words[max(0, at - 3) : at]]
+    return (
+        word in _REFUSING
+        or (word in _ACTS and not _NO_BEFORE.isdisjoint(before))
+        or (word == "out" and before[-1:] == ["opt"])
+    )
 
 
 def _bare(word: str) -> str:

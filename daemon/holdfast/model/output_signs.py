@@ -66,7 +66,7 @@ def signs_of(text: str) -> tuple[Clue, ...]:
             ordinary += 1
     kept: list[Clue] = []
     for clue, at in found:
-        lived_on = clue.sign in _SURVIVED and ordinary - at > _LIVED_ON
+        lived_on = (clue.sign in _SURVIVED or _OF_A_STEP.search(clue.line) is not None) and ordinary - at > _LIVED_ON
         if not lived_on and sum(each.sign is clue.sign for each in kept) < _PER_SIGN:
             kept.append(clue)
     return tuple(kept)
@@ -76,6 +76,8 @@ _SURVIVED = frozenset(
     {Sign.MEMORY, Sign.DISK, Sign.CUDA, Sign.NCCL, Sign.GPU_LOST, Sign.ASSERT, Sign.EXCEPTION, Sign.OTHER}
 )
 """What a program can catch: a batch that is halved, a cache that cannot be written."""
+_OF_A_STEP = re.compile(r"\*\*\* STEP |srun: error: Node failure on ")
+"""What a script can go on after: a step with a limit of its own, one that is started anew."""
 _LIVED_ON = 10
 """So many further lines of its own, and it lived on."""
 _OF_AN_END = re.compile(

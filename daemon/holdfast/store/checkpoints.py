@@ -153,6 +153,7 @@ def _registered_again(record: CheckpointRecord, said: Statement) -> CheckpointRe
         save_signal=_signal(said) or same_run.save_signal,
         save_s=_save_s(said) or same_run.save_s,
         registered_at=said.at,
+        several=said.restarts == record.restarts and (record.several or said.path != record.directory != ""),
     )
     if said.path == record.directory:
         return again

@@ -83,7 +83,7 @@ def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetim
     step = steps.drain(incident.node)
     attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
     node = view.nodes[incident.node]
-    if facts.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
+    if node.asleep or facts.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
         return []
     if not world.may_follow(attempts) and not _lost(view, attempts):
         return []
