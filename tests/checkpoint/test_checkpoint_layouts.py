@@ -157,6 +157,17 @@ def test_weights_of_the_trainer_in_folders_of_their_own_are_not_torn(where: str,
     assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.UNREADABLE]
 
 
+def test_a_cut_off_file_in_a_folder_of_the_trainers_checkpoint_is_torn(build: Build) -> None:
+    """Of an adapter, or a module of SentenceTransformers: the mark may be on disk while another file is short."""
+    folder = build.huggingface(100)
+    (folder / "2_Dense").mkdir()
+    build.safetensors("checkpoint-100/2_Dense/model.safetensors")
+    assert survey(str(build.root)).latest is not None
+    with (folder / "2_Dense/model.safetensors").open("r+b") as file:
+        file.truncate(100)
+    assert [c.verdict for c in survey(str(build.root)).candidates] == [Verdict.TORN]
+
+
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_trainers_last_checkpoint_has_no_number(beside: bool, build: Build) -> None:
     """``hub_strategy="checkpoint"``."""

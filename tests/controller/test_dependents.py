@@ -87,6 +87,28 @@ def test_what_has_gone_on(other: dict[str, Any], gone: bool) -> None:
     assert (gone_on(view, FAILED) is not None) is gone
 
 
+NEXT = {"dependency": "", "submitted": BEFORE}
+
+
+@pytest.mark.parametrize(
+    ("other", "gone"),
+    [
+        (NEXT, True),
+        ({**NEXT, **RUNS}, True),
+        ({**NEXT, "state": "COMPLETED", "nodes": ("n2",), "start_time": BEFORE}, False),
+        ({**NEXT, "name": "evaluate"}, False),
+        ({**NEXT, "uid": 1001}, False),
+        ({**NEXT, "submitted": END - timedelta(minutes=5)}, False),
+        ({**NEXT, "submitted": LATER}, False),
+        ({**NEXT, "restarts": 1}, False),
+    ],
+)
+def test_the_next_link_of_a_chain_that_the_script_itself_submitted(other: dict[str, Any], gone: bool) -> None:
+    """``sbatch`` at the end of a script that fails, without a dependency."""
+    view = ClusterView("c", LATER, {}, {7: FAILED, 12: _job(12, **other)}, {})
+    assert (gone_on(view, FAILED) is not None) is gone
+
+
 CORR = {"array_job_id": 20, "dependency": "aftercorr:8_*(unfulfilled)", "reason": "Dependency"}
 
 

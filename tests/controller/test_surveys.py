@@ -223,11 +223,30 @@ def test_steps_lost_and_from_where_it_went_on() -> None:
     assert event.detail["lost_steps"] == 10
 
 
-@pytest.mark.parametrize(
-    ("step", "words"), [(20, "saved step 20 though"), (30, "saved step 30 though"), (40, "saved step 40 again though")]
-)
+@pytest.mark.parametrize("saves_on", [True, False])
+def test_a_run_that_saves_the_step_that_it_loaded_once_more(saves_on: bool) -> None:
+    """``for step in range(start, …): if step % k == 0: save(step)``."""
+    run = Framework()
+    run.save(20)
+    run.site.run(10)
+    run.save(40)
+    run.site.run(10)
+    run.fails(wait_s=20)
+    run.save(40)
+    run.turn_up()
+    assert run.recovery.phase is RecoveryPhase.RUNNING, "nothing shows it yet"
+    if saves_on:
+        run.site.run(10)
+        run.save(60)
+        run.turn_up()
+    else:
+        run.site.run(3600, step_s=10)
+    assert (run.recovery.phase, run.recovery.resumed_step) == (RecoveryPhase.RESUMED, 40 if saves_on else None)
+    assert "did not resume" not in run.recovery.note
+
+
+@pytest.mark.parametrize(("step", "words"), [(20, "saved step 20 though"), (30, "saved step 30 though")])
 def test_a_run_that_starts_over_although_a_checkpoint_is_there_is_told(step: int, words: str) -> None:
-    """``again`` only of the step that is known to have been there."""
     run = Framework()
     run.save(20)
     run.site.run(10)

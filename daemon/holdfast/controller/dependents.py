@@ -11,17 +11,21 @@ and ``afternotok:8_*`` is met at the array's end, however well that element ends
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
-from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job
 
 _ON = re.compile(r"(?P<kind>[a-z]+):(?P<id>\d+)(?:_(?P<task>\d+|\*))?(?P<delay>\+\d+)?(?:\((?P<state>[^)]*)\))?")
 _AT_START = "after"
 """Met when the other job starts or is cancelled: its end changes nothing."""
+_ALIVE = HOLDING_STATES | {"PENDING"}
 _SINGLETON = "singleton"
 _BY_EXIT = frozenset({"afterok", "afternotok"})
 """Decided by how the other one ends; ``afterany`` only by that it ends."""
 _TASK_BY_TASK = "aftercorr"
 """Each element waits for the other array's element of its own number; a job that is no element waits as by ``afterok``."""
+_LINK = timedelta(seconds=60)
+"""A job of the same name that its owner submitted so shortly before a job's end was submitted by its script, as a chain does."""
 _GIVEN_UP = "failed"
 """Slurm's mark of a dependency that is never met."""
 
@@ -56,9 +60,20 @@ def gone_on(view: ClusterView, job: Job) -> Job | None:
     return next((other for _, other in sorted(view.jobs.items()) if _went_on(other, job)), None)
 
 
+def _next_link(other: Job, job: Job) -> bool:
+    """A script that submits its own next job as it fails, without a dependency: the two would train beside each other."""
+    if job.end_time is None or other.name != job.name or other.restarts > 0 or other.state not in _ALIVE:
+        return False
+    if other.array_job_id is not None and other.array_job_id == job.array_job_id:
+        return False
+    return job.end_time - _LINK <= other.key.submit_time <= job.end_time and other.key.job_id > job.key.job_id
+
+
 def _went_on(other: Job, job: Job) -> bool:
     if job.end_time is None or other.key.job_id == job.key.job_id or other.uid != job.uid:
         return False
+    if _next_link(other, job):
+        return True
     if other.dependency is None:
         began = other.start_time is not None and other.start_time >= job.end_time and bool(other.nodes)
         return began and other.key.submit_time <= job.end_time and other.restarts == 0

@@ -129,6 +129,11 @@ def went_on(world: World, recovery: Recovery, job: Job, *, waited: bool) -> Went
     if steps and had is not None:
         if max(steps) > had:
             return WentOn(had, "by its own saves: it reports nothing itself")
+        if max(steps) == had and len(steps) == 1:  # many loops save the step that they have loaded once more
+            unknown = (
+                f"it saved step {had} again and nothing else yet: whether it resumed from that checkpoint is not known"
+            )
+            return WentOn(None, unknown) if waited else None
         again = " again" if max(steps) == had else ""  # of lower steps it is not known whether they were there before
         return WentOn(
             None,

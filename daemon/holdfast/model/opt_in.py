@@ -82,9 +82,9 @@ def read_comment(comment: str) -> OptIn:
     for at in like:
         if refusal := _refusal(words, at):
             return OptIn(Said.REFUSAL, refusal)
-    refusing = next((at for at in range(len(words)) if _refuses(words, at)), None) if like else None
-    if refusing is not None:
-        first, last = min(refusing, like[0]), max(refusing, like[0])
+    refusing = [at for at in range(len(words)) if like and _refuses(words, at)]
+    if refusing:
+        first, last = min(refusing[0], like[0]), max(refusing[0], like[0])
         return OptIn(Said.REFUSAL, _shown(words[first : last + 1]))
     if CONSENT_WORD in words:
         return OptIn(Said.CONSENT, CONSENT_WORD)

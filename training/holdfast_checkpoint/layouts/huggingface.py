@@ -105,12 +105,16 @@ def _check_shards(folder: Folder, indexes: list[str]) -> None:
 
 
 def _check_files(folder: Folder, names: list[str]) -> int:
+    """Also in folders of adapters that have a name, and of modules."""
     size = 0
     for name in names:
         if name.endswith(".safetensors"):
             size += whole_safetensors(folder, name)
         elif _ARCHIVE.fullmatch(name):
             size += whole_archive(folder, name)
+        elif (status := folder.status(name)) is not None and stat.S_ISDIR(status.st_mode):
+            with folder.folder(name) as inner:
+                size += sum(whole_safetensors(inner, each) for each in inner.names() if each.endswith(".safetensors"))
     return size
 
 
