@@ -90,9 +90,9 @@ def read_comment(comment: str) -> OptIn:
         return OptIn(Said.CONSENT, CONSENT_WORD)
     if like:
         return OptIn(Said.NEAR_MISS, _shown(words[like[0] : like[0] + 1]))
-    apart = (at for at in range(len(words) - 1) if [w.lower() for w in words[at : at + 2]] == ["hold", "fast"])
-    first = next(apart, None)
-    return OptIn(Said.NOTHING) if first is None else OptIn(Said.NEAR_MISS, _shown(words[first : first + 2]))
+    together = (at for at in range(len(words) - 1) if [w.lower() for w in words[at : at + 2]] == ["hold", "fast"])
+    begins = next(together, None)
+    return OptIn(Said.NOTHING) if begins is None else OptIn(Said.NEAR_MISS, _shown(words[begins : begins + 2]))
 
 
 def why_not(comment: str) -> str:
