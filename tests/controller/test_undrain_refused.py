@@ -1,4 +1,4 @@
-"""Slurm refuses to return a node for now (INVALID_REG): asked again until it takes it; an operator's resume ends the incident."""
+"""Slurm refuses to take a node out, or back (INVALID_REG), for now: asked again until it takes it; an operator's resume ends the incident."""
 
 from __future__ import annotations
 
@@ -42,6 +42,25 @@ def test_it_is_returned_once_slurm_takes_it(site: Site, refusing: Refusing) -> N
     refusing.bad = False
     site.run(900, step_s=5)
     assert (site.incident("n1").state, site.slurm.node("n1").out_of_service) == (_S.CLOSED, False)
+
+
+def test_a_drain_that_is_refused_for_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, refused = site.slurm.drain, []
+
+    def drain(node: str, reason: str) -> None:
+        if len(refused) < 3:
+            refused.append(node)
+            raise Rejected("slurm_update error: Invalid node state specified")
+        real(node, reason)
+
+    monkeypatch.setattr(site.slurm, "drain", drain)
+    site.fault("n1")
+    site.run(5)
+    assert not site.slurm.node("n1").out_of_service
+    site.run(120)
+    assert len(refused) == 3
+    assert ("drain", "n1") in site.slurm.calls
+    assert site.incident("n1").state is _S.CLOSED, "repaired by now"
 
 
 def test_an_operator_resumes_it_and_the_next_fault_is_seen(site: Site, refusing: Refusing) -> None:

@@ -104,9 +104,9 @@ def carry_out(intent: Intent, outside: Outside) -> Outcome:
 
 
 def _may_pass(action: Action, outside: Outside) -> bool:
-    """What was refused may be done later: the step's node is out of slurm.conf for now, or it goes back and Slurm does not take it yet
-    (INVALID_REG: less memory or fewer GPUs than slurm.conf says)."""
-    if isinstance(action, Undrain):
+    """What was refused may be done later: the step's node is out of slurm.conf for now, or Slurm does not take it out or back yet
+    (INVALID_REG: less memory or fewer GPUs than slurm.conf says; a state that passes)."""
+    if isinstance(action, Drain | Undrain):
         return True
     node = action.target.node
     if node is None:
