@@ -130,6 +130,14 @@ def test_active_tests_have_room_beside_the_agent() -> None:
     assert agent["LimitMEMLOCK"] == ["infinity"]
 
 
+@pytest.mark.parametrize("name", ["holdfast-controller", "holdfast-actor", "holdfast-quorum"])
+def test_nothing_on_the_head_node_can_take_all_of_it(name: str) -> None:
+    """A controller of 4,096 nodes takes 300 MiB and some dozen threads."""
+    bounds = unit(name)
+    assert bounds["MemoryMax"][0] in ("25%", "50%")
+    assert 256 <= int(bounds["TasksMax"][0]) <= 1024
+
+
 def test_the_unit_that_shows_an_agent_as_not_reporting_watches_the_agents_own_file() -> None:
     path = dict(
         line.split("=", 1)
