@@ -60,6 +60,20 @@ def test_context_switches_that_time_out_stop_no_repair_of_others(recovery: bool)
     assert site.incident("n9").state.value == "closed"
 
 
+def test_a_new_machine_is_not_exchanged_for_what_a_program_raised() -> None:
+    """The memory of the fault of the machine before does not lift it."""
+    site = Site(12)
+    site.fault("n1")
+    site.run(900, step_s=5)
+    assert list(site.provider.terminated) == ["i-0001"]
+    site.run(3 * 3600, step_s=60)
+    xid(site, "n1", "109")
+    xid(site, "n1", "154", severity=Severity.FATAL, remedy=Remedy.RESET_GPU)
+    site.run(1800, step_s=5)
+    assert list(site.provider.terminated) == ["i-0001"]
+    assert site.incident("n1").state.value == "closed"
+
+
 def test_jobs_that_opted_in_and_raise_it_stop_no_repair_of_others() -> None:
     site = Site(12)
     for _ in range(16):

@@ -200,7 +200,8 @@ def _called_for(world: World, incident: Incident) -> tuple[Rung, str]:
     rung = Rung.REPLACE if incident.dead else _BEGINS.get(incident.remedy, Rung.REPLACE)
     if incident.rung:
         return max(rung, _above(incident.rung), key=LADDER.index), f" after {incident.rung} failed"
-    if _by_slurms_word_alone(world, incident):  # it says nothing of the machine, and so nothing of an earlier fault
+    # Neither Slurm's word nor what a user's job can cause says that an earlier fault of the machine is back.
+    if incident.users_doing or _by_slurms_word_alone(world, incident):
         return rung, ""
     for before in earlier_faults(world, incident, world.policy.repair.climb_window_s):
         above = _above(before.rung)
