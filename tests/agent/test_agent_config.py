@@ -59,6 +59,11 @@ def test_values_and_tables_are_read(tmp_path: Path) -> None:
         ("controllers = []", "controllers: at least one URL is needed"),
         ('controllers = ["ftp://a"]', "controllers: expected http[s]://HOST[:PORT], found 'ftp://a'"),
         ('controllers = ["http://a:x"]', "controllers: not a URL: 'http://a:x'"),
+        (
+            'controllers = ["http://head:8460"]',
+            "controllers: 'http://head:8460' would send this node's token unencrypted",
+        ),
+        ('controllers = ["http://10.0.0.5:8460"]', "https, or http on loopback alone"),
         ('node = "a b"', "node: not a node name: 'a b'"),
         ('log_format = "xml"', 'log_format: expected "text" or "json", found \'xml\''),
         ("a = [", "not TOML"),

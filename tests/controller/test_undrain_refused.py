@@ -1,4 +1,4 @@
-"""Slurm refuses to take a node out, or back (INVALID_REG), for now: asked again until it takes it; an operator's resume ends the incident."""
+"""Slurm refuses to take a node out, or back (INVALID_REG), for now: it is asked again; an operator's resume ends the incident."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_it_is_returned_once_slurm_takes_it(site: Site, refusing: Refusing) -> N
 
 
 def test_a_drain_that_is_refused_for_now_is_asked_for_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, refused = site.slurm.drain, []
+    real = site.slurm.drain
+    refused: list[str] = []
 
     def drain(node: str, reason: str) -> None:
         if len(refused) < 3:

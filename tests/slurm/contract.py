@@ -287,6 +287,8 @@ class SchedulerContract:
             slurm.components(99999)
         with pytest.raises(NotFound):
             slurm.node("n99")
+        with pytest.raises(NotFound):  # Slurm takes lists: a verb would be for all of them
+            slurm.node("n[1-2]")
         with pytest.raises(NotFound):
             slurm.job(99999)
         with pytest.raises(NotFound):

@@ -1,27 +1,51 @@
-"""A router whose routes all need a token of one of the given roles."""
+"""A router whose routes all need a token of one of the given roles, before anything of the request's body is read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
 from fastapi import APIRouter, Depends
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive
 
 from holdfast.api.auth import Principal, Role
+from holdfast.api.body import read_body
 from holdfast.api.deps import Api
 from holdfast.api.errors import answers
 
 BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token of `holdfast token create`.")
 READERS = (Role.VIEWER, Role.OPERATOR)
+LIMIT_BYTES = 256 * 1024
+"""Of an order: names of nodes and a reason."""
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
+    class Guarded(APIRoute):
+        """FastAPI itself reads a body, however long, before it asks for the dependencies of a route."""
+
+        def get_route_handler(self) -> Handler:
+            handler = super().get_route_handler()
+            has_body = self.body_field is not None
+
+            async def guarded(request: Request) -> Response:
+                request.state.caller = await api.auth.caller(request, *roles)
+                if has_body:
+                    request = Request(request.scope, _replay(await read_body(request, LIMIT_BYTES)))
+                return await handler(request)
+
+            return guarded
+
     return APIRouter(
         tags=[tag],
-        dependencies=[Depends(BEARER), Depends(_check(api, *roles))],
+        dependencies=[Depends(BEARER)],
         responses=answers(401, 403, 422, 503),
+        route_class=Guarded,
     )
 
 
@@ -30,8 +54,8 @@ def caller_of(request: Request) -> Principal:
     return cast(Principal, request.state.caller)
 
 
-def _check(api: Api, *roles: Role) -> Callable[[Request], Awaitable[None]]:
-    async def check(request: Request) -> None:
-        request.state.caller = await api.auth.caller(request, *roles)
+def _replay(content: bytes) -> Receive:
+    async def receive() -> Message:
+        return {"type": "http.request", "body": content, "more_body": False}
 
-    return check
+    return receive

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli.problems import Usage
+from holdfast.config.in_clear import in_clear
 from holdfast.model.errors import HoldfastError, Rejected, Unavailable
 
 DEFAULT_URL = "http://127.0.0.1:8460"
@@ -28,8 +29,14 @@ class Client:
         self._url = (url or env.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
         if not self._url.startswith(("http://", "https://")):
             raise Usage(f"{self._url!r} is not a URL such as {DEFAULT_URL}: set --url or HOLDFAST_URL")
+        try:
+            clear = in_clear(self._url)
+        except ValueError as error:
+            raise Usage(f"{self._url!r} is not a URL: {error}") from None
+        if clear:
+            raise Usage(f"{self._url!r} would send your token unencrypted: use https, or http on loopback alone")
         self._token = _token(env)
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
         if env.get("HOLDFAST_CA_FILE"):
             handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
         self._opener = urllib.request.build_opener(*handlers)
@@ -70,6 +77,13 @@ class Client:
             raise Unavailable(
                 f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?"
             ) from None
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the token to another address; no controller answers with one."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def _token(env: Mapping[str, str]) -> str:

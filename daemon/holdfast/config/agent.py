@@ -8,6 +8,7 @@ import urllib.parse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.config.in_clear import in_clear
 from holdfast.config.strict import example as strict_example
 from holdfast.config.strict import load, option
 from holdfast.model.errors import ConfigError
@@ -131,6 +132,10 @@ def _url_problem(url: str) -> str | None:
         return f"not a URL: {url!r} ({error})"
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
         return f"expected http[s]://HOST[:PORT], found {url!r}"
+    if in_clear(url):
+        return (
+            f"{url!r} would send this node's token unencrypted: https, or http on loopback alone (docs/how-to-tls.md)"
+        )
     return None
 
 

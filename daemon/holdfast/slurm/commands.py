@@ -114,7 +114,10 @@ class SlurmCommands:
         found = self._scontrol("show", "node", name, "-o").strip()
         if not found.startswith("NodeName="):
             raise NotFound(f"no node {name}")
-        return parse.node(found, self._constants().slurmd_port)
+        shown = parse.node(found, self._constants().slurmd_port)
+        if shown.name != name:  # scontrol takes lists such as n[1-5], and a verb would be for all of them
+            raise NotFound(f"no node is called {name!r}")
+        return shown
 
     def job(self, job_id: int) -> Job:
         found = self._jobs(job_id)

@@ -1,0 +1,44 @@
+"""The command line takes its token nowhere else, whatever the other side answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from holdfast.cli.client import Client
+from holdfast.model.errors import Rejected
+
+
+@pytest.fixture
+def asked() -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """A server that sends all to another path of its own: its URL, and what it was asked with which token."""
+    seen: list[tuple[str, str]] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.path, self.headers.get("Authorization", "")))
+            self.send_response(302)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", seen
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_redirect_is_an_error(asked: tuple[str, list[tuple[str, str]]]) -> None:
+    url, seen = asked
+    with pytest.raises(Rejected, match="status 302; is this a Holdfast controller"):
+        Client(url, {"HOLDFAST_TOKEN": "secret"}).get("/v1/nodes")
+    assert seen == [("/v1/nodes", "Bearer secret")]
