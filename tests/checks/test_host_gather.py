@@ -149,10 +149,25 @@ def test_a_mount_is_written_only_where_the_site_says_so(host: HostFiles, tmp_pat
     assert list(folder.iterdir()) == []
     writes: dict[str, object] = {"manifest": None, "writable_mounts": (str(folder),)}
     assert judged(host, "host.mounts", **writes) == {str(folder): (Verdict.OK, "")}
-    assert [file.name for file in folder.iterdir()] == [".holdfast-probe"]
-    (folder / ".holdfast-probe").unlink()
-    (folder / ".holdfast-probe").mkdir()
-    assert judged(host, "host.mounts", **writes) == {str(folder): (Verdict.DEGRADED, "not_writable")}
+    assert list(folder.iterdir()) == [], "nothing is left"
+    host.write("proc/self/mounts", "/dev/root / ext4 rw 0 0\na:/b /proc/sys nfs4 rw 0 0\n")
+    refused: dict[str, object] = {"manifest": None, "writable_mounts": ("/proc/sys",)}
+    assert judged(host, "host.mounts", **refused)["/proc/sys"] == (Verdict.DEGRADED, "not_writable")
+
+
+def test_what_is_written_follows_no_link_of_a_users(
+    host: HostFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if its name could be guessed: the agent is root."""
+    folder, theirs = tmp_path / "mnt", tmp_path / "shadow"
+    folder.mkdir()
+    theirs.write_text("untouched")
+    monkeypatch.setattr(host_mounts.secrets, "token_hex", lambda _size: "guessed")
+    (folder / ".holdfast-probe-guessed").symlink_to(theirs)
+    host.write("proc/self/mounts", f"/dev/root / ext4 rw 0 0\na:/b {folder} nfs4 rw 0 0\n")
+    writes: dict[str, object] = {"manifest": None, "writable_mounts": (str(folder),)}
+    assert judged(host, "host.mounts", **writes)[str(folder)] == (Verdict.DEGRADED, "not_writable")
+    assert theirs.read_text() == "untouched"
 
 
 def test_services_by_their_processes_where_there_is_no_systemd(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import selectors
 import socket
+import stat
 import threading
 import time
 from collections import Counter
@@ -383,6 +385,17 @@ def _let_all_pass(folder: Path) -> None:
             log.warning("event=jobs_kept_out folder=%s reason='not ours, and closed to users'", folder)
 
 
+def _open_to_all(path: Path) -> None:
+    """Of this very socket: on a head node the folder is the controller's, and this is root. Raises OSError."""
+    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "not the socket that was just made", str(path))
+        os.chmod(f"/proc/self/fd/{fd}", 0o666)
+    finally:
+        os.close(fd)
+
+
 def _listen(path: Path) -> socket.socket:
     """A listener at the path, open to every user; one that a dead agent left is replaced."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
@@ -390,7 +403,7 @@ def _listen(path: Path) -> socket.socket:
     temporary.unlink(missing_ok=True)
     try:
         listener.bind(str(temporary))
-        temporary.chmod(0o666)
+        _open_to_all(temporary)
         listener.listen(128)
         temporary.replace(path)
     except OSError:

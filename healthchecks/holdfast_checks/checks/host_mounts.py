@@ -5,6 +5,7 @@ child alone; one that cannot be killed is left, and no second one is started for
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ DEADLINE_S = HostSettings().mount_deadline_s
 MOST = 16
 """Mounts that are asked without being named: a login node may have hundreds of users' homes."""
 _SMALL_FILE = ".holdfast-probe"
+_WRITE = 'dd if=/dev/zero of="$1" bs=512 count=1 conv=excl,fsync oflag=nofollow && rm -f -- "$1"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,9 @@ def _ask(place: Place, settings: HostSettings) -> Place:
     answer = CHILDREN.run(f"mount {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
     written = None
     if place.path in settings.writable_mounts and isinstance(answer, Finished):
-        file = f"{place.path.rstrip('/')}/{_SMALL_FILE}"
-        argv = ["dd", "if=/dev/zero", f"of={file}", "bs=512", "count=1", "conv=fsync"]
+        # A name that nobody can have taken, and no link is followed: users may write there, and this is root.
+        file = f"{place.path.rstrip('/')}/{_SMALL_FILE}-{secrets.token_hex(8)}"
+        argv = ["sh", "-c", _WRITE, "sh", file]
         written = CHILDREN.run(f"write {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
     return Place(place.path, place.wanted, place.kind, place.mount, answer, written)
 

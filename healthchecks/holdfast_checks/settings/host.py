@@ -18,7 +18,8 @@ class HostSettings:
         {}, 'Mount points that must be there, with their type ("" for any), such as "/fsx" = "lustre".'
     )
     writable_mounts: tuple[str, ...] = setting(
-        (), "Mount points into which the agent writes a small file (.holdfast-probe) to see whether it can."
+        (),
+        "Mount points into which the agent writes, and removes, a small file (.holdfast-probe-…) to see whether it can.",
     )
     mount_deadline_s: float = setting(5.0, "A mount that takes longer to answer hangs.", low=0.1, high=60)
     modules: tuple[str, ...] = setting((), 'Kernel modules that must be loaded, such as "nvidia_peermem".')
