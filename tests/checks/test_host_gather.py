@@ -162,7 +162,7 @@ def test_what_is_written_follows_no_link_of_a_users(
     folder, theirs = tmp_path / "mnt", tmp_path / "shadow"
     folder.mkdir()
     theirs.write_text("untouched")
-    monkeypatch.setattr(host_mounts.secrets, "token_hex", lambda _size: "guessed")
+    monkeypatch.setattr("secrets.token_hex", lambda _size: "guessed")
     (folder / ".holdfast-probe-guessed").symlink_to(theirs)
     host.write("proc/self/mounts", f"/dev/root / ext4 rw 0 0\na:/b {folder} nfs4 rw 0 0\n")
     writes: dict[str, object] = {"manifest": None, "writable_mounts": (str(folder),)}
