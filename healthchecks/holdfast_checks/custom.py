@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 
 from holdfast_checks.custom_answer import MOST_BYTES, Limits, Misbehaved, results
 from holdfast_checks.custom_guard import GROUP, PREFIX, Told, Trust, of_package
@@ -146,8 +147,8 @@ class _Command:
 def _argv(settings: CustomSettings) -> list[str]:
     """Raises Misbehaved for a file that anybody may change, and where it cannot become its user."""
     command = list(settings.command)
-    if os.stat(command[0]).st_mode & stat.S_IWOTH:
-        raise Misbehaved(f"{command[0]} may be written by everybody: it is not run")
+    if (why := _changeable(Path(command[0]), settings.user)) is not None:
+        raise Misbehaved(f"{why}: it is not run")
     if not settings.user:
         return command
     user = pwd.getpwnam(settings.user)
@@ -157,6 +158,22 @@ def _argv(settings: CustomSettings) -> list[str]:
     if os.geteuid() != 0 or setpriv is None:
         raise Misbehaved(f"it cannot run as {settings.user}: that needs root and setpriv (util-linux)")
     return [setpriv, f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups", "--inh-caps=-all", *command]
+
+
+def _changeable(path: Path, user: str) -> str | None:
+    """Why somebody else than root, the agent's own user and the check's could put another program there; None: nobody could.
+
+    The file itself and each folder above it count. Raises OSError, KeyError."""
+    ours = {0, os.geteuid()} | ({pwd.getpwnam(user).pw_uid} if user else set())
+    real = path.resolve(strict=True)
+    for place in (real, *real.parents):
+        status = place.stat()
+        if status.st_uid not in ours:
+            return f"{place} belongs to uid {status.st_uid}, who could change what runs"
+        kept = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & stat.S_IWOTH and not kept:
+            return f"{place} may be written by everybody"
+    return None
 
 
 def _version(path: str) -> tuple[int, ...]:

@@ -275,6 +275,28 @@ def test_what_cannot_or_must_not_be_started_is_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_folder_in_which_anybody_could_put_another_program(tmp_path: Path) -> None:
+    folder = tmp_path / "checks"
+    folder.mkdir()
+    path = script(folder, "echo '{}'")
+    path.chmod(0o755)
+    folder.chmod(0o777)
+    assert f"{folder} may be written by everybody" in once(check_of(path)).summary
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_program_that_is_anothers_is_not_run(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "checks"
+    folder.mkdir()
+    path = script(folder, "echo '{}'")
+    path.chmod(0o755)
+    os.chown(path if what == "file" else folder, 65534, 65534)
+    assert "belongs to uid 65534, who could change what runs" in once(check_of(path)).summary
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_it_runs_as_the_user_of_choice(tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents):
