@@ -19,7 +19,10 @@ ip link set lo up && ip addr add 169.254.169.254/32 dev lo
 cd /usr && /usr/bin/python3 -m http.server -b 169.254.169.254 80 >/dev/null 2>&1 &
 server=$!
 ask='import urllib.request; print(urllib.request.urlopen("http://169.254.169.254/", timeout=5).status)'
-tries() { /usr/bin/python3 -c "$ask" 2>/dev/null || echo refused; setpriv --reuid=65534 --clear-groups /usr/bin/python3 -c "$ask" 2>/dev/null || echo refused; }
+tries() {
+	/usr/bin/python3 -c "$ask" 2>/dev/null || echo refused
+	setpriv --reuid=65534 --clear-groups /usr/bin/python3 -c "$ask" 2>/dev/null || echo refused
+}
 for _ in 1 2 3 4 5 6 7 8 9 10; do /usr/bin/python3 -c "$ask" >/dev/null 2>&1 && break; sleep 0.2; done
 tries
 nft -f "$1" && nft -f "$1"
