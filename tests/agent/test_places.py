@@ -176,7 +176,11 @@ import os, socket, sys
 uid = int(sys.argv[3]); os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
 print("ready", flush=True)
 sys.stdin.readline()
-s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(sys.argv[2].encode() + b"\\n")
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+try:
+    s.sendall(sys.argv[2].encode() + b"\\n")
+except BrokenPipeError:  # refused before it spoke
+    pass
 print(s.recv(4096).decode(), end="", flush=True)
 sys.stdin.readline()
 """

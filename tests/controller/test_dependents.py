@@ -25,7 +25,7 @@ def _job(job_id: int, **changed: Any) -> Job:
     return Job(key=JobKey("c", job_id, said.pop("submitted", T0)), **said)
 
 
-FAILED = _job(7, state="FAILED", nodes=("n1",), end_time=END)
+FAILED = _job(7, state="FAILED", nodes=("n1",), start_time=T0, end_time=END)
 ELEMENT = _job(9, state="FAILED", nodes=("n1",), end_time=END, array_job_id=8, array_task_id=3)
 
 
@@ -107,6 +107,13 @@ def test_the_next_link_of_a_chain_that_the_script_itself_submitted(other: dict[s
     """``sbatch`` at the end of a script that fails, without a dependency."""
     view = ClusterView("c", LATER, {}, {7: FAILED, 12: _job(12, **other)}, {})
     assert (gone_on(view, FAILED) is not None) is gone
+
+
+def test_jobs_that_were_submitted_together_are_no_chain() -> None:
+    """One of a sweep fails within its first minute."""
+    first = replace(FAILED, start_time=END - timedelta(seconds=30))
+    view = ClusterView("c", LATER, {}, {7: first, 12: _job(12, **NEXT)}, {})
+    assert gone_on(view, first) is None
 
 
 CORR = {"array_job_id": 20, "dependency": "aftercorr:8_*(unfulfilled)", "reason": "Dependency"}

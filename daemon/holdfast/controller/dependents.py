@@ -66,7 +66,10 @@ def _next_link(other: Job, job: Job) -> bool:
         return False
     if other.array_job_id is not None and other.array_job_id == job.array_job_id:
         return False
-    return job.end_time - _LINK <= other.key.submit_time <= job.end_time and other.key.job_id > job.key.job_id
+    ran = (
+        job.start_time is not None and job.start_time + _LINK <= other.key.submit_time
+    )  # not one of a batch of its own
+    return ran and job.end_time - _LINK <= other.key.submit_time <= job.end_time
 
 
 def _went_on(other: Job, job: Job) -> bool:

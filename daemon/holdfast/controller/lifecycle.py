@@ -30,7 +30,7 @@ from holdfast.controller.ladder import Rung, choose, next_allowed, next_rung
 from holdfast.controller.machine_proof import refused_unproven
 from holdfast.controller.validation import Failure
 from holdfast.model import steps
-from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, Terminate
+from holdfast.model.action import LIVES, Intent, IntentState, Reboot, Replace, StopStart, TellOwner, Terminate
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.cluster import ClusterView, Node
 from holdfast.model.event import ATTEMPT_FAILED, FAILURE, Event, EventKind
@@ -150,7 +150,8 @@ def _open(world: World, view: ClusterView, incident: Incident) -> Moved:
         )
         return _after([event], move(incident, _S.CONTAINED, world.now, note=""))
     mine = facts.findings_of(world, incident)
-    untouched = not any(i.is_attempt for i in world.book.intents_of(incident.id))
+    done_to_it = (i for i in world.book.intents_of(incident.id) if not isinstance(i.action, TellOwner))
+    untouched = not any(i.is_attempt for i in done_to_it)
     if mine and untouched and all(f.cleared_at is not None for f in mine):
         return close(incident, world.now, "it cleared before anything was done")
     if (

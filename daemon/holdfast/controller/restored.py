@@ -7,7 +7,7 @@ a node that Slurm shows drained for one is :mod:`holdfast.controller.adopt`'s.""
 from __future__ import annotations
 
 from holdfast.controller import facts
-from holdfast.model.action import SendOrder
+from holdfast.model.action import SendOrder, TellOwner
 from holdfast.model.book import Change, World
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentState
@@ -33,7 +33,7 @@ def _only_found(world: World, incident: Incident) -> bool:
     if incident.node in world.book.marks or _drained_for(world, incident):
         return False
     begun = (i for i in world.book.intents_of(incident.id) if i.started_at is not None)
-    return all(isinstance(i.action, SendOrder) for i in begun)
+    return all(isinstance(i.action, SendOrder | TellOwner) for i in begun)
 
 
 def _drained_for(world: World, incident: Incident) -> bool:
