@@ -278,9 +278,8 @@ class _Judge:
             return False
         if newest.save is None or other.save is None or not newest.save.like(other.save):
             return later
-        if (
-            not newest.save.head.numbers.order
-        ):  # ``epoch_latest.pt`` beside ``epoch_2.pt``: a name that is written again and again
+        # ``epoch_latest.pt`` beside ``epoch_2.pt``: a name that is written again and again has no number to compare.
+        if not newest.save.head.numbers.order:
             return later
         return later or other.save.head.numbers.order > newest.save.head.numbers.order
 

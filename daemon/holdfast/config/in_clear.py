@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import urllib.parse
+
+from holdfast.config.binding import is_loopback
 
 
 def in_clear(url: str) -> bool:
-    """``http://`` to another machine: whoever is on the way could read the token, and answer in the controller's place."""
+    """``http://`` to another machine: another host on the way could read the token, and answer in the controller's place."""
     parts = urllib.parse.urlsplit(url)
-    return parts.scheme == "http" and not _loopback(parts.hostname or "")
-
-
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

@@ -85,10 +85,9 @@ def _recognise_folder(name: str, folder: Folder) -> Layout | None:
         return Layout.LIGHTNING
     if _HF_FOLDER.fullmatch(name) and huggingface.of_others(folder, found):
         return Layout.DCP if is_dcp else Layout.TORCH
-    of_saves = any(
-        _HF_FOLDER.fullmatch(n) for n in names
-    )  # what ``trainer.save_state()`` leaves beside them is no save
-    if _HF_FOLDER.fullmatch(name) or (huggingface.STATE in found and not of_saves):
+    # What ``trainer.save_state()`` leaves beside the saves is none.
+    beside_saves = huggingface.STATE in found and any(_HF_FOLDER.fullmatch(n) for n in names)
+    if _HF_FOLDER.fullmatch(name) or (huggingface.STATE in found and not beside_saves):
         return Layout.HUGGINGFACE
     if is_dcp:
         return Layout.DCP

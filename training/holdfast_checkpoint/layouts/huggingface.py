@@ -69,10 +69,8 @@ def judge(entry: Entry) -> Judged:
     with entry.root.folder(entry.name) as folder:
         names = folder.names()
         step = _state_step(folder)
-        if step_in(entry.name) not in (
-            None,
-            step,
-        ):  # the Trainer's own ``last-checkpoint`` has none (hub_strategy="checkpoint")
+        # The Trainer's own ``last-checkpoint`` has none (hub_strategy="checkpoint").
+        if step_in(entry.name) not in (None, step):
             raise torn(f"{STATE} is of step {step}")
         contiguous({int(m[1]) for n in names if (m := _RNG.fullmatch(n))}, "RNG state")
         _check_shards(folder, [n for n in names if _INDEX.fullmatch(n)])

@@ -72,8 +72,8 @@ def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
 def _told_of_hands(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
     """Notes to the owners of jobs that run on a faulty node in an operator's hands."""
     fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not notices.planned(world, incident)
-    hands = hands_off.on(world, incident.node) if fatal else None
-    if hands is None or hands_off.holds(world, incident) is None or not hands.holds_incidents:
+    hands = hands_off.holds(world, incident) if fatal else None
+    if hands is None or not hands.holds_incidents:
         return []
     running = (j for j in hurt.hurt_jobs(world, view, incident) if facts.holds(j))
     return [p for j in running for p in owner_note.leave_in_hands(world, incident, hands, j)]
