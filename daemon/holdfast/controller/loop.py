@@ -183,11 +183,11 @@ class ControlLoop:
         woken, reading = False, asyncio.create_task(self.reader.newer())
         try:
             while not reading.done():
-                self.wake.clear()
                 waking = asyncio.create_task(self.wake.wait())
                 await asyncio.wait((reading, waking), return_when=asyncio.FIRST_COMPLETED)
                 waking.cancel()
                 if not reading.done():
+                    self.wake.clear()  # right before the look below: what is reported after it wakes again
                     woken = True
                     await self._drain_first(fence)
         finally:
