@@ -10,7 +10,7 @@ from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
-FAST = {"death": {"silent_after_heartbeats": 2.5, "reprobe_s": 2.0, "end_leftover_steps": True, "reboot_grace_s": 20.0}}
+FAST = {"death": {"silent_after_heartbeats": 4.0, "reprobe_s": 2.0, "end_leftover_steps": True, "reboot_grace_s": 20.0}}
 
 
 def make(make_drill: MakeDrill, **options: object) -> Drill:
