@@ -86,6 +86,12 @@ def test_the_head_nodes_services_share_the_store_by_their_group() -> None:
     assert entries["/etc/holdfast/actor"][2:] == ["0700", "root", "root"]
 
 
+def test_the_actor_counts_in_a_folder_of_its_own() -> None:
+    actor = unit("holdfast-actor")
+    assert (actor["StateDirectory"], actor["StateDirectoryMode"]) == (["holdfast-actor"], ["0700"])
+    assert actor["User"] not in [unit(name)["User"] for name in ("holdfast-controller", "holdfast-quorum")]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_started_modules_exist(name: str) -> None:
     (command,) = unit(name)["ExecStart"]

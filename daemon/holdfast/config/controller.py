@@ -18,6 +18,7 @@ from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     LOG_FORMATS,
     SLURM_CLIENTS,
+    ActorSection,
     ChecksSection,
     ClusterSection,
     LogSection,
@@ -90,6 +91,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "checks": (ChecksSection, frozenset()),
     "notify": (NotifySection, frozenset()),
     "run": (RunSection, frozenset()),
+    "actor": (ActorSection, frozenset()),
     "quorum": (QuorumSection, frozenset()),
     "log": (LogSection, frozenset()),
 }
@@ -114,6 +116,7 @@ class Settings:
     checks: ChecksSection = field(default_factory=ChecksSection)
     notify: NotifySection = field(default_factory=NotifySection)
     run: RunSection = field(default_factory=RunSection)
+    actor: ActorSection = field(default_factory=ActorSection)
     quorum: QuorumSection = field(default_factory=QuorumSection)
     log: LogSection = field(default_factory=LogSection)
     profile: str | None = None
@@ -179,6 +182,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         checks=section("checks", ChecksSection),
         notify=section("notify", NotifySection),
         run=section("run", RunSection),
+        actor=section("actor", ActorSection),
         quorum=section("quorum", QuorumSection),
         log=section("log", LogSection),
         profile=profile,
@@ -280,6 +284,7 @@ def _resolved(settings: Settings) -> Settings:
     return replace(
         settings,
         run=replace(settings.run, dir=base / settings.run.dir),
+        actor=replace(settings.actor, dir=base / settings.actor.dir),
         quorum=replace(settings.quorum, socket=base / settings.quorum.socket, key=base / settings.quorum.key),
         cluster=replace(settings.cluster, slurm_conf=absolute(settings.cluster.slurm_conf)),
         server=replace(server, tls_cert=absolute(server.tls_cert), tls_key=absolute(server.tls_key)),

@@ -40,6 +40,7 @@ _ABOUT = {
     "maintenance": "When a node is in an operator's hands, so that nothing is done about it.",
     "checks": "Which health checks act on all nodes. The agents are told.",
     "notify": "How humans are told.",
+    "actor": "Limits that the actor keeps by itself.",
     "run": "The controller's own processes.",
     "quorum": "Where the groups of elastic jobs meet.",
     "log": "The log on standard error.",

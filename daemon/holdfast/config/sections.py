@@ -91,6 +91,18 @@ class RunSection:
 
 
 @dataclass(frozen=True, slots=True)
+class ActorSection:
+    dir: Path = option(Path("/var/lib/holdfast-actor"), "Folder of the actor alone, where it counts what it has done.")
+    limit_factor: float = option(
+        3.0,
+        "The actor does at most so many times what brakes and budgets allow, whatever the store says, and tells when it holds a step back; "
+        "0: no such limit.",
+        low=0,
+        high=1000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class QuorumSection:
     enabled: bool = option(True, "Elastic jobs get a quorum room; false: this site runs no holdfast-quorum.service.")
     socket: Path = option(Path("/run/holdfast/quorum.sock"), "Socket by which the controller speaks to the service.")

@@ -10,13 +10,15 @@ from threading import Event as Stop
 
 from holdfast import unexpected
 from holdfast.model.errors import OutsideError
-from holdfast.model.machine import ProviderView
+from holdfast.model.machine import NoticeKind, ProviderView
 from holdfast.ports import Clock, Provider, Scheduler, Store
 
 log = logging.getLogger(__name__)
 
 PROVIDER = "provider"
 """Part of this process that asks the provider (:mod:`holdfast.unexpected`)."""
+TAKES_AWAY = frozenset({NoticeKind.REBOOT, NoticeKind.STOP, NoticeKind.INTERRUPTION, NoticeKind.CAPACITY_END})
+"""Kinds of notices by which a machine goes, for a while or for good."""
 LOOK_EVERY_S = 20.0
 """EC2 refreshes its status checks every minute and HyperPod's view lags for longer; NodeRecovery is read again before each action."""
 
@@ -55,6 +57,11 @@ class ProviderWatch:
         before, self._seen = self._seen, view
         if before is None or replace(before, seen_at=view.seen_at) != view:
             self.ring()
+
+    def going(self) -> frozenset[str]:
+        """Nodes whose machines go by the provider's word, as it was last heard."""
+        seen = self._seen
+        return frozenset(n.node for n in seen.notices if n.kind in TAKES_AWAY) if seen is not None else frozenset()
 
     def _slurm_reboots(self) -> bool:
         program = self.scheduler.config().get("RebootProgram", "")

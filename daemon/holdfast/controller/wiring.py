@@ -13,6 +13,7 @@ from holdfast.clock import SystemClock
 from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
+from holdfast.controller.actor_limits import ActorLimits
 from holdfast.controller.disputes import claimants
 from holdfast.controller.hands_off import own_reservations
 from holdfast.controller.notify import notifier_for
@@ -97,8 +98,24 @@ def build_actor(settings: Settings) -> ActorParts:
 
     lock = controller_lock(settings)
     name = controller_name(settings)
-    actor = Actor(store, outside, lambda: lease_holder.beside(lock, name), bell.wait, ring, mode=settings.policy.mode)
     watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
+    limits = ActorLimits(
+        settings.actor.dir,
+        settings.policy,
+        settings.actor.limit_factor,
+        clock.now,
+        lambda: len(outside.scheduler.all_nodes()),
+        watch.going,
+    )
+    actor = Actor(
+        store,
+        outside,
+        lambda: lease_holder.beside(lock, name),
+        bell.wait,
+        ring,
+        mode=settings.policy.mode,
+        limits=limits,
+    )
     paging = ActorPaging(
         StateReader(controller_state(settings), clock.monotonic_s),
         lambda: actor.problem,

@@ -68,6 +68,7 @@ class Site:
         (folder / "etc" / "provider").write_text(f"{provider}\n")
         site = cls(made)
         (folder / "aws").mkdir(exist_ok=True)
+        (folder / "actor").mkdir(mode=0o700, exist_ok=True)
         prolog = folder / "bin" / "task_prolog"
         prolog.write_text(
             f'#!/bin/sh\necho "export HOLDFAST_AGENT_SOCKET={folder}/nodes/$SLURMD_NODENAME/run/agent.sock"\n'
@@ -181,6 +182,7 @@ class Site:
             "provider": self.backing.settings(),
             "spares": {"reservation": SPARES},
             "run": {"dir": str(self.folder / "run"), "cold_start_s": 3.0},
+            "actor": {"dir": str(self.folder / "actor")},
             "quorum": {
                 "socket": str(self.quorum_socket),
                 "key": str(self.folder / "etc" / "quorum.key"),
