@@ -58,9 +58,7 @@ def test_who_listens_to_jobs_holds_no_rights_and_is_nobody_else() -> None:
     assert quorum["CapabilityBoundingSet"] == [""]
     assert "169.254.169.254/32" in quorum["IPAddressDeny"][0]
     assert "/etc/holdfast/actor" in quorum["InaccessiblePaths"][0]
-    assert quorum["ExecStart"][0].endswith(f"--user {unit('holdfast-controller')['User'][0]}"), (
-        "the controller may speak"
-    )
+    assert f"--user {unit('holdfast-controller')['User'][0]} " in quorum["ExecStartPre"][0], "the controller may speak"
     users = {
         words[1] for line in (UNITS / "holdfast-sysusers.conf").read_text().splitlines() if (words := line.split())
     }
@@ -78,12 +76,26 @@ def test_the_head_nodes_services_share_the_store_by_their_group() -> None:
         for line in (UNITS / "holdfast-tmpfiles.conf").read_text().splitlines()
         if (words := line.split())
     }
-    for name in ("holdfast-controller", "holdfast-actor", "holdfast-quorum"):
+    for name in ("holdfast-controller", "holdfast-actor"):
         assert unit(name)["UMask"] == ["0007"]
         assert unit(name)["ReadWritePaths"] == ["/var/lib/holdfast /run/holdfast"]
     assert entries["/var/lib/holdfast/holdfast.db"][:3] == ["f", "/var/lib/holdfast/holdfast.db", "0660"]
     assert entries["/var/lib/holdfast"][2] == "2770"
     assert entries["/etc/holdfast/actor"][2:] == ["0700", "root", "root"]
+
+
+def test_the_quorum_service_shares_nothing_with_the_others() -> None:
+    """It listens to jobs. Neither the controller's database nor what is in controller.toml (its password) is in its reach."""
+    quorum = unit("holdfast-quorum")
+    assert (quorum["Group"], quorum["UMask"], quorum["StateDirectoryMode"]) == (["holdfast-quorum"], ["0077"], ["0700"])
+    assert "ReadWritePaths" not in quorum
+    for path in ("/etc/holdfast/controller.toml", "/var/lib/holdfast", "/run/holdfast", "/etc/holdfast/actor"):
+        assert f"-{path}" in quorum["InaccessiblePaths"][0].split()
+    users = (UNITS / "holdfast-sysusers.conf").read_text().splitlines()
+    assert [line for line in users if line.startswith("u holdfast-quorum")][0].split()[2] == "-:holdfast-quorum"  # noqa: RUF015
+    pre, start = quorum["ExecStartPre"][0], quorum["ExecStart"][0]
+    assert pre.startswith("+/opt/holdfast/bin/python -m holdfast.controller quorum ")
+    assert pre.rpartition(" ")[2] == start.rpartition("@")[2] == "/run/holdfast-quorum.arguments", "a folder of root's"
 
 
 def test_the_actor_counts_in_a_folder_of_its_own() -> None:

@@ -31,7 +31,7 @@ with socket.socket(socket.AF_UNIX) as s:
 STATUS = """
 import socket
 with socket.socket(socket.AF_UNIX) as s:
-    s.connect("/run/holdfast/quorum.sock")
+    s.connect("/run/holdfast-quorum/quorum.sock")
     print(s.makefile().readline())
 """
 SAVE = """
@@ -105,9 +105,28 @@ def test_who_listens_cannot_read_the_providers_credentials(machine: Booted) -> N
 
 
 def test_the_rooms_secrets_are_the_quorum_services_alone(machine: Booted) -> None:
-    assert machine.call("stat -c %a:%U:%s /var/lib/holdfast/quorum.key").strip() == "600:holdfast-quorum:32"
+    key = machine.call("stat -c %a:%U:%G:%s /var/lib/holdfast-quorum/quorum.key").strip()
+    assert key == "600:holdfast-quorum:holdfast-quorum:32"
+    assert machine.call("stat -c %a:%U /var/lib/holdfast-quorum/quorum.db").strip() == "600:holdfast-quorum"
     refused = machine.call(f"runuser -u alice -- /opt/holdfast/bin/python -c '{STATUS}'")
     assert "may not speak" in json.loads(refused)["error"]
+
+
+def test_the_quorum_service_reaches_neither_the_store_nor_the_settings(machine: Booted) -> None:
+    """It listens to jobs. What it may read is what its own process would see: its view of the files, its user and its groups."""
+    pid = machine.show("holdfast-quorum", "MainPID")
+    groups = re.search(r"^Groups:(.*)$", machine.call(f"cat /proc/{pid}/status"), re.MULTILINE)
+    assert groups is not None
+    shared = machine.call("getent group holdfast").split(":")[2]
+    assert shared not in groups[1].split()
+    for path in ("/var/lib/holdfast/holdfast.db", "/etc/holdfast/controller.toml"):
+        assert machine.run(f"head -c 1 {path}").returncode == 0
+        seen = machine.run(
+            f"nsenter -t {pid} -m -- setpriv --reuid holdfast-quorum --regid holdfast-quorum --clear-groups head -c 1 {path}"
+        )
+        assert seen.returncode != 0, path
+    assert machine.call("stat -c %a:%U:%G /run/holdfast-quorum.arguments").strip() == "640:root:holdfast-quorum"
+    assert machine.call("stat -c %a /var/lib/holdfast-actor").strip() == "700"
 
 
 def test_a_job_finds_its_checkpoint_with_its_own_rights(machine: Booted) -> None:
@@ -279,6 +298,6 @@ def test_removing_the_packages_stops_them_and_keeps_the_record(machine: Booted) 
     for service in SERVICES:
         assert machine.show(service, "ActiveState") in ("inactive", "failed")
         assert machine.show(service, "UnitFileState") == "", "nothing of it is left to start"
-    machine.call("! ls /run/holdfast/quorum.sock /run/holdfast/agent.sock | grep sock")
+    machine.call("! ls /run/holdfast-quorum/quorum.sock /run/holdfast/agent.sock | grep sock")
     assert Path(machine.root / "var/lib/holdfast/holdfast.db").stat().st_size > 0
     assert machine.call("cat /etc/holdfast/agent.token")

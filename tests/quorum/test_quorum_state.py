@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
-from holdfast.quorum.state import Kept, State, decode, encode
+from holdfast.quorum.state import Kept, State, decode, encode, moving
 from holdfast.store import open_store
 from support.postgres import PostgresServer, postgres_server
 
@@ -54,6 +56,44 @@ def test_a_room_comes_back_as_it_was(state: State, url: str) -> None:
     assert again.load(NOW) == (empty,)
     assert [(r.room, r.at, r.event.kind) for r in again.happened()] == [("b", NOW, "closed")]
     again.close()
+
+
+def test_rooms_move_to_a_database_of_the_services_own_with_the_end_of_their_record(
+    state: State, url: str, tmp_path: Path
+) -> None:
+    """The controller's database had them. The controller reads on from the number that it has read last."""
+    with closing(open_store(url)):
+        state.save(kept("a"), [(NOW, RoomEvent("joined", "0~a"))])
+        state.save(kept("b", 9))
+        state.drop("b", NOW)
+        moved = json.loads(json.dumps(moving(url)))
+    own = State(f"sqlite:///{tmp_path / 'quorum.db'}")
+    assert own.adopt(moved) == 1
+    assert own.load(NOW) == (kept("a"),)
+    assert own.happened() == state.happened()
+    own.record("a", [(NOW, RoomEvent("lost"))])
+    assert own.happened()[-1].id == state.happened()[-1].id + 1
+    own.drop("a", NOW)
+    assert own.adopt(moved) == 0, "it was used already: what stands there is old"
+    own.close()
+
+
+def test_a_database_without_rooms_gives_none_and_garbage_is_refused(url: str, tmp_path: Path) -> None:
+    with closing(open_store(url)):
+        assert moving(url) == {"rooms": [], "events": []}
+    with closing(State(url)) as state:
+        assert (
+            state.adopt(
+                {"rooms": [["a", encode(kept("a"))]], "events": [[41, "a", NOW.isoformat(), {"kind": "joined"}]]}
+            )
+            == 1
+        )
+        state.record("a", [(NOW, RoomEvent("lost"))])
+        assert [r.id for r in state.happened()] == [41, 42]
+    with closing(State(f"sqlite:///{tmp_path / 'quorum.db'}")) as state:
+        for garbage in ({}, {"rooms": [1], "events": []}, {"rooms": [], "events": [[-1, "a", "x", {}]]}):
+            with pytest.raises((ValueError, TypeError, KeyError)):
+                state.adopt(garbage)
 
 
 def test_a_room_of_an_earlier_version_is_not_done() -> None:

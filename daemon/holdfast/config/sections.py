@@ -105,9 +105,16 @@ class ActorSection:
 @dataclass(frozen=True, slots=True)
 class QuorumSection:
     enabled: bool = option(True, "Elastic jobs get a quorum room; false: this site runs no holdfast-quorum.service.")
-    socket: Path = option(Path("/run/holdfast/quorum.sock"), "Socket by which the controller speaks to the service.")
+    store: str = option(
+        "sqlite:////var/lib/holdfast-quorum/quorum.db",
+        "Database of the service's own, as store.url; never the controller's, which decides what is done to nodes. Two head nodes: one on "
+        "PostgreSQL, with a role of its own.",
+    )
+    socket: Path = option(
+        Path("/run/holdfast-quorum/quorum.sock"), "Socket by which the controller speaks to the service."
+    )
     key: Path = option(
-        Path("/var/lib/holdfast/quorum.key"),
+        Path("/var/lib/holdfast-quorum/quorum.key"),
         "What the rooms' secrets are made from; the service makes it at its first start.",
     )
     bind: str = option(

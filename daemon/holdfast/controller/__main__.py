@@ -12,6 +12,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.process == "quorum":
         from holdfast.controller import quorum_main  # noqa: PLC0415
 
+        if options.export:
+            return quorum_main.export(options.config)
+        if options.write is not None:
+            return quorum_main.write(options.config, options.user, options.write)
         return quorum_main.run(options.config, options.user)
     if options.process == "actor":
         from holdfast.controller import actor_main  # noqa: PLC0415
@@ -27,5 +31,11 @@ parser.add_argument("process", choices=("controller", "actor", "quorum"))
 parser.add_argument("--config", type=Path, required=True)
 parser.add_argument(
     "--user", action="append", default=[], help="quorum: a user who may speak on its socket besides root and its own"
+)
+parser.add_argument(
+    "--write", type=Path, help="quorum: write its arguments there, as root, for python -m holdfast.quorum @FILE"
+)
+parser.add_argument(
+    "--export", action="store_true", help="quorum: print the rooms that the controller's database still has"
 )
 sys.exit(_run(parser.parse_args()))

@@ -186,6 +186,7 @@ class Site:
             "quorum": {
                 "socket": str(self.quorum_socket),
                 "key": str(self.folder / "etc" / "quorum.key"),
+                "store": f"sqlite:///{self.folder}/quorum.db",
             },
         }
         for section, keys in settings.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import fcntl
+import json
 import logging
 import os
 import pwd
@@ -24,6 +25,7 @@ from holdfast.systemd import Pulse, sd_notify
 
 if TYPE_CHECKING:
     from holdfast.quorum.control import Control
+    from holdfast.quorum.state import State
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 """A database's URL may hold a password, and everybody sees a command line."""
@@ -35,6 +37,8 @@ _END_WITHIN_S = 5.0
 def main(argv: list[str] | None = None) -> int:
     """0: stopped when told; 1: could not start, with one line on stderr; 2: it cannot start as it was told."""
     options = _parser().parse_args(argv)
+    if options.refused:
+        return _fail(options.refused, 2)
     if not options.store:
         return _fail(f"give --store URL, or set {STORE_VARIABLE}")
     logging.basicConfig(
@@ -55,18 +59,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m holdfast.quorum", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m holdfast.quorum", description=__doc__, fromfile_prefix_chars="@")
     parser.add_argument(
         "--store",
         default=os.environ.get(STORE_VARIABLE),
-        help=f"the controller's store.url (default: ${STORE_VARIABLE})",
+        help=f"database of its own, sqlite:////PATH or postgresql://USER@HOST/NAME (default: ${STORE_VARIABLE})",
     )
     parser.add_argument(
-        "--key", type=Path, default=Path("/var/lib/holdfast/quorum.key"), help="made when it is missing"
+        "--key", type=Path, default=Path("/var/lib/holdfast-quorum/quorum.key"), help="made when it is missing"
     )
     parser.add_argument(
-        "--socket", type=Path, default=Path("/run/holdfast/quorum.sock"), help="where the controller speaks"
+        "--socket", type=Path, default=Path("/run/holdfast-quorum/quorum.sock"), help="where the controller speaks"
     )
+    parser.add_argument("--adopt", type=Path, help="rooms of an earlier release; taken where the database is new")
+    parser.add_argument("--refused", help="why the configuration is not taken: says so and ends with 2")
     parser.add_argument("--bind", default="127.0.0.1", help="address that rooms listen on (default %(default)s)")
     parser.add_argument(
         "--advertise", help="name or address that jobs are told (default: that of --bind, else the host name)"
@@ -100,6 +106,8 @@ async def _serve(options: argparse.Namespace) -> None:
     key = read_key(options.key)
     with _alone(options.key):
         state = State(options.store)
+        if options.adopt is not None:
+            _adopt(state, options.adopt)
         service = Service(state, key, bind=options.bind, advertise=advertise)
         control = Control(service, options.socket, frozenset(options.user))
         told = asyncio.Event()
@@ -118,6 +126,19 @@ async def _serve(options: argparse.Namespace) -> None:
             await control.stop()
             await service.stop()
             state.close()
+
+
+def _adopt(state: State, path: Path) -> None:
+    """Rooms that the controller's database had. Without them running elastic jobs get new ones when their groups start again."""
+    try:
+        number = state.adopt(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        logging.getLogger(__name__).error("event=rooms_not_adopted path=%s error=%r", path, str(error))
+        return
+    if number:
+        logging.getLogger(__name__).info("event=rooms_adopted rooms=%d", number)
 
 
 def _end_soon(told: asyncio.Event) -> None:

@@ -1,4 +1,5 @@
-"""Rooms and their record in the controller's database, in two tables of their own: SQLite or PostgreSQL, as the store is.
+"""Rooms and their record in a database of the service's own, SQLite or PostgreSQL: the service listens to jobs, so it writes nothing that
+the controller decides on or the actor does.
 
 Written only when members change, never per step: a room costs the database nothing while training goes on."""
 
@@ -6,12 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, select
+from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, inspect, select, text
 
 from holdfast.quorum.identity import Identity
 from holdfast.quorum.nouns import Departure, Gone, Member, Quorum, RoomEvent, Rules, Snapshot
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError)
 _EFFECT = "the room is not open; its job's groups get a new one when they start again"
-_DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the store's database"
+_DO = "restart the job's groups, then: DELETE FROM quorum_unreadable in the database that quorum.store names"
 metadata = MetaData()
 BATCH = 2000
 """Records deleted in one transaction: the rooms and the controller wait for no more than that."""
@@ -96,6 +97,30 @@ class State:
             metadata.create_all(connection)
         self._readers = reader_engine(parse_url(url))
 
+    def adopt(self, moved: Mapping[str, Any]) -> int:
+        """Take what :func:`moving` gave of another database; nothing where this one has been used already. Returns the number of rooms.
+
+        Raises ValueError, TypeError, KeyError for what is no such thing."""
+        kept = [{"name": _text(name), "document": document} for name, document in moved["rooms"]]
+        record = [
+            {"id": _count(number), "room": _text(room), "at": datetime.fromisoformat(at), "document": document}
+            for number, room, at, document in moved["events"]
+        ]
+        with translated(), self._engine.begin() as connection:
+            used = connection.execute(select(func.count()).select_from(events)).scalar_one()
+            if used or connection.execute(select(func.count()).select_from(rooms)).scalar_one():
+                return 0
+            if kept:
+                connection.execute(rooms.insert(), kept)
+            if record:
+                connection.execute(events.insert(), record)
+                if connection.dialect.name == "postgresql":  # ids go on from there, as SQLite's do by themselves
+                    last = max(each["id"] for each in record)
+                    connection.execute(
+                        text("SELECT setval(pg_get_serial_sequence('quorum_events', 'id'), :last)"), {"last": last}
+                    )
+        return len(kept)
+
     def close(self) -> None:
         self._engine.dispose()
         self._readers.dispose()
@@ -151,6 +176,22 @@ class State:
             return int(connection.execute(delete(events).where(events.c.id.in_(some))).rowcount)
 
 
+def moving(url: str) -> dict[str, Any]:
+    """Rooms and the newest records of a database, as JSON: of the controller's, where earlier releases had them. Raises Unavailable,
+    ConfigError. Nothing is written or made."""
+    engine = reader_engine(parse_url(url))
+    try:
+        with translated(), engine.begin() as connection:
+            if not inspect(connection).has_table(rooms.name):
+                return {"rooms": [], "events": []}
+            kept = [[row.name, row.document] for row in connection.execute(select(rooms).order_by(rooms.c.name))]
+            newest = connection.execute(select(events).order_by(events.c.id.desc()).limit(BATCH)).all()
+    finally:
+        engine.dispose()
+    record = [[row.id, row.room, row.at.isoformat(), row.document] for row in reversed(newest)]
+    return {"rooms": kept, "events": record}
+
+
 def _append(connection: Connection, room: str, happened: Iterable[tuple[datetime, RoomEvent]]) -> None:
     found = [{"room": room, "at": at.astimezone(UTC), "document": asdict(event)} for at, event in happened]
     if found:
@@ -158,8 +199,8 @@ def _append(connection: Connection, room: str, happened: Iterable[tuple[datetime
 
 
 def _set_aside(connection: Connection, name: str, document: Any, reason: str, at: datetime) -> None:
-    text = document if isinstance(document, str) else json.dumps(document)
-    row = {"name": name, "at": at.astimezone(UTC), "reason": reason, "document": text}
+    as_text = document if isinstance(document, str) else json.dumps(document)
+    row = {"name": name, "at": at.astimezone(UTC), "reason": reason, "document": as_text}
     connection.execute(unreadable.insert(), [row])
     connection.execute(delete(rooms).where(rooms.c.name == name))
     _append(connection, name, [(at, RoomEvent("closed"))])
