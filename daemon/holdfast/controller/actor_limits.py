@@ -22,12 +22,13 @@ from holdfast.controller.whole_file import write_whole
 from holdfast.model.action import Action, Drain, HoldJob, Requeue, SetDown
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
+from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import Policy
 from holdfast_checks.aside import put_aside
 
 log = logging.getLogger(__name__)
 
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
 LEAST_OUT = 32
 """Nodes that may be taken out within an hour in any case: a rack that loses its power at once is no attack."""
 _MOST_BYTES = 1 << 20
