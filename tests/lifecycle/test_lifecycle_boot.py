@@ -201,7 +201,7 @@ def test_the_stacks_of_a_job_that_hangs_are_read_also_in_a_container(machine: Bo
 def test_no_short_lived_process_takes_the_record_from_the_daemons(machine: Booted) -> None:
     """Who closes SQLite's files last removes the log with all that is not in the database yet: it must know of the daemons."""
     machine.call("runuser -u holdfast-controller -- holdfast token create agent n9")
-    for service in ("holdfast-quorum", "holdfast-controller", "holdfast-actor"):
+    for service in ("holdfast-controller", "holdfast-actor"):
         held = machine.call(f"ls -l /proc/{machine.show(service, 'MainPID')}/fd")
         assert "holdfast.db-wal" in held
         assert "(deleted)" not in held
