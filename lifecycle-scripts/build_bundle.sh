@@ -5,7 +5,8 @@
 #   build_bundle.sh [--out FOLDER] [--site FOLDER] [--interpreter jammy|none|TREE.tar.gz] [--controller] [--arch x86_64|aarch64] [--wheel FILE]
 #
 #   --out          where to: FOLDER/holdfast-bundle and FOLDER/holdfast-bundle.tar.gz (default: build/)
-#   --site         a folder with any of holdfast.conf, agent.toml, ca.pem, controller.toml, provisioning_parameters.json
+#   --site         a folder with any of holdfast.conf, agent.toml, ca.pem, provisioning_parameters.json, and nothing else: a bundle goes to
+#                  every node. The head node's settings come by HOLDFAST_HEAD_FROM (holdfast.conf.example), or by hand.
 #   --interpreter  jammy: python3.11 out of Ubuntu 22.04's universe, as packages that are only unpacked (needs apt-get; default).
 #                  TREE.tar.gz: a relocatable Python that you bring (python/bin/python3.N in it). none: the nodes have one.
 #   --controller   also what the head node needs
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
 		shift
 		;;
 	--controller) lock=controller ;;
-	*) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	*) sed -n '2,14s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
 	esac
 	shift
 done
@@ -32,11 +33,39 @@ case $arch in x86_64) debs=amd64 ubuntu=http://archive.ubuntu.com/ubuntu ;; aarc
 ubuntu=${UBUNTU_MIRROR:-$ubuntu}
 PYTHON=${PYTHON:-python3}
 
+say() { printf '%s\n' "$*" >&2; }
+
+refuse() { # what lies on every node is root's of every node
+	say "$1: not put into a bundle, which goes to every node. $2"
+	exit 2
+}
+
+fit_for_nodes() { # fit_for_nodes FOLDER: the known files alone, and no secret in them
+	for _file in "$1"/* "$1"/.[!.]*; do
+		[ -e "$_file" ] || [ -L "$_file" ] || continue
+		case ${_file##*/} in
+		holdfast.conf | agent.toml | ca.pem | provisioning_parameters.json) ;;
+		controller.toml | actor.toml)
+			refuse "$_file" "It is the head node's alone (database password, addresses of people): take it out of there and put it where HOLDFAST_HEAD_FROM says (docs/install.md)"
+			;;
+		*) refuse "$_file" "A site folder holds holdfast.conf, agent.toml, ca.pem, provisioning_parameters.json and nothing else: take it out of there" ;;
+		esac
+		[ -f "$_file" ] || refuse "$_file" "It is no plain file"
+		if grep -qaE 'PRIVATE KEY-----|://[^/@[:space:]]*:[^/@[:space:]]+@' "$_file"; then
+			refuse "$_file" "There is a private key or a password in it: take it out"
+		fi
+	done
+}
+
+if [ -n "$site" ]; then
+	[ -d "$site" ] || { say "--site $site: no such folder" && exit 2; }
+	fit_for_nodes "$site"
+fi
+
 bundle=$out/holdfast-bundle
 rm -rf "$bundle" "$bundle.tar.gz"
 mkdir -p "$bundle/wheels" "$bundle/interpreter" "$bundle/lib"
 
-say() { printf '%s\n' "$*" >&2; }
 # shellcheck disable=SC1091 # checked by itself
 . "$HERE/lib/packages.sh"
 
@@ -85,7 +114,8 @@ none) rmdir "$bundle/interpreter" ;;
 esac
 cp "$HERE"/on_create.sh "$HERE"/bootstrap.sh "$HERE"/enrol.sh "$HERE"/holdfast.conf.example "$bundle/"
 cp "$HERE"/lib/*.sh "$HERE"/lib/*.py "$bundle/lib/"
-for name in holdfast.conf agent.toml ca.pem controller.toml provisioning_parameters.json; do
+[ "$lock" != controller ] || echo "The wheels of the head node are in here, too (--controller)." >"$bundle/for-the-head"
+for name in holdfast.conf agent.toml ca.pem provisioning_parameters.json; do
 	if [ -n "$site" ] && [ -f "$site/$name" ]; then cp "$site/$name" "$bundle/$name"; fi
 done
 (cd "$bundle" && find . -type f ! -name provisioning_parameters.json | LC_ALL=C sort | xargs sha256sum) >"$out/SHA256SUMS"

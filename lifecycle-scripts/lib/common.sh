@@ -42,7 +42,7 @@ replace_file() { # replace_file PATH MODE <TEXT: never half written; false when 
 	mv -f "$_new" "$1"
 }
 
-SETTINGS="HOLDFAST_CONTROLLERS HOLDFAST_TOKEN_FROM HOLDFAST_NODE HOLDFAST_ROLES HOLDFAST_REGION HOLDFAST_PYTHON HOLDFAST_DEADLINE_S"
+SETTINGS="HOLDFAST_CONTROLLERS HOLDFAST_TOKEN_FROM HOLDFAST_NODE HOLDFAST_HEAD_FROM HOLDFAST_ROLES HOLDFAST_REGION HOLDFAST_PYTHON HOLDFAST_DEADLINE_S"
 
 load_settings() { # KEY=value lines, not a script: a value is taken as it stands. What the environment already says goes first.
 	[ -f "$1" ] || return 0

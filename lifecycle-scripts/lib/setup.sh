@@ -7,6 +7,7 @@ LIB=$BUNDLE/lib
 . "$LIB/common.sh"
 . "$LIB/token.sh"
 . "$LIB/identity.sh"
+. "$LIB/head.sh"
 . "$LIB/packages.sh"
 . "$LIB/release.sh"
 . "$LIB/units.sh"
@@ -41,17 +42,22 @@ set_up_agent() {
 	say "agent of $node: $again"
 }
 
-set_up_controller() { # only where the bundle brings controller.toml
+set_up_controller() { # only where the bundle was made with --controller; its settings never lie in it
 	install_release "$BUNDLE" "$extra"
 	released=$?
 	[ "$released" -ne 2 ] || return 1
 	again=start
 	[ "$released" -eq 1 ] || again=restart
 	install_controller_units && again=restart
-	if [ ! -f "$R/etc/holdfast/controller.toml" ]; then
-		take_along controller.toml controller.toml 0640 && again=restart
-		chgrp holdfast "$R/etc/holdfast/controller.toml" 2>/dev/null || say "controller.toml: group holdfast could not be given"
-	fi
+	fetch_head_settings
+	case $? in
+	0) again=restart ;;
+	1) ;;
+	*) # there may be none yet: nothing is started without
+		[ -z "${HOLDFAST_HEAD_FROM:-}" ]
+		return
+		;;
+	esac
 	bring_up "$again" holdfast-quorum.service holdfast-controller.service holdfast-actor.service
 	say "controller: $again"
 }
@@ -66,6 +72,7 @@ if [ "$(id -u)" -ne 0 ] && [ -z "$R" ]; then
 	exit 1
 fi
 one_at_a_time
+drop_head_settings "$BUNDLE"
 learn_machine "$BUNDLE" || { # a machine without any python3: the bundle's own can read JSON
 	BUNDLED_PYTHON=$(unpack_interpreter "$BUNDLE" "$R/var/lib/holdfast-install/python") || exit 1
 	export BUNDLED_PYTHON
@@ -74,7 +81,7 @@ learn_machine "$BUNDLE" || { # a machine without any python3: the bundle's own c
 extra='[stacks]'
 status=0
 did=no
-if [ "$role" = controller ] && [ -f "$BUNDLE/controller.toml" ]; then
+if [ "$role" = controller ] && [ -f "$BUNDLE/for-the-head" ]; then
 	extra='[controller,quorum]'
 	did=yes
 	set_up_controller || status=1

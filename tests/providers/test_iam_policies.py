@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import json
 import re
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def test_the_policy_is_the_table(provider: str) -> None:
 
 
 def test_every_provider_of_aws_has_a_policy() -> None:
-    assert set(FILES) | {"node-enrolment", "tokens"} == {file.stem for file in POLICIES}
+    assert set(FILES) | {"node-enrolment", "head-settings", "tokens"} == {file.stem for file in POLICIES}
     assert set(AWS_ACTIONS) <= set(FILES)
 
 
@@ -117,6 +118,18 @@ def test_enrolment_may_do_what_its_scripts_do() -> None:
     no_keys = {action for action in granted("node-enrolment") if not action.startswith("kms:")}
     assert no_keys == calls["token.sh"] | calls["bootstrap.sh"]
     assert {action for action in granted("tokens") if not action.startswith("kms:")} == calls["tokens.sh"]
+
+
+def test_no_role_of_nodes_reads_the_heads_settings() -> None:
+    """They hold the database's password. The head reads them by the same calls as a node its token, at another place."""
+    own = {r for s in statements("head-settings") for r in [s["Resource"]]}
+    assert granted("head-settings") == scripts_call()["token.sh"] | {"kms:Decrypt"}
+    places = [r for r in own if ":kms:" not in r]
+    assert len(places) == 2
+    assert all("holdfast-head/" in place for place in places)
+    for statement in statements("node-enrolment"):
+        pattern = statement["Resource"]
+        assert not any(fnmatchcase(place.replace("*", "x"), pattern) for place in places)
 
 
 @pytest.mark.parametrize("file", POLICIES, ids=lambda file: file.stem)
