@@ -49,14 +49,42 @@ local function asked_by_option(job)
 	return false
 end
 
--- Names in the file that the controller writes (history.lemon_file); nil when nobody has kept it for a while.
-local function lemons_in(path)
-	local file = io.open(path, "r")
+local most_bytes = 1048576 -- names of more nodes than Slurm has
+local quiet_s = 3600 -- after a file that took seconds to open none is opened for so long; after one that could not be read, for a minute
+local quiet_until = 0
+
+-- The text of a plain file of modest size; nil and why of everything else, nil alone where there is none. slurmctld waits for us, so nothing in here may wait for anybody:
+-- "r" waits at a FIFO for its writer, "r+" never does (Linux), and then a FIFO, a socket or a terminal cannot seek, and a device has no end.
+-- "r+" needs the right to write: the file is slurmctld's user's as well (docs/slurm-plugins.md).
+local function plain_text(path)
+	local file, why, number = io.open(path, "r+")
 	if not file then
+		return nil, number ~= 2 and why or nil
+	end
+	local size = file:seek("end")
+	local text = nil
+	if size and size > 0 and size <= most_bytes and file:seek("set", 0) then
+		text = file:read(size)
+	end
+	file:close()
+	return text, path .. " is no plain file of 1 MiB at most"
+end
+
+-- Names in the file that the controller writes (history.lemon_file); nil when none has kept it for a while.
+local function lemons_in(slurm, path)
+	local began = os.time()
+	if began < quiet_until and quiet_until - began <= quiet_s then
 		return nil
 	end
-	local text = file:read("*a") or ""
-	file:close()
+	local text, why = plain_text(path)
+	local took = os.time() - began
+	if why and not text or took > 1 then
+		quiet_until = os.time() + (took > 1 and quiet_s or 60)
+		slurm.log_error("holdfast: no lemons are avoided for now: %s", took > 1 and (path .. " took " .. took .. " s") or tostring(why))
+	end
+	if not text then
+		return nil
+	end
 	local limit = tonumber(string.match(text, "^# until (%d+)\n"))
 	if not limit or os.time() > limit then
 		return nil
@@ -78,7 +106,7 @@ local function avoid_lemons(slurm, job, options)
 	if job.req_nodes and job.req_nodes ~= "" then
 		return
 	end
-	local names = lemons_in(options.lemons)
+	local names = lemons_in(slurm, options.lemons)
 	if names and #names > 0 then
 		local own = (job.exc_nodes and job.exc_nodes ~= "") and (job.exc_nodes .. ",") or ""
 		job.exc_nodes = own .. table.concat(names, ",")

@@ -323,6 +323,15 @@ TABLE = [
         "not there",
     ),
     (
+        "plugins.lua_lemons",
+        Level.WARNING,
+        both(
+            site(plugins=plugins(lua_glue=GLUE, lua_module=LUA, lua_module_there=True, lemons_not_writable="/l")),
+            config(JobSubmitPlugins="lua"),
+        ),
+        "write to /l",
+    ),
+    (
         "plugins.prolog_missing",
         Level.WARNING,
         site(plugins=plugins(scripts=(script("Prolog"), script("Epilog", there=False, executable=False)))),

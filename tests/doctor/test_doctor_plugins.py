@@ -43,6 +43,27 @@ def test_the_lua_module_that_the_sites_script_names(tmp_path: Path) -> None:
     assert look(slurm(tmp_path)).lua_module_there
 
 
+@pytest.mark.parametrize(
+    ("mode", "line", "said"),
+    [
+        (0o660, "lemons = ", True),
+        (0o666, "lemons = ", False),
+        (0o660, "-- lemons = ", False),
+        (0o660, "x = ", False),
+    ],
+)
+def test_a_list_of_lemons_that_slurmctld_cannot_open(tmp_path: Path, mode: int, line: str, said: bool) -> None:
+    """By the user, its groups and the mode; the user is one that every machine has and that owns nothing here."""
+    lemons = tmp_path / "lemons"
+    (tmp_path / "job_submit.lua").write_text(f'{line}"{lemons}"\n')
+    assert look(slurm(tmp_path, SlurmUser="daemon(1)")).lemons_not_writable == ""
+    lemons.touch()
+    lemons.chmod(mode)
+    assert look(slurm(tmp_path, SlurmUser="daemon(1)")).lemons_not_writable == (str(lemons) if said else "")
+    assert look(slurm(tmp_path, SlurmUser="root(0)")).lemons_not_writable == ""
+    assert look(slurm(tmp_path, SlurmUser="no-such-user(7)")).lemons_not_writable == ""
+
+
 def test_prolog_and_epilog_of_ours_and_of_others(tmp_path: Path) -> None:
     script = tmp_path / "holdfast-prolog.sh"
     script.write_text("#!/bin/sh\n")

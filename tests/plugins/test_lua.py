@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import os
+import socket
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -163,6 +166,55 @@ def test_a_list_that_nobody_keeps_says_nothing(lua: ctypes.CDLL, tmp_path: Path)
     assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 0"
     path.write_text("n3\n")
     assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 0"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "zero", "folder", "large", "socket", "link"])
+def test_what_is_no_plain_file_holds_slurmctld_up_for_no_moment(lua: ctypes.CDLL, tmp_path: Path, kind: str) -> None:
+    """Those who write the folder can put anything there, and slurmctld answers no one while it waits."""
+    path = tmp_path / "lemons"
+    if kind in ("fifo", "link"):
+        os.mkfifo(tmp_path / "fifo")
+        path.symlink_to(tmp_path / "fifo") if kind == "link" else (tmp_path / "fifo").rename(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    else:
+        write_lemons(path, (f"n{i}" for i in range(200_000)), datetime.now(UTC))
+    held = threading.Event()
+
+    def let_go() -> None:
+        held.set()
+        if kind in ("fifo", "link"):
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+
+    watch = threading.Timer(3.0, let_go)
+    watch.start()
+    try:
+        assert _excluded(lua, "{min_nodes = 16}", path) == "true nil 1"
+    finally:
+        watch.cancel()
+    assert not held.is_set()
+
+
+def test_a_file_that_cannot_be_read_is_logged_once_a_minute(lua: ctypes.CDLL, tmp_path: Path) -> None:
+    code = f"""
+        local logged = 0
+        local slurm = {{ NO_VAL16 = 65534, NO_VAL = 4294967294, log_error = function() logged = logged + 1 end }}
+        local holdfast = dofile("{_MODULE}")
+        for _ = 1, 5 do holdfast.job_submit(slurm, {{min_nodes = 16}}, {{}}, {{ lemons = "{tmp_path}" }}) end
+        return tostring(logged)
+    """
+    assert run(lua, code) == "1"
+
+
+def test_the_list_is_for_its_group_alone(tmp_path: Path) -> None:
+    """slurmctld's user needs the right to write, through the folder's group; no user may keep others' jobs off nodes."""
+    write_lemons(tmp_path / "lemons", ("n3",), datetime.now(UTC))
+    assert (tmp_path / "lemons").stat().st_mode & 0o777 == 0o660
 
 
 def _excluded(lua: ctypes.CDLL, job: str, path: Path) -> str:

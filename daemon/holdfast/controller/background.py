@@ -141,9 +141,10 @@ def _short_since(world: World, before: Background) -> datetime | None:
 
 def write_lemons(path: Path, names: Iterable[str], now: datetime) -> None:
     """``# until UNIXTIME``, then one name a line, for ``job_submit.lua``; appears complete or not at all. A failure is logged: lemons are
-    a preference. After that time nobody has kept it, and it says nothing."""
+    a preference. After that time it says nothing. Group-writable: slurmctld opens it in the one way that waits for no FIFO, which asks for
+    the right to write. Its group is the folder's (set-gid), and others have no right to it."""
     text = f"# until {int(now.timestamp() + LEMONS_HOLD_S)}\n" + "".join(f"{name}\n" for name in names)
     try:
-        write_whole(path, text, 0o644)
+        write_whole(path, text, 0o660)
     except OSError as error:
         log.warning("event=lemons_not_written path=%s error=%r", path, str(error))

@@ -102,6 +102,8 @@ class PluginFacts:
     lua_module: str = ""
     """The path of holdfast.lua in it."""
     lua_module_there: bool = False
+    lemons_not_writable: str = ""
+    """The file of lemons in job_submit.lua, where SlurmUser may not write to it; empty: it may, or this machine does not show it."""
     scripts: tuple[Script, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ _LARGEST_BYTES = 16 << 20
 _INCLUDES = 4
 """plugstack.conf may include others, which may include others, so deep at most."""
 _LUA_FILE = re.compile(r"""["']([^"']*holdfast\.lua)["']""")
+_LEMONS = re.compile(r"""\blemons\s*=\s*["']([^"']+)["']""")
+_LUA_COMMENT = re.compile(r"--.*")
 SPANK = "spank_holdfast"
 
 
@@ -30,8 +33,23 @@ def look(slurm: SlurmFacts) -> PluginFacts:
         lua_glue=glue,
         lua_module=called[1] if called else "",
         lua_module_there=called is not None and os.access(called[1], os.R_OK),
+        lemons_not_writable=_lemons(glue, slurm.value("SlurmUser").partition("(")[0]),
         scripts=tuple(_scripts(slurm)),
     )
+
+
+def _lemons(glue: str, owner: str) -> str:
+    called = _LEMONS.search(_LUA_COMMENT.sub("", glue))
+    try:
+        user = pwd.getpwnam(owner)
+        there = os.stat(called[1]) if called else None
+    except (KeyError, OSError):
+        return ""
+    if called is None or there is None or user.pw_uid == 0:
+        return ""
+    groups = os.getgrouplist(owner, user.pw_gid)
+    bit = 0o200 if there.st_uid == user.pw_uid else 0o020 if there.st_gid in groups else 0o002
+    return "" if there.st_mode & bit else called[1]
 
 
 def _lines(file: Path, depth: int) -> Iterator[str]:

@@ -88,6 +88,14 @@ def lua(slurm: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
             "Opted-in jobs get no requeue by default; submissions go on.",
             f"install -D -m 0644 slurm-plugins/lua/holdfast.lua {seen.lua_module}",
         )
+    if seen.lemons_not_writable:
+        yield Advice(
+            "plugins.lua_lemons",
+            Level.WARNING,
+            f"SlurmUser may not write to {seen.lemons_not_writable}",
+            "slurmctld opens it only in the way that waits for nothing, which needs that right: large jobs are not kept off lemons.",
+            "give its folder slurmctld's group and set-gid: docs/slurm-plugins.md#the-lua-module",
+        )
 
 
 def scripts(_: SlurmFacts, facts: DoctorFacts) -> Iterator[Advice]:
