@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -19,7 +23,8 @@ from holdfast.practice.aws import imds_state
 from holdfast.practice.aws.imds import TOKEN, TTL, Imds
 from holdfast_checks.probes import imds
 from holdfast_checks.probes.imds import Said, look, on_ec2
-from holdfast_checks.registry import Change, Context, NotApplicable, Sample, all_checks
+from holdfast_checks.probes.imds_users import DEADLINE_S, Reached, addresses, try_as_user
+from holdfast_checks.registry import Change, Context, NotApplicable, NotGathered, Sample, all_checks
 from holdfast_checks.result import Remedy, Result, Severity, Verdict
 from holdfast_checks.runner import Samples, run
 from holdfast_checks.settings import Settings
@@ -121,6 +126,73 @@ def service(cluster: Path) -> Iterator[Imds]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The service as a user meets it: tokens, and perhaps documents without one."""
+
+    answers: ClassVar[dict[str, int]] = {}
+
+    def do_PUT(self) -> None:
+        self.send_response(self.answers[self.command])
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.do_PUT()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
+@pytest.mark.parametrize(
+    ("put", "get", "code"),
+    [(200, 401, "open"), (403, 200, "open"), (200, 200, "open"), (403, 403, ""), (404, 401, "")],
+)
+def test_a_user_who_reaches_the_metadata_is_told_to_an_operator(put: int, get: int, code: str) -> None:
+    answers = type("Answers", (Metadata,), {"answers": {"PUT": put, "GET": get}})
+    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            check = all_checks()["cloud.metadata"]
+            (found,) = run(check, context(f"http://127.0.0.1:{server.server_port}"))
+        finally:
+            server.shutdown()
+            thread.join()
+    assert found.code == code
+    if code:
+        assert (found.severity, found.remedy) == (Severity.WARNING, Remedy.HUMAN)
+        assert "holdfast-metadata.service" in found.summary
+        assert ("IMDSv1" in found.summary) is (get == 200)
+    else:
+        assert found.verdict is Verdict.OK
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can try it as another user")
+def test_a_service_that_is_not_there_or_hangs_is_closed() -> None:
+    """Silence within a second for each try; it holds nothing up."""
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        port = hangs.getsockname()[1]
+        began_s = time.monotonic()
+        assert try_as_user([f"http://127.0.0.1:{port}", "http://127.0.0.1:1"]) == Reached()
+        assert time.monotonic() - began_s < DEADLINE_S
+
+
+def test_it_is_tried_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And by the other address of EC2, where the firmware names EC2; never elsewhere, nor where jobs may use the role."""
+    assert addresses(imds.URL) == ("http://169.254.169.254", "http://[fd00:ec2::254]")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    check = all_checks()["cloud.metadata"]
+    with pytest.raises(NotGathered, match="only root"):
+        check.gather(context("http://127.0.0.1:1"))
+    with pytest.raises(NotApplicable, match="jobs_use_role"):
+        check.gather(Context(Settings(cloud=CloudSettings(imds="http://127.0.0.1:1", jobs_use_role=True))))
+    with pytest.raises(NotApplicable, match="no instance metadata"):
+        check.gather(context(""))
+    assert check.observe
+    assert check.severity is Severity.WARNING, "no list of a site's makes it act upon a node"
 
 
 def context(url: str) -> Context:

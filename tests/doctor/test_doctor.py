@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.doctor import DoctorFacts, Level, SlurmFacts, diagnose, exit_code
-from holdfast.doctor.facts import ControllerFacts, PluginFacts, Script, SpankLine
+from holdfast.doctor.facts import ControllerFacts, MetadataFacts, PluginFacts, Script, SpankLine
 from holdfast.model.cluster import Node, Partition, Reservation
 from holdfast.model.machine import ProviderCan
 from holdfast.model.parts import Condition, DiskRoom, PartName, PartState
@@ -338,6 +338,8 @@ TABLE = [
         "epilog.sh is not there",
     ),
     ("plugins.prolog_half", Level.HINT, site(plugins=plugins(scripts=(script("Prolog"),))), "Epilog does not"),
+    ("site.metadata_open", Level.ERROR, site(metadata=MetadataFacts(True, ("http://x",))), "any user of this machine"),
+    ("site.metadata_untried", Level.HINT, site(metadata=MetadataFacts(False)), "could not be tried"),
     ("site.no_provider", Level.HINT, policy(repair=RepairPolicy(provider="none")), "no provider"),
     ("site.observe", Level.HINT, OBSERVING, "observes"),
     ("controller.store", Level.ERROR, part(PartName.STORE), "drill"),

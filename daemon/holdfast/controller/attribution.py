@@ -30,7 +30,7 @@ _ENDS_NO_JOB = frozenset(
             "gpu.retired_pages",
         ),
         *("ib.counters", "efa.counters", "kernel.pcie", "host.load", "host.time", "host.services", "host.modules"),
-        *("host.credential", "host.manifest", "cloud.rebalance", "cloud.maintenance"),
+        *("host.credential", "host.manifest", "cloud.rebalance", "cloud.maintenance", "cloud.metadata"),
     }
 )
 """Checks of what slows a job or threatens it, and cannot end it."""

@@ -12,7 +12,7 @@ from holdfast.config.controller import Settings
 from holdfast.config.sections import ServerSection
 from holdfast.controller.disk import disk_room
 from holdfast.controller.quorum_link import QuorumLink
-from holdfast.doctor import plugin_facts, tls_edge
+from holdfast.doctor import metadata_edge, plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
@@ -108,6 +108,7 @@ def gather(
         plugins=plugin_facts.look(slurm) if slurm is not None else PluginFacts(),
         quorum=_quorum(site),
         unreadable_rooms=_rooms_aside(site),
+        metadata=metadata_edge.metadata(),
         tls=tls_edge.surveyed(site.server),
         tls_running=tls_edge.running(site.server),
     )

@@ -120,6 +120,16 @@ class QuorumFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataFacts:
+    """EC2's instance metadata, as a user without rights on this machine meets it."""
+
+    tried: bool
+    """False: only root can try it."""
+    open_at: tuple[str, ...] = ()
+    """Addresses that answered such a user."""
+
+
+@dataclass(frozen=True, slots=True)
 class Aside:
     """What a process could not read, and has set aside (docs/upgrade.md)."""
 
@@ -182,6 +192,8 @@ class DoctorFacts:
     """Rows of the store that the controller could not read since its start."""
     unreadable_rooms: Aside = field(default_factory=Aside)
     """Rendezvous that the quorum service has set aside."""
+    metadata: MetadataFacts | None = None
+    """None: this is no machine of EC2."""
     tls: Survey | None = None
     """The certificate that agents meet; None: the controller serves none."""
     tls_running: str = ""

@@ -68,4 +68,25 @@ def repairs_itself(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (reachable, rights, repairs_itself)
+def metadata(facts: DoctorFacts) -> Iterator[Advice]:
+    if facts.metadata is None:
+        return
+    if not facts.metadata.tried:
+        yield Advice(
+            "site.metadata_untried",
+            Level.HINT,
+            "whether users of this machine reach its role by EC2's instance metadata could not be tried: this user is not root",
+            "With the head node's role any user could do what the actor may do at the provider.",
+            "sudo holdfast doctor   # once, for this line",
+        )
+    elif facts.metadata.open_at:
+        yield Advice(
+            "site.metadata_open",
+            Level.ERROR,
+            f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})",
+            "What the role may do, every user may: on a head node what the actor may, on the others the tokens of agents.",
+            "/opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh close --user holdfast-actor   # docs/iam",
+        )
+
+
+RULES = (reachable, rights, repairs_itself, metadata)

@@ -70,7 +70,7 @@ def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str,
         "slurm_conf": str(practice.slurm_conf),
         "disk_paths": [str(practice.folder)],
         "nvml_env": environment(library, host.nvml_state),
-        "cloud": {"imds": imds_state.url_of(practice.folder, folder)},
+        "cloud": {"imds": imds_state.url_of(practice.folder, folder), "jobs_use_role": True},  # it is on loopback
         "dcgm": {"dcgmi": str(folder / "dcgmi")},
         "active": {"python": str(folder / PYTHON), "device": "plain", "seconds": 0.1},
         "gpu": {"reset_command": [str(folder / nvidia_smi.COMMAND), "--gpu-reset"], "reset_stops": []},

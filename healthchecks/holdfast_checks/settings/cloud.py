@@ -15,3 +15,6 @@ class CloudSettings:
         "auto",
         'EC2\'s instance metadata: "auto" asks 169.254.169.254 where the firmware names Amazon EC2; a URL; "" asks nobody.',
     )
+    jobs_use_role: bool = setting(
+        False, "Jobs of this node may use the machine's role: `cloud.metadata` does not look whether users reach it."
+    )
