@@ -116,7 +116,8 @@ done
 (cd "$agent" && find . ! -type d) | (cd "$controller" && xargs -d '\n' rm -f)
 find "$controller" -type d -empty -delete
 
-for unit in holdfast-agent.service holdfast-agent-reporting.path holdfast-agent-reporting.service holdfast-enrol.service holdfast-enrol.timer; do
+for unit in holdfast-agent.service holdfast-agent-reporting.path holdfast-agent-reporting.service holdfast-enrol.service holdfast-enrol.timer \
+	holdfast-metadata.service; do
 	put "$agent" "$unit" "lib/systemd/system/$unit"
 done
 for unit in holdfast-controller.service holdfast-actor.service holdfast-quorum.service holdfast-tls-renew.service holdfast-tls-renew.timer; do

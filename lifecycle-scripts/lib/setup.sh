@@ -22,6 +22,23 @@ take_along() { # take_along NAME TO MODE: a file of the site's, if the bundle ha
 	replace_file "$R/etc/holdfast/$2" "$3" <"$BUNDLE/$1"
 }
 
+see_to_metadata() { # on EC2: the node's role reads the tokens of all nodes, and users are not root
+	case $kind in hyperpod | parallelcluster | ec2) ;; *) return 0 ;; esac
+	case ${HOLDFAST_METADATA:-closed} in
+	closed)
+		if [ "$role" = controller ]; then
+			say "head node: close EC2's instance metadata to users by $SHARE/metadata.sh close --user holdfast-actor (docs/iam)"
+			return 0
+		fi
+		set --
+		for _user in ${HOLDFAST_METADATA_USERS:-}; do set -- "$@" --user "$_user"; done
+		sh "$R$SHARE/metadata.sh" close "$@" || true
+		;;
+	open) [ ! -f "$R/etc/holdfast/metadata.nft" ] || sh "$R$SHARE/metadata.sh" open || true ;;
+	*) say "HOLDFAST_METADATA: '$HOLDFAST_METADATA' is neither closed nor open: nothing done" ;;
+	esac
+}
+
 set_up_agent() {
 	install_release "$BUNDLE" "$extra"
 	released=$?
@@ -32,6 +49,7 @@ set_up_agent() {
 	take_along agent.toml agent.site.toml 0644 || true
 	{ cat "$BUNDLE/holdfast.conf" 2>/dev/null || true; } | replace_file "$R/etc/holdfast/enrol.conf" 0644 || true
 	install_agent_units && again=restart
+	see_to_metadata
 	before=$(cksum "$CONFIG" 2>/dev/null)
 	HOLDFAST_BUNDLE_DIR=$BUNDLE sh "$LIB/../enrol.sh" --now
 	case $? in 78) return 1 ;; esac

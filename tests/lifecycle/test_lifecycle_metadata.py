@@ -1,27 +1,35 @@
-"""The instance metadata is closed to users by the rules that the docs name, in a network of its own."""
+"""The instance metadata is closed to users of nodes on EC2: what on_create.sh decides, what is written, and what the rules do."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from lifecycle.lifecycle_support import SCRIPTS
+from lifecycle.lifecycle_support import SCRIPTS, amazon_root, fake_command, run_script, write
+from lifecycle.small_bundle import SHARE, bundle, machine, on_create
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nft") is None, reason="needs root and nftables"),
-]
+HERE = Path(__file__).parents[2]
+in_a_network_of_its_own = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("nft") is None, reason="needs root and nftables"
+)
+RULES = "etc/holdfast/metadata.nft"
+UNIT = "holdfast-metadata.service"
 SCRIPT = r"""
 ip link set lo up && ip addr add 169.254.169.254/32 dev lo
-cd /usr && /usr/bin/python3 -m http.server -b 169.254.169.254 80 >/dev/null 2>&1 &
-server=$!
+cd "$3" && /usr/bin/python3 -m http.server -b 169.254.169.254 80 >/dev/null 2>&1 &
+server=$! python=$2 site=$3
 ask='import urllib.request; print(urllib.request.urlopen("http://169.254.169.254/", timeout=5).status)'
 tries() {
 	/usr/bin/python3 -c "$ask" 2>/dev/null || echo refused
-	setpriv --reuid=65534 --clear-groups /usr/bin/python3 -c "$ask" 2>/dev/null || echo refused
+	for user in 1 65534; do setpriv --reuid=$user --clear-groups /usr/bin/python3 -c "$ask" 2>/dev/null || echo refused; done
+	"$python" -m holdfast_checks run -v --config "$site/agent.toml" cloud.metadata |
+		grep -o 'do not reach\|any user of this node' || echo unknown
 }
 for _ in 1 2 3 4 5 6 7 8 9 10; do /usr/bin/python3 -c "$ask" >/dev/null 2>&1 && break; sleep 0.2; done
 tries
@@ -31,10 +39,96 @@ kill "$server"
 """
 
 
-def test_users_are_refused_and_root_is_not() -> None:
-    """Loaded twice, as after a change."""
-    rules = str(SCRIPTS / "holdfast-metadata.nft")
-    done = subprocess.run(
-        ["unshare", "-n", "sh", "-c", SCRIPT, "sh", rules], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.stdout.split() == ["200", "200", "200", "refused"], done.stderr
+def close(root: Path, *arguments: str) -> str:
+    """metadata.sh in a root of its own, where these two users are: ``daemon`` and CloudWatch's agent."""
+    ids = 'case "$2" in daemon) echo 1 ;; cwagent) echo 990 ;; *) exit 1 ;; esac'
+    path = fake_command(root / "bin", "id", ids)
+    fake_command(path, "nft", "exit 0")
+    fake_command(path, "systemctl", f'echo "$*" >>{root}/systemctl')
+    done = run_script(SCRIPTS / "metadata.sh", root, *arguments, path=path)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def allowed(root: Path) -> str:
+    found = re.search(r"^define metadata_users = \{ (.*) \}$", (root / RULES).read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_it_is_written_for_this_boot_and_each_that_comes(tmp_path: Path) -> None:
+    """With the users that need the role and are here; in an image that is not booted, too."""
+    said = close(tmp_path, "close", "--user", "daemon", "--user", "gone")
+    assert allowed(tmp_path) == "0, 990, 1"
+    assert "no user gone here" in said
+    assert "ec2-instance-connect" not in said, "those known to need it are told of nowhere"
+    assert (tmp_path / "etc/systemd/system" / UNIT).read_bytes() == (SCRIPTS / UNIT).read_bytes()
+    assert f"enable {UNIT}" in (tmp_path / "systemctl").read_text()
+    close(tmp_path, "open")
+    assert not (tmp_path / RULES).exists()
+    assert not (tmp_path / "etc/systemd/system" / UNIT).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("closed",), ("close", "--user"), ("close", "--user", "a b"), ("close", "x")]
+)
+def test_what_it_does_not_know_changes_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert run_script(SCRIPTS / "metadata.sh", tmp_path, *arguments).returncode == 2
+    assert not (tmp_path / RULES).exists()
+
+
+@pytest.mark.parametrize(
+    ("group", "conf", "closed", "called"),
+    [
+        ("gpu", "", False, "close"),
+        ("gpu", "HOLDFAST_METADATA_USERS=monitor ops\n", False, "close --user monitor --user ops"),
+        ("gpu", "HOLDFAST_METADATA=open\n", False, ""),
+        ("gpu", "HOLDFAST_METADATA=open\n", True, "open"),
+        ("gpu", "HOLDFAST_METADATA=shut\n", False, ""),
+        ("head", "HOLDFAST_ROLES=compute controller\n", False, ""),
+    ],
+)
+def test_on_create_closes_it_on_nodes_unless_it_is_told_otherwise(
+    tmp_path: Path, group: str, conf: str, closed: bool, called: str
+) -> None:
+    root = machine(tmp_path, group)
+    write(root / SHARE[1:] / "metadata.sh", f'echo "$*" >>{root}/called\nexit 1\n')
+    if closed:
+        write(root / RULES, "")
+    log = on_create(bundle(tmp_path, conf), root)
+    done = (root / "called").read_text().strip() if (root / "called").exists() else ""
+    assert done == called, log
+    assert "ends: status=0" in log, "a node is no worse for it"
+    assert ("neither closed nor open" in log) is ("shut" in conf)
+    assert ("head node: close EC2's instance metadata" in log) is (group == "head")
+
+
+def test_away_from_ec2_nothing_is_closed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write(root / "proc/driver/nvidia", "")
+    write(root / SHARE[1:] / "metadata.sh", f"touch {root}/called\n")
+    assert "kind=plain role=compute" in on_create(bundle(tmp_path), root)
+    assert not (root / "called").exists()
+
+
+def test_on_plain_ec2_and_parallelcluster_it_is(tmp_path: Path) -> None:
+    root = amazon_root(tmp_path / "root")
+    write(root / SHARE[1:] / "metadata.sh", f"touch {root}/called\n")
+    assert "kind=parallelcluster role=compute" in on_create(bundle(tmp_path), root)
+    assert (root / "called").exists()
+
+
+@pytest.mark.slow
+@in_a_network_of_its_own
+def test_users_are_refused_and_root_and_the_named_are_not(tmp_path: Path) -> None:
+    """Loaded twice, as after a change; and the agent's own check says the same, before and after."""
+    close(tmp_path, "close", "--user", "daemon")
+    write(tmp_path / "latest/meta-data/index.html", "")
+    write(tmp_path / "agent.toml", 'node = "n1"\n[cloud]\nimds = "http://169.254.169.254"\n')
+    environ = os.environ | {"PYTHONPATH": f"{HERE}/daemon:{HERE}/healthchecks"}
+    command = ["unshare", "-n", "sh", "-c", SCRIPT, "sh", str(tmp_path / RULES), sys.executable, str(tmp_path)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.splitlines() == [
+        *("200", "200", "200", "any user of this node"),
+        *("200", "200", "refused", "do not reach"),
+    ], done.stdout + done.stderr
