@@ -11,7 +11,7 @@ import pytest
 from holdfast import unexpected
 from holdfast.agent.kernel import UNJUDGED, KernelLog
 from holdfast.agent.loop import Loop
-from holdfast.controller import act, actor
+from holdfast.controller import act, actor, second_look
 from holdfast.controller.observe import SLURM
 from holdfast.controller.provider_watch import PROVIDER
 from holdfast.controller.quorum_watch import _survived
@@ -60,14 +60,14 @@ def test_a_step_that_raises_is_settled_and_repeated_ever_more_slowly(monkeypatch
 
 def test_one_step_that_cannot_be_taken_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(3)
-    plain = actor.outlived
+    plain = second_look.outlived
 
     def picky(book: Book, intent: Intent) -> object:
         if intent.action.target.node == "n1":
             breaks()
         return plain(book, intent)
 
-    monkeypatch.setattr(actor, "outlived", picky)
+    monkeypatch.setattr("holdfast.controller.actor.outlived", picky)
     site.fault("n1")
     site.fault("n2")
     site.run(10)

@@ -29,9 +29,10 @@ bind = "127.0.0.1"
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As root of a head node would: the groups and users of the packages are this machine's own here."""
     monkeypatch.setattr(quorum_main, "getgrnam", lambda _name: SimpleNamespace(gr_gid=os.getgid()))
-    monkeypatch.setattr(quorum_main.pwd, "getpwnam", lambda _name: pwd.getpwuid(os.getuid()))
+    me = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: me)
     monkeypatch.setattr(quorum_main, "FORMER_KEY", tmp_path / "former.key")
-    monkeypatch.setattr(quorum_main.os, "fchown", lambda *_: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
     path = tmp_path / "controller.toml"
     path.write_text(f'{CONFIG}store = "sqlite:///{tmp_path}/quorum.db"\nkey = "own.key"\nsocket = "quorum.sock"\n')
     return path
@@ -96,7 +97,7 @@ def test_rooms_of_an_earlier_release_are_handed_over_where_the_database_is_new(
         asked.append((argv, named["user"]))
         return SimpleNamespace(returncode=0, stdout='{"rooms": [], "events": []}', stderr="")
 
-    monkeypatch.setattr(quorum_main.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     assert "--adopt" in written(config, tmp_path / "run.arguments")
     ((argv, user),) = asked
     assert (argv[-1], user) == ("--export", "holdfast-controller"), (
@@ -116,6 +117,6 @@ def test_a_database_that_cannot_be_asked_keeps_no_service_from_starting(
                 raise outcome
             return outcome
 
-        monkeypatch.setattr(quorum_main.subprocess, "run", run)
+        monkeypatch.setattr(subprocess, "run", run)
         assert "--adopt" not in written(config, tmp_path / "run.arguments")
         assert "rooms of an earlier release are not read" in capsys.readouterr().err

@@ -5,7 +5,6 @@ node may not read it: the database's password is there. Root writes down for it 
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -55,15 +54,14 @@ def write(config: Path, users: Sequence[str], target: Path) -> int:
 
 
 def export(config: Path) -> int:
-    """As the controller's user: the rooms that its database still has, as JSON."""
-    from holdfast.quorum.state import moving  # noqa: PLC0415 - needs the extra
-
+    """As the controller's user: the service's program prints the rooms that the controller's database still has, as JSON."""
     try:
-        sys.stdout.write(json.dumps(moving(load(config).store.url)))
+        url = load(config).store.url
     except HoldfastError as error:
         sys.stderr.write(f"holdfast quorum: {error}\n")
         return 1
-    return 0
+    argv = [sys.executable, "-m", "holdfast.quorum", "--export"]
+    return os.execve(sys.executable, argv, {**os.environ, STORE_VARIABLE: url})  # noqa: S606 - no shell
 
 
 def service_arguments(settings: Settings, users: Sequence[str] = ()) -> list[str]:

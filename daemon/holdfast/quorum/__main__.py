@@ -46,7 +46,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's library, loaded and not used
     try:
-        asyncio.run(_serve(options))
+        if options.export:
+            _export(options.store)
+        else:
+            asyncio.run(_serve(options))
     except ModuleNotFoundError as error:
         return _fail(
             f"{error.name} is missing here: install the controller's part, which brings the quorum service (docs/install.md)"
@@ -72,6 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         "--socket", type=Path, default=Path("/run/holdfast-quorum/quorum.sock"), help="where the controller speaks"
     )
     parser.add_argument("--adopt", type=Path, help="rooms of an earlier release; taken where the database is new")
+    parser.add_argument(
+        "--export", action="store_true", help="print the database's rooms for --adopt of another one, and end"
+    )
     parser.add_argument("--refused", help="why the configuration is not taken: says so and ends with 2")
     parser.add_argument("--bind", default="127.0.0.1", help="address that rooms listen on (default %(default)s)")
     parser.add_argument(
@@ -126,6 +132,12 @@ async def _serve(options: argparse.Namespace) -> None:
             await control.stop()
             await service.stop()
             state.close()
+
+
+def _export(store: str) -> None:
+    from holdfast.quorum.state import moving  # noqa: PLC0415 - a missing extra is one line
+
+    sys.stdout.write(json.dumps(moving(store)))
 
 
 def _adopt(state: State, path: Path) -> None:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import JSON, Column, Connection, Index, MetaData, Table, delete, func, inspect, select, text
@@ -179,7 +180,10 @@ class State:
 def moving(url: str) -> dict[str, Any]:
     """Rooms and the newest records of a database, as JSON: of the controller's, where earlier releases had them. Raises Unavailable,
     ConfigError. Nothing is written or made."""
-    engine = reader_engine(parse_url(url))
+    found = parse_url(url)
+    if found.get_backend_name() == "sqlite" and not Path(found.database or "").exists():
+        return {"rooms": [], "events": []}
+    engine = reader_engine(found)
     try:
         with translated(), engine.begin() as connection:
             if not inspect(connection).has_table(rooms.name):
