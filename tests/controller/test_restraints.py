@@ -199,7 +199,7 @@ def test_every_way_is_walked_or_does_nothing() -> None:
 
 def test_no_shipped_script_drains_reboots_or_ends_a_job_but_the_named_one() -> None:
     does = re.compile(
-        r"\bscontrol\b.*\b(update|reboot|requeue|requeuehold)\b|\bscancel\b|\b(shutdown|poweroff)\b|\breboot\b"
+        r"\bscontrol\b.*\b(update|reboot|requeue|requeuehold)\b|\bscancel\b|\b(shutdown|poweroff)\b(?!\.target)|\breboot\b"
     )
     files = [f for name in ("slurm-plugins", "lifecycle-scripts") for f in (ROOT / name).rglob("*") if f.is_file()]
     found = {
