@@ -1,0 +1,206 @@
+"""What users, nodes and disks hand in, mutated: a result or the one error that the reader promises, never another exception.
+
+Some thousand inputs of each kind in the usual run, a million of each in ``./dev soak``."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from holdfast.agent.questions import parse_question
+from holdfast.agent.statements import Malformed, parse
+from holdfast.api.body import parse_object
+from holdfast.api.convert import to_report
+from holdfast.api.errors import ApiError
+from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, parse_items
+from holdfast.api.wire import parse as parse_body
+from holdfast_checkpoint.confined import Bad
+from holdfast_checkpoint.layouts.archives import load_json
+from holdfast_checkpoint.manifest import (
+    FileEntry,
+    Manifest,
+    dump_manifest,
+    dump_receipt,
+    folder_name,
+    parse_folder_name,
+    parse_manifest,
+    parse_receipt,
+    safe_path,
+)
+from holdfast_checkpoint.runs import parse_run
+from holdfast_checkpoint.wire import parse_survey
+from holdfast_checks.checks.xid import parse_live
+from holdfast_checks.inventory import GpuRef
+from holdfast_checks.kernel.devices import Devices
+from holdfast_checks.kernel.replay import replay
+from holdfast_checks.kernel.table import judge_record
+from holdfast_checks.probes.kmsg_record import Record, render
+from holdfast_checks.probes.kmsg_record import parse as parse_record
+from holdfast_checks.text import MAX_EVIDENCE_CHARS
+from recording.releases import document, releases
+from support.kernel_lines import LINES, ORDINARY
+from support.mutations import Mutator
+
+SEED = int(os.environ.get("HOLDFAST_SOAK_SEED", "20261126"))
+USUAL, SOAK = 4_000, 1_000_000
+SLOW_S = 2.0
+"""CPU time that no input of 16 KiB may cost: it takes some 20 µs, and a pattern that goes back and forth takes minutes."""
+
+KNOWN = {"0000:3b:00.0": GpuRef(uuid="GPU-a", minor=0, pci="0000:3b:00.0")}
+DEVICES = Devices(KNOWN)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RUN = parse_run("j4711-r2.0.0")
+FILES = {"rank-00000/model.pt": FileEntry(10, "a" * 64), "meta.json": FileEntry(0, "0" * 64)}
+
+
+def refused(error: Exception, *, clear: bool = True) -> bool:
+    """The reader said no, in words that can be shown; never that the input was taken."""
+    assert clear, repr(error)
+    assert str(error).isprintable(), repr(error)
+    return False
+
+
+def kernel(data: bytes) -> bool:
+    """One record of /dev/kmsg, and the same bytes as a line of ``dmesg``."""
+    text = data.decode("utf-8", "replace")
+    record = parse_record(text)
+    message = record.message if record is not None else text
+    results = [parse_live(message, KNOWN), judge_record(message, DEVICES, 1.0), *replay([text])]
+    for result in filter(None, results):
+        assert result.summary.isprintable(), result
+        assert all(len(str(v)) <= MAX_EVIDENCE_CHARS and str(v).isprintable() for v in result.evidence.values()), result
+    if results[0] is not None:
+        assert message.startswith("NVRM:")
+    return any(results)
+
+
+def wire(data: bytes) -> bool:
+    """A report or heartbeat, to the nouns of the core."""
+    try:
+        message = parse_object(data)
+        check_version(message)
+        if "items" not in message:
+            return parse_body(HeartbeatBody, message).node != ""
+        body = parse_body(ReportBody, message)
+        items = parse_items(body.items)
+    except ApiError as error:
+        return refused(error, clear=400 <= error.status < 500)
+    report, _ = to_report(body, items.taken, NOW)
+    assert all(each.received_at.tzinfo is not None for each in report.findings)
+    json.dumps([each.shown for each in items.refused], ensure_ascii=False).encode()
+    return True
+
+
+def socket(data: bytes) -> bool:
+    """One line of the job socket."""
+    try:
+        question = parse_question(data)
+        if question is not None:
+            return True
+        said = parse(data)
+    except Malformed as error:
+        return refused(error, clear=len(str(error)) < 200)
+    body = json.dumps(said.item(1000, 1.0).body, ensure_ascii=False).encode()
+    assert b"\n" not in body
+    assert said.job_id >= 1
+    assert said.path is None or (said.path.startswith("/") and len(said.path) <= 4096)
+    return True
+
+
+def manifest(data: bytes) -> bool:
+    """A manifest, a receipt, the name of a folder, and what a child says that judged as the user."""
+    name = data[:200].decode("utf-8", "replace")
+    known = parse_folder_name(name)
+    assert known is None or parse_folder_name(folder_name(*known)) == known
+    taken = False
+    reads: tuple[Callable[[dict[str, object]], bool], ...] = (
+        lambda value: all(map(safe_path, parse_manifest(value).files)),
+        lambda value: all(map(safe_path, parse_receipt(value, 120, RUN, 0, 8))),
+        lambda value: parse_survey(value).directory != "",
+    )
+    for read in reads:
+        try:
+            taken |= read(load_json(data, "it"))
+        except Bad as bad:
+            refused(bad)
+        except ValueError as error:
+            refused(error, clear=not isinstance(error, UnicodeError))
+    return taken
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A way in. ``read``: whether the input was taken."""
+
+    read: Callable[[bytes], bool]
+    corpus: tuple[bytes, ...]
+
+
+def _json(*values: object) -> tuple[bytes, ...]:
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+JOB = {"v": 1, "job_id": 77, "restarts": 0, "step": 5}
+KINDS = {
+    "kernel lines": Kind(
+        kernel,
+        tuple(line.text.encode() for line in LINES)
+        + tuple(text.encode() for text in ORDINARY if text)
+        + tuple(render(Record(n, n * 1000, 0, 3, line.text)).encode() for n, line in enumerate(LINES)),
+    ),
+    "wire": Kind(wire, _json(*(body for release in releases() for body in document(release, "reports")))),
+    "job socket": Kind(
+        socket,
+        _json(
+            {**JOB, "kind": "checkpoint.register", "dir": "/scratch/me/run", "layout": "dcp", "save_signal": 10, "fenced": True},
+            {**JOB, "kind": "checkpoint.saved", "path": "/scratch/me/run/step-5", "bytes": 4096, "save_s": 2},
+            {**JOB, "kind": "checkpoint.resumed", "path": "/scratch/me/run/step-5"},
+            {**JOB, "kind": "progress", "step_ms": 120, "own_ms": 80, "phase": "train", "components": [77, 78]},
+            {"kind": "ask.standing"},
+            {"kind": "ask.latest", "dir": "/scratch/me/run", "within_ms": 1000},
+            {"kind": "ask.room", "job_id": 77, "restarts": 1},
+        ),
+    ),
+    "manifests": Kind(
+        manifest,
+        (
+            dump_manifest(Manifest(120, RUN, 8, FILES)),
+            dump_receipt(120, RUN, 0, 8, FILES),
+            folder_name(120, RUN, 2).encode(),
+            *_json({"directory": "/d", "latest": None, "candidates": [], "warnings": [], "strays": [], "others": []}),
+        ),
+    ),
+}  # fmt: skip
+
+
+def run(name: str, count: int) -> None:
+    kind, taken = KINDS[name], 0
+    seed = random.Random(f"{SEED}/{name}").getrandbits(32)
+    for number, data in enumerate(Mutator(seed, kind.corpus).inputs(count)):
+        began_s = time.thread_time()
+        try:
+            taken += kind.read(data)
+        except Exception as error:
+            raise AssertionError(f"{name}, seed {SEED}, input {number}: {data!r}") from error
+        spent_s = time.thread_time() - began_s
+        assert spent_s < SLOW_S, f"{name}, seed {SEED}, input {number} took {spent_s:.1f} s: {data!r}"
+    assert 0.01 < taken / count < 0.9, f"{taken} of {count} inputs were taken: the mutations test nothing"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_reader_takes_it_or_says_no(name: str) -> None:
+    run(name, USUAL)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_million_inputs(name: str) -> None:
+    run(name, SOAK)
