@@ -14,7 +14,9 @@ FAST = {"death": {"silent_after_heartbeats": 4.0, "reprobe_s": 2.0, "end_leftove
 
 
 def make(make_drill: MakeDrill, **options: object) -> Drill:
-    return make_drill(heartbeat_s=1.0, settings={**FAST, **options.pop("settings", {})}, **options)  # type: ignore[dict-item]
+    drill = make_drill(heartbeat_s=1.0, settings={**FAST, **options.pop("settings", {})}, **options)  # type: ignore[dict-item]
+    drill.wait_for_witnesses()
+    return drill
 
 
 def test_a_node_without_power_is_dead_and_its_job_runs_elsewhere(make_drill: MakeDrill) -> None:
@@ -89,7 +91,7 @@ def test_a_job_that_cannot_be_fenced_waits_and_no_machine_is_ended_for_it(make_d
     job_id = drill.sleeper("--nodes=2", "--ntasks-per-node=1", "--exclusive", "--gres=gpu:8")
     node = drill.job(job_id).nodes[1]
     drill.inject.cut_off(node, scope="all")
-    eventually(lambda: drill.faults() != () and drill.incident_on(node).dead, within_s=PATIENCE_S)
+    eventually(lambda: any(i.dead for i in drill.faults()), within_s=PATIENCE_S, why=lambda: drill.account(job_id))
     eventually(lambda: bool(drill.intents("Notify", target="unfenced")), within_s=PATIENCE_S)
     assert drill.run(job_id) == ("RUNNING", 0)
     assert (drill.launched(), drill.terminated()) == ([], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -119,11 +120,26 @@ class Drill:
         )
 
     def sleeper(self, *options: str, consent: bool = True) -> int:
-        """A batch job that only sleeps, running when this returns."""
+        """A batch job that only sleeps, its tasks running when this returns: where a node is cut off before that, srun ends the job."""
         words = [*options, f"--comment={CONSENT_WORD}"] if consent else list(options)
-        job_id = self.practice.sbatch("exec srun sleep 3600", *words)
-        eventually(lambda: self.job(job_id).state == "RUNNING", within_s=PATIENCE_S)
+        job_id = self.practice.sbatch("exec srun sh -c 'echo asleep; exec sleep 3600'", *words)
+
+        def asleep() -> bool:
+            job = self.job(job_id)
+            return job.state == "RUNNING" and self.output(job_id).count("asleep") >= len(job.nodes)
+
+        eventually(asleep, within_s=PATIENCE_S, why=lambda: self.account(job_id))
         return job_id
+
+    def wait_for_witnesses(self) -> None:
+        """Until each agent has reached its neighbours once: of a node that it never reached it bears no witness."""
+
+        def all_reached() -> bool:
+            logs = [path.read_text(errors="replace") for path in (self.practice.folder / "log").glob("agent.*.log")]
+            rounds = [re.findall(r"event=neighbours reached=(\d+) of=(\d+)", log) for log in logs]
+            return bool(rounds) and all(seen and seen[-1][0] == seen[-1][1] != "0" for seen in rounds)
+
+        eventually(all_reached, within_s=PATIENCE_S, why=self.words)
 
     def output(self, job_id: int) -> str:
         path = self.practice.folder / "jobs" / f"{job_id}.out"

@@ -48,6 +48,8 @@ class Neighbours:
         self._connects = connects
         self._targets: tuple[Target, ...] = ()
         self._reached_s: dict[Target, float] = {}
+        self._found: dict[Target, bool] = {}
+        """Of the last round."""
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="neighbours", daemon=True)
@@ -81,9 +83,13 @@ class Neighbours:
         """One round. What is no neighbour any more is forgotten."""
         targets = self._targets
         self._reached_s = {t: at_s for t, at_s in self._reached_s.items() if t in targets}
-        for target in targets:
-            if alive(self._connects(target, _TIMEOUT_S)):
-                self.note(target)
+        found = {target: alive(self._connects(target, _TIMEOUT_S)) for target in targets}
+        for target in (target for target, reached in found.items() if reached):
+            self.note(target)
+        if found != self._found:
+            self._found = found
+            missed = ",".join(f"{address}:{port}" for (address, port), reached in found.items() if not reached)
+            log.info("event=neighbours reached=%d of=%d unreached=%s", sum(found.values()), len(found), missed)
 
     def _run(self) -> None:
         while not self._stopping:
