@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import threading
@@ -47,7 +49,8 @@ def node() -> Iterator[_Steps]:
     steps = _Steps()
     yield steps
     for process in steps.running:
-        subprocess.run(["/bin/kill", "-9", "--", f"-{process.pid}"], check=False, capture_output=True)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
