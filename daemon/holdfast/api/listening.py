@@ -1,8 +1,7 @@
 """Where the connections that are kept (:mod:`holdfast.api.connections`) meet asyncio and uvicorn.
 
 - :class:`Listener`: a listening socket whose ``accept`` asks first. It sees a connection before TLS does, and counts what is really open.
-- :class:`GuardedH11`, ``GuardedHttpTools``: uvicorn's protocols, which say at which stage a connection is.
-- :class:`GuardedServer`: uvicorn's server on such listeners."""
+- :class:`GuardedServer`: uvicorn's server on such listeners. What it speaks: :mod:`holdfast.api.protocols`."""
 
 from __future__ import annotations
 
@@ -16,12 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from holdfast import unexpected
-from holdfast.api.connections import Connection, Connections, Stage, attach
+from holdfast.api.connections import Connection, Connections
 from holdfast.descriptors import LOG_EVERY_S, OWN_LACK, NotAccepted
 
 log = logging.getLogger(__name__)
@@ -208,113 +205,6 @@ class GuardedConfig(uvicorn.Config):
     """uvicorn's configuration, with the guard of its connections."""
 
     guard: Guard
-
-
-class _Guarded(asyncio.Protocol):
-    """Before one of uvicorn's protocols: its connection's stage is known at each moment. Uses of uvicorn what is the same in both."""
-
-    config: Any
-    app: Any
-    transport: Any
-    cycle: Any
-    flow: Any
-    _guard: Guard
-    _connection: Connection | None = None
-    """None: the event loop does not accept by our listener."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._guard = self.config.guard
-        connection = self._connection = self._guard.of(transport)
-        if connection is None:
-            return
-        cut, inner, connections = connection.close, self.app, self._guard.connections
-
-        def close() -> None:
-            cut()
-            self.transport.abort()
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            attach(scope, connections, connection)
-            await inner(scope, receive, send)
-
-        connection.close, connection.paused, self.app = close, lambda: bool(self.flow.read_paused), app
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self._connection, self.app = None, None  # what refers to each other would wait for the collector
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._note()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()  # type: ignore[misc]
-        self._note()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._unread(True)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._unread(False)
-
-    def _unread(self, unread: bool) -> None:
-        if self._connection is not None:
-            self._guard.connections.unread(self._connection, unread)
-
-    def _note(self) -> None:
-        if self._connection is not None:
-            self._guard.connections.enter(self._connection, self._stage(), self.cycle)
-
-    def _stage(self) -> Stage:
-        if self.cycle is None:
-            return Stage.HEAD
-        return self._reading() or (Stage.IDLE if self.cycle.response_complete else Stage.ANSWERING)
-
-    def _reading(self) -> Stage | None:
-        """What of a request is incomplete; None: nothing."""
-        raise NotImplementedError
-
-
-class GuardedH11(_Guarded, H11Protocol):
-    """In pure Python."""
-
-    def _reading(self) -> Stage | None:
-        if self.conn.their_state is h11.SEND_BODY:
-            return Stage.BODY
-        begun = self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
-        return Stage.HEAD if begun else None
-
-
-protocol: type[asyncio.Protocol] = GuardedH11
-"""What the server speaks: by httptools where it is installed."""
-
-with contextlib.suppress(ImportError):
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    class GuardedHttpTools(_Guarded, HttpToolsProtocol):
-        """By httptools, whose parser calls back."""
-
-        _incomplete: Stage | None = None
-
-        def _reading(self) -> Stage | None:
-            return self._incomplete
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self._incomplete = Stage.HEAD
-
-        def on_headers_complete(self) -> None:
-            super().on_headers_complete()
-            self._incomplete = Stage.BODY
-
-        def on_message_complete(self) -> None:
-            super().on_message_complete()
-            self._incomplete = None
-
-    protocol = GuardedHttpTools
 
 
 class GuardedServer(uvicorn.Server):

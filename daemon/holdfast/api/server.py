@@ -9,7 +9,7 @@ import time
 import uvicorn
 from fastapi import FastAPI
 
-from holdfast.api import listening
+from holdfast.api import listening, protocols
 from holdfast.api.certificates import check_pair
 from holdfast.api.connections import KEEP_ALIVE_S, Bounds, Connections
 from holdfast.config.binding import check_bind, networks
@@ -60,7 +60,7 @@ def build_server(
         host=host,
         port=port,
         loop="asyncio",  # another one would not accept by our listener
-        http=listening.protocol,
+        http=protocols.protocol,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
         access_log=False,
@@ -70,6 +70,7 @@ def build_server(
         server_header=False,
         date_header=False,
         backlog=4096,
+        h11_max_incomplete_event_size=protocols.MAX_HEAD_BYTES,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
     )
