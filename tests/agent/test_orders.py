@@ -24,6 +24,7 @@ from holdfast.agent.neighbours import Neighbours
 from holdfast.agent.orders import Done, Order, OrderBook, Orders, refusal
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, handles, start_ticks
+from holdfast.agent.save_signals import SAVE_SIGNALS, SaveSignals
 from holdfast.agent.sender import Identity
 from holdfast.agent.trust import Weighed
 from holdfast.model.errors import Rejected, Unavailable
@@ -282,22 +283,93 @@ def trapping() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
+def registered(name: str | None = "USR1", job_id: int = 7, uid: int | None = None) -> SaveSignals:
+    signals = SaveSignals()
+    signals.registered(job_id, os.getuid() if uid is None else uid, 0, name)
+    return signals
+
+
 def test_a_job_is_asked_to_save_only_where_it_listens_and_only_by_its_owner(trapping: subprocess.Popen[bytes]) -> None:
     with subprocess.Popen(["sleep", "60"]) as deaf:
-        ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid, deaf.pid})))
+        ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid, deaf.pid})), registered())
         done = ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR1"))
         assert (done.ok, done.detail["pids"]) == (True, [trapping.pid])
         assert deaf.poll() is None
         deaf.kill()
     with pytest.raises(Rejected, match="no process"):
         ask(order("ask_job_to_save", job_id=7, uid=os.getuid() + 1, signal="USR1"))
-    with pytest.raises(Rejected, match="SIGKILL"):
+    with pytest.raises(Rejected, match="KILL"):
         ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="KILL"))
     with pytest.raises(Rejected, match="uid"):
         ask(order("ask_job_to_save", job_id=7, signal="USR1"))
     assert trapping.poll() is None
     assert handles(trapping.pid, signal.SIGUSR1)
     assert not handles(trapping.pid, signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("name", sorted(SAVE_SIGNALS - {"SIGUSR1"}))
+def test_no_other_signal_than_the_one_that_the_job_registered_here_is_sent(
+    name: str, trapping: subprocess.Popen[bytes]
+) -> None:
+    ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid})), registered())
+    with pytest.raises(Rejected, match=f"job 7 registered SIGUSR1 on this node, not {name}"):
+        ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal=name))
+    assert trapping.poll() is None
+
+
+@pytest.mark.parametrize(
+    "signals", [SaveSignals(), registered(job_id=8), registered(uid=os.getuid() + 1), registered(None)]
+)
+def test_a_job_that_registered_none_here_is_sent_none(signals: SaveSignals, trapping: subprocess.Popen[bytes]) -> None:
+    ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid})), signals)
+    with pytest.raises(Rejected, match=r"registered no save signal on this node.*HOLDFAST_SAVE_SIGNAL=USR1"):
+        ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR1"))
+
+
+def test_what_a_process_has_in_its_environment_counts_for_it_alone_where_the_job_registered_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = "import signal, sys; signal.signal(signal.SIGUSR2, lambda *_: None); print(1, flush=True); sys.stdin.read()"
+
+    def started(name: str | None) -> subprocess.Popen[bytes]:
+        env = {**os.environ, **({} if name is None else {"HOLDFAST_SAVE_SIGNAL": name})}
+        process = subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, env=env)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    monkeypatch.delenv("HOLDFAST_SAVE_SIGNAL", raising=False)
+    with started("USR2") as asks, started("SIGUSR2") as too, started("USR1") as other, started(None) as silent:
+        pids = frozenset({asks.pid, too.pid, other.pid, silent.pid})
+        ask = verbs.ask_job_to_save(FakeSlurm(pids), SaveSignals())
+        done = ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR2"))
+        assert (done.ok, done.detail["pids"]) == (True, sorted({asks.pid, too.pid}))
+        with pytest.raises(Rejected, match="registered SIGUSR1"):
+            verbs.ask_job_to_save(FakeSlurm(pids), registered())(
+                order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR2")
+            )
+        for process in (asks, too, other, silent):
+            process.kill()
+
+
+def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) -> None:
+    memory = Memory(tmp_path)
+    signals = SaveSignals(memory)
+    for job_id in range(1, 600):
+        signals.registered(job_id, 1000, 0, "USR1")
+    signals.registered(599, 1000, 0, "TERM")
+    signals.registered(598, 1000, 0, None)  # the same run: what it said holds
+    signals.registered(597, 1000, 1, None)  # a later run that takes none
+    signals.registered(596, 1000, 1, "KILL")  # nor does one of a signal that is none
+    memory.close()
+    memory = Memory(tmp_path)
+    again = SaveSignals(memory)
+    assert [again.of(job_id, 1000) for job_id in (599, 598, 597, 596)] == [signal.SIGTERM, signal.SIGUSR1, None, None]
+    assert again.of(599, 1001) is None
+    assert again.of(1, 1000) is None
+    memory.set("save_signals", "{")
+    assert SaveSignals(memory).of(599, 1000) is None
+    memory.close()
 
 
 def outcome_of(results: dict[str, tuple[Weighed, ...]], on_bus: int = 0, uuids: int = 2, **args: object) -> Done:

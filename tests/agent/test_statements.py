@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -17,6 +18,7 @@ from holdfast.agent import jobsocket
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import parse_listpids
+from holdfast.agent.save_signals import SaveSignals
 from holdfast.agent.statements import Ledger, Malformed, Rate, parse
 from support.job_socket import KnownJobs
 
@@ -38,7 +40,8 @@ class Desk:
     def __init__(self, folder: Path, jobs: Mapping[int, frozenset[int]] | None) -> None:
         self.items: list[Item] = []
         self.slurm = KnownJobs(jobs)
-        self.socket = JobSocket(folder, self.slurm, self.items.append)
+        self.signals = SaveSignals()
+        self.socket = JobSocket(folder, self.slurm, self.items.append, save_signals=self.signals)
         self.socket.start()
 
     def connect(self) -> socket.socket:
@@ -82,6 +85,21 @@ def test_a_jobs_word_reaches_the_outbox_with_the_kernels_uid(desk: Desk) -> None
     assert (first["statement"], first["path"], first["uid"]) == ("checkpoint.register", "/ckpt", os.getuid())
     assert first["detail"] == {"layout": "auto"}
     assert (second["step"], second["restarts"], second["detail"]) == (5, 1, {"bytes": 9, "run": "7r1"})
+
+
+def test_the_signal_that_a_job_registers_is_kept_on_its_node(desk: Desk) -> None:
+    """Of ranks that register nothing else it is for the agent alone: nothing is reported."""
+    said = {"v": 1, "kind": "checkpoint.signal", "job_id": 7, "restarts": 0, "save_signal": "USR1"}
+    assert desk.say(said) == ""
+    assert "not a job of this user" in desk.say({**said, "job_id": 8, "save_signal": "TERM"})
+    assert [desk.signals.of(job, os.getuid()) for job in (7, 8)] == [signal.SIGUSR1, None]
+    assert desk.items == []
+    register = {**said, "kind": "checkpoint.register", "dir": "/ckpt", "save_signal": "USR2"}
+    assert desk.say(register) == ""
+    assert desk.signals.of(7, os.getuid()) is signal.SIGUSR2
+    assert [item.body["statement"] for item in desk.items] == ["checkpoint.register"]
+    assert "a later run" in desk.say({**register, "restarts": 1}, said)
+    assert desk.signals.of(7, os.getuid()) is signal.SIGUSR2
 
 
 def test_another_users_job_or_one_that_is_not_here_is_refused(desk: Desk) -> None:

@@ -75,6 +75,23 @@ def test_a_training_run_as_the_agent_hears_it(agent: socket.socket, tmp_path: Pa
     ]  # fmt: skip
 
 
+def test_every_other_rank_names_its_signal_to_the_agent_of_its_node_and_nothing_else(
+    agent: socket.socket, tmp_path: Path
+) -> None:
+    """An agent has a job sent no signal that was not registered with it."""
+    root = tmp_path / "checkpoints"
+    root.mkdir()
+    env = {"HOLDFAST_AGENT_SOCKET": str(tmp_path / "agent.sock"), "SLURM_JOB_ID": "42"}
+    first = Checkpointer(root, rank=0, world_size=2, env=env)
+    first.resume()
+    first.close()
+    agent.accept()[0].close()
+    other = Checkpointer(root, rank=1, world_size=2, env=env, save_signal="USR1")
+    other.resume()
+    said = lines(agent.accept()[0])  # the connection is at its end, without a close()
+    assert [(s["kind"], s["job_id"], s["save_signal"]) for s in said] == [("checkpoint.signal", 42, "USR1")]
+
+
 def test_without_an_agent_statements_are_dropped_and_nothing_is_tried_for_a_while(tmp_path: Path) -> None:
     now = [0.0]
     teller = Teller(str(tmp_path / "agent.sock"), clock=lambda: now[0])

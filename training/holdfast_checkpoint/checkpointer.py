@@ -88,6 +88,9 @@ class Checkpointer:
             )
             step, path = (start.step or 0, start.path) if start else (0, None)
             self._teller.tell(statements.resumed(step, path, self.run))
+        elif self._save_signal is not None:
+            self._teller.tell(statements.takes_signal(self._save_signal, self.run))
+            self._teller.close()  # a rank that says nothing more holds no place
         return start
 
     def progress(self, step: int) -> None:

@@ -55,6 +55,11 @@ def register(
     )
 
 
+def takes_signal(save_signal: str, run: RunId) -> Statement:
+    """The job's processes on this node save upon this signal, too. An agent sends no other, and none where it was not told."""
+    return _statement("checkpoint.signal", run, save_signal=save_signal)
+
+
 def saved(step: int, path: str, size_bytes: int, run: RunId) -> Statement:
     """A checkpoint is complete and on the disk."""
     return _statement("checkpoint.saved", run, step=step, path=path, bytes=size_bytes)

@@ -40,6 +40,7 @@ from holdfast.agent.processes import SlurmNode
 from holdfast.agent.reporting import Reporting
 from holdfast.agent.resetting import Held, reset_gpu
 from holdfast.agent.rooms import Rooms
+from holdfast.agent.save_signals import SaveSignals
 from holdfast.agent.sender import Identity, Sender
 from holdfast.agent.stacks import collect_stacks
 from holdfast.agent.standing import Standing
@@ -140,7 +141,9 @@ class Agent:
         self.stretch = Stretch()
         self.loop = Loop(self._tasks(), random.random(), {NVML_TASK: _NVML_AHEAD_S})  # noqa: S311 - jitter
         inspector = Inspector(config, self.loop, self.nvml, checks, self.trust, lambda: self.gres.listed)
-        self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, Rooms(self._client, len(self.controllers)))
+        self.save_signals = SaveSignals(self.memory)
+        rooms = Rooms(self._client, len(self.controllers))
+        self.jobs = JobSocket(config.run_dir, self.slurm, self._stated, rooms, self.save_signals)
         handlers = {verb.value: handler for verb, handler in self._handlers(inspector).items()}
         self.orders = Orders(self._client(), self.memory, self.identity, handlers, lambda item: self.report([item]))
         self.jobs.answers.fatal, self.jobs.answers.gate = self.standing.fatal, gate
@@ -166,7 +169,7 @@ class Agent:
             Verb.END_STEP: verbs.end_leftover_step(self.slurm),
             Verb.END_JOB: end_stuck_job(self.slurm),
             Verb.PROBE_PEER: verbs.probe_peer(self.neighbours),
-            Verb.SAVE: verbs.ask_job_to_save(self.slurm),
+            Verb.SAVE: verbs.ask_job_to_save(self.slurm, self.save_signals),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),
             Verb.OUTPUT: read_output(os.uname().nodename),

@@ -23,7 +23,8 @@ from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
 from holdfast.agent.rooms import Rooms
-from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, Ledger, Malformed, Rate, parse
+from holdfast.agent.save_signals import SaveSignals
+from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, REGISTER, SIGNAL, Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
 
 log = logging.getLogger(__name__)
@@ -129,7 +130,12 @@ class JobSocket:
     """Accepts statements and hands those that are bound on, as items for the outbox."""
 
     def __init__(
-        self, folder: Path, slurm: SlurmNode, report: Callable[[Item], None], rooms: Rooms | None = None
+        self,
+        folder: Path,
+        slurm: SlurmNode,
+        report: Callable[[Item], None],
+        rooms: Rooms | None = None,
+        save_signals: SaveSignals | None = None,
     ) -> None:
         """``report`` is called from the thread. Raises OSError when the socket cannot be made."""
         _let_all_pass(folder)
@@ -139,6 +145,7 @@ class JobSocket:
         self._report = report
         self.answers = Answers(rooms)
         self.launchers = Launchers()
+        self._save_signals = save_signals or SaveSignals()
         self._ledger = Ledger()
         self._rate = Rate()
         self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
@@ -291,7 +298,10 @@ class JobSocket:
             return
         if said.kind != "progress" and self._logged.allow(peer.account, now_s):
             log.info("event=statement kind=%s job=%d uid=%d step=%s", said.kind, said.job_id, peer.uid, said.step)
-        self._report(said.item(peer.uid, now_s))
+        if said.kind in (REGISTER, SIGNAL):
+            self._save_signals.registered(said.job_id, peer.uid, said.restarts, said.detail.get("save_signal"))
+        if said.kind != SIGNAL:
+            self._report(said.item(peer.uid, now_s))
 
     def _answer(self, peer: _Peer, question: Question) -> None:
         """Anyone may ask; what takes time is looked for beside this thread, a directory with the asker's own rights."""

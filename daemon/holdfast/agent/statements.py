@@ -11,7 +11,10 @@ from typing import Any
 from holdfast.agent.outbox import Item
 from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 
-KINDS = frozenset({"checkpoint.register", "checkpoint.saved", "checkpoint.resumed", "progress"})
+REGISTER = "checkpoint.register"
+SIGNAL = "checkpoint.signal"
+"""The job takes this signal on this node, too: for the agent alone, and not reported."""
+KINDS = frozenset({REGISTER, SIGNAL, "checkpoint.saved", "checkpoint.resumed", "progress"})
 _DETAIL = frozenset(
     {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups", "quorum"}
 )
@@ -79,14 +82,14 @@ def parse(line: bytes) -> Said:
     kind = raw["kind"]
     if kind not in KINDS:
         raise Malformed("unknown kind")
-    path = absolute_path(raw.get("dir") if kind == "checkpoint.register" else raw.get("path"))
-    if kind == "checkpoint.register" and path is None:
+    path = absolute_path(raw.get("dir") if kind == REGISTER else raw.get("path"))
+    if kind == REGISTER and path is None:
         raise Malformed("dir is missing")
     detail = {key: value for key, value in raw.items() if key in _DETAIL and _short(value)}
     job_id = whole_number(raw, "job_id", low=1)
     restarts = whole_number(raw, "restarts", default=0, high=RESTARTS_MAX)
     step = None if raw.get("step") is None else whole_number(raw, "step")
-    if step is None and kind != "checkpoint.register":
+    if step is None and kind not in (REGISTER, SIGNAL):
         raise Malformed("step is missing")
     return Said(kind, job_id, restarts, step, path, detail, _components(raw.get("components")))
 

@@ -13,6 +13,13 @@ import psutil
 from holdfast.agent.neighbours import Neighbours, Target, alive, connect
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
+from holdfast.agent.save_signals import (
+    SAVE_SIGNAL_ENV,
+    SAVE_SIGNALS,
+    SaveSignals,
+    signal_in_environment,
+    signal_named,
+)
 from holdfast.agent.trust import Weighed
 from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check, Cost
@@ -23,8 +30,6 @@ _PROBE_TIMEOUT_MAX_S = 10.0
 _LOOK_S = 0.25
 """Between two looks at the tasks of a step; one reads the table of processes."""
 _NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
-SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
-"""What a job may be sent as its own signal of choice: nothing that ends it without a chance to save."""
 
 _SAYS_SOMETHING_OF_THE_PEER = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ECONNREFUSED})
 """Errors of a connection that are evidence about the other machine. Every other one (no route, no name, no descriptor left)
@@ -182,28 +187,47 @@ def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
     return [step for step in steps if age_s(step) >= age_at_least_s and live_tasks(step) == 0]
 
 
-def ask_job_to_save(slurm: SlurmNode) -> Handler:
-    """Send the job's processes on this node the signal that its owner chose: only those that belong to that owner, and only
+def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
+    """Send the job's processes on this node the signal that its owner chose: the one that the job registered here, and where it
+    registered none, the one that a process has in its own environment. Only to those that belong to that owner, and only to
     those that handle the signal, since it would end the others (a batch script's shell above all)."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
-        name = str(order.args.get("signal", "SIGUSR1")).upper()
-        name = name if name.startswith("SIG") else f"SIG{name}"
+        wanted = order.args.get("signal", "USR1")
         uid = order.args.get("uid")
-        if name not in SAVE_SIGNALS:
-            raise Rejected(f"signal {name} is not one of {', '.join(sorted(SAVE_SIGNALS))}")
+        chosen = signal_named(wanted)
+        if chosen is None:
+            raise Rejected(f"signal {str(wanted)[:20]!r} is not one of {', '.join(sorted(SAVE_SIGNALS))}")
         if isinstance(uid, bool) or not isinstance(uid, int) or uid < 0:
             raise Rejected("argument uid (the job's owner) is needed")
         pids = slurm.job_pids(job_id).get(job_id, frozenset())
         owned = [(pid, ticks) for pid in sorted(pids) if (ticks := _owned_by(pid, uid)) is not None]
         if not owned:
             raise Rejected(f"job {job_id} of uid {uid} has no process on this node")
-        chosen = signal.Signals[name]
-        told = [pid for pid, ticks in owned if handles(pid, chosen) and send_signal(pid, chosen, ticks)]
-        return Done(bool(told), f"sent {name} to {len(told)} processes of job {job_id} that handle it", {"pids": told})
+        agreed = _agreed(owned, chosen, registered.of(job_id, uid), job_id)
+        told = [pid for pid, ticks in agreed if handles(pid, chosen) and send_signal(pid, chosen, ticks)]
+        text = f"sent {chosen.name} to {len(told)} processes of job {job_id} that handle it"
+        return Done(bool(told), text, {"pids": told})
 
     return verb
+
+
+def _agreed(
+    owned: list[tuple[int, int]], chosen: signal.Signals, registered: signal.Signals | None, job_id: int
+) -> list[tuple[int, int]]:
+    """Those of a job's processes that its owner agreed to have sent this signal. Raises Rejected where there is none."""
+    if registered is not None:
+        if registered is not chosen:
+            raise Rejected(f"job {job_id} registered {registered.name} on this node, not {chosen.name}")
+        return owned
+    named = [(pid, ticks) for pid, ticks in owned if signal_in_environment(pid) is chosen]
+    if not named:
+        raise Rejected(
+            f"job {job_id} registered no save signal on this node, and none of its processes has "
+            f"{SAVE_SIGNAL_ENV}={chosen.name.removeprefix('SIG')} in its environment"
+        )
+    return named
 
 
 def _owned_by(pid: int, uid: int) -> int | None:
