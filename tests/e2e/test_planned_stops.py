@@ -50,7 +50,7 @@ def test_a_spot_machine_goes_and_the_job_is_elsewhere_before(
     assert sorted(o.node for o in orders if o.verb is Verb.SAVE) == sorted(before.nodes)
     imds_log = drill.practice.folder / "log" / "imds.log"
     eventually(lambda: f"spot_machine_goes instance={old}" in imds_log.read_text(), within_s=NOTICE_S + 10)
-    assert old in drill.terminated()
+    eventually(lambda: old in drill.terminated(), within_s=PATIENCE_S)
     drill.closed(1)
     assert drill.practice.machine(bad).host.instance_id != old
     assert drill.incident_on(bad).state is IncidentState.CLOSED
