@@ -1,4 +1,4 @@
-"""Who speaks from inside a container: the job by Slurm's own cgroups, the user by the owner of the namespace."""
+"""Who speaks from inside a container: the user is the owner of the namespace."""
 
 from __future__ import annotations
 
@@ -16,40 +16,7 @@ import pytest
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.namespaces import user_behind
 from holdfast.agent.outbox import Item
-from holdfast.agent.processes import job_in
 from support.job_socket import KnownJobs
-
-MINE = "0::/user.slice/user-1000.slice/user@1000.service"
-V2 = "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0"
-V1 = "4:memory:/slurm/uid_1000/job_7/step_0/task_0"
-
-
-@pytest.mark.parametrize(
-    ("cgroups", "job"),
-    [
-        (V2, 7),
-        ("0::/system.slice/n1_slurmstepd.scope/job_7/step_batch/slurm", 7),
-        ("0::/slurmstepd.scope/job_7", 7),
-        (f"9:name=systemd:/\n8:pids:/\n{V1}", 7),
-        ("4:memory:/slurm_n1/uid_0/job_7/step_extern", 7),
-        ("0::/system.slice/slurmd.service", None),
-        # what a user names in a cgroup of the own
-        (f"{MINE}/app.slice/job_8", None),
-        (f"{MINE}/slurmstepd.scope/job_8", None),
-        (f"{MINE}/system.slice/slurmstepd.scope/job_8", None),
-        (f"{MINE}/slurm/uid_0/job_8", None),
-        (f"{V2}/libpod-1/job_8", 7),
-        (f"{V2}/system.slice/slurmstepd.scope/job_8", 7),
-        (f"1:name=systemd:{MINE[3:]}/slurm/uid_0/job_8\n{V1}", 7),
-        ("0::/../../system.slice/slurmstepd.scope/job_8", None),
-        # two jobs: neither
-        (f"{V1}\n5:cpuset:/slurm/uid_1000/job_8", None),
-        ("", None),
-    ],
-)
-def test_only_slurms_own_cgroups_name_a_job(cgroups: str, job: int | None) -> None:
-    assert job_in(cgroups) == job
-
 
 GAMES = pwd.getpwnam("games").pw_uid
 _SPEAKER = """

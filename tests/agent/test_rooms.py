@@ -16,6 +16,7 @@ import pytest
 
 from holdfast.agent import jobsocket, processes
 from holdfast.agent.client import Answer, Client, Controllers
+from holdfast.agent.job_cgroup import CgroupJob
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.processes import Stepd, start_ticks
 from holdfast.agent.questions import parse_question
@@ -78,7 +79,7 @@ def test_another_job_than_the_askers_is_refused_without_a_word_to_the_controller
     desk: Desk, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert desk.ask(8) == {"error": "not a job of this user on this node", "retry": True}
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: 7)
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
     assert desk.ask(8) == {"error": "not this process's job", "retry": False}
     assert controller.rooms_asked == []
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import jobsocket
+from holdfast.agent.job_cgroup import CgroupJob
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import parse_listpids
@@ -114,12 +115,30 @@ def test_another_users_job_or_one_that_is_not_here_is_refused(desk: Desk) -> Non
 
 
 def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: 7)
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
     desk = Desk(tmp_path, None)
     assert desk.say(SAVED) == ""
     assert "not this process's job" in desk.say({**SAVED, "job_id": 8})
     assert desk.slurm.asked == 0
     desk.socket.stop()
+
+
+def test_another_user_in_a_jobs_cgroup_does_not_speak_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that ``sudo`` in a task brought there. v1 has the job's user in the path, of v2 slurmd is asked."""
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid() + 1))
+    desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
+    assert "not this user's job" in desk.say(SAVED)
+    assert desk.slurm.asked == 0
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
+    monkeypatch.setattr(jobsocket, "started_by_slurm", lambda pid: pid == os.getpid())
+    monkeypatch.setattr(jobsocket, "owner_of", lambda _pid: os.getuid() + 1)
+    assert "not this user's job" in desk.say(SAVED)
+    desk.slurm.jobs = None
+    desk.socket.stop()
+    assert (desk.items, desk.socket.refused["not this user's job"]) == ([], 2)
+    unasked = Desk(tmp_path, None)
+    assert unasked.say(SAVED) == "", "slurmd does not say: Slurm's own cgroup is enough"
+    unasked.socket.stop()
 
 
 def test_a_task_of_a_component_speaks_for_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +148,7 @@ def test_a_task_of_a_component_speaks_for_its_own(tmp_path: Path, monkeypatch: p
     assert "not a job of this user" in desk.say({**SAVED, "components": "7,8"})
     assert "not a job of this user" in desk.say({**SAVED, "components": [True, -8, "8"]})
     desk.socket.stop()
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: 8)
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(8, os.getuid()))
     bound = Desk(tmp_path / "cgroup", None)
     assert bound.say({**SAVED, "components": [7, 8]}) == ""
     assert "not this process's job" in bound.say({**SAVED, "components": [7, 9]})
@@ -177,10 +196,10 @@ def test_held_progress_is_told_once_by_the_time_that_it_was_said_and_not_for_a_r
 
     def hear(step: int, now_s: float, restarts: int = 0) -> None:
         said = parse(json.dumps({"kind": "progress", "job_id": 7, "restarts": restarts, "step": step}).encode())
-        if ledger.early(said, now_s):
-            ledger.hold(said, said.item(0, now_s))
+        if ledger.early(said, 0, now_s):
+            ledger.hold(said, 0, said.item(0, now_s))
         else:
-            assert ledger.take(said, now_s) is None
+            assert ledger.take(said, 0, now_s) is None
 
     hear(1, 10.0)
     assert ledger.next_s() is None
@@ -315,8 +334,26 @@ def test_the_ledger_is_bounded() -> None:
     ledger = Ledger()
     for job in range(1, 3000):
         said = parse(json.dumps({**SAVED, "job_id": job}).encode())
-        assert ledger.take(said, 0.0) is None
+        assert ledger.take(said, 0, 0.0) is None
     assert len(ledger._runs) == 1000
+
+
+def test_another_users_word_makes_the_jobs_own_one_neither_late_nor_old() -> None:
+    ledger = Ledger()
+
+    def hear(uid: int, restarts: int, step: int, now_s: float) -> str | None:
+        line = {"kind": "progress", "job_id": 7, "restarts": restarts, "step": step}
+        said = parse(json.dumps(line).encode())
+        if ledger.early(said, uid, now_s):
+            ledger.hold(said, uid, said.item(uid, now_s))
+            return "held"
+        return ledger.take(said, uid, now_s)
+
+    assert hear(1001, 9, 1, 10.0) is None
+    assert hear(1000, 0, 1, 10.1) is None
+    assert (hear(1000, 0, 2, 10.2), hear(1001, 9, 2, 10.3)) == ("held", "held")
+    assert hear(1001, 8, 3, 10.4) == "a later run of the job has spoken already"
+    assert [(i.body["uid"], i.body["step"]) for i in ledger.due(12.0)] == [(1000, 2), (1001, 2)]
 
 
 def test_a_statement_needs_its_fields() -> None:

@@ -11,16 +11,17 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.agent.container_paths import mounts_of, on_node
+from holdfast.agent.job_cgroup import CgroupJob, job_of_cgroup
 from holdfast.agent.launchers import Launcher, Launchers, send_line
 from holdfast.agent.namespaces import PeerProcess, user_behind
 from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode, job_of_cgroup, owner_of
+from holdfast.agent.processes import SlurmNode, owner_of, started_by_slurm
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
 from holdfast.agent.rooms import Rooms
 from holdfast.agent.save_signals import SaveSignals
@@ -69,7 +70,7 @@ class _Peer:
     pid: int
     uid: int
     """In a container, of the user who made its namespace."""
-    cgroup_job: int | None
+    cgroup_job: CgroupJob | None
     mounts: str
     """Both read when it connected; its process may be gone when the line is read. Empty: it is in no container."""
     heard_s: float
@@ -99,6 +100,8 @@ class JobProcesses:
 
     slurm: SlurmNode
     _users: dict[int, frozenset[int]] = field(default_factory=dict)
+    _owners: dict[int, frozenset[int]] = field(default_factory=dict)
+    """Users of the tasks that Slurm itself started in the job: not those that a task's ``sudo`` brought in."""
     _asked_s: float = float("-inf")
 
     def which(self, job_ids: tuple[int, ...], uid: int) -> int | None:
@@ -116,14 +119,28 @@ class JobProcesses:
             return False
         return any(uid in users for users in self._users.values())
 
+    def is_anothers(self, job_id: int, uid: int) -> bool:
+        """Whether Slurm started tasks in the job here, and none of them as this user. False also where slurmd does not say."""
+        try:
+            if uid not in self._owners.get(job_id, ()):
+                self._ask()
+        except Unavailable:
+            return False
+        owners = self._owners.get(job_id, frozenset())
+        return bool(owners) and uid not in owners
+
     def _ask(self) -> None:
         if time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S:
             self._asked_s = time.monotonic()
             jobs = self.slurm.job_pids()
-            self._users = {
-                job: frozenset(user_behind(pid, u) for pid in pids if (u := owner_of(pid)) is not None)
-                for job, pids in jobs.items()
+            self._users = {job: _users_of(pids) for job, pids in jobs.items()}
+            self._owners = {  # without root, who keeps steps open, and whose a task is before it takes the user's rights
+                job: _users_of(pid for pid in pids if started_by_slurm(pid)) - {0} for job, pids in jobs.items()
             }
+
+
+def _users_of(pids: Iterable[int]) -> frozenset[int]:
+    return frozenset(user_behind(pid, uid) for pid in pids if (uid := owner_of(pid)) is not None)
 
 
 class JobSocket:
@@ -289,10 +306,10 @@ class JobSocket:
             return
         peer.stated = True
         said = replace(said, job_id=job_id, path=None if said.path is None else on_node(said.path, peer.mounts))
-        if self._ledger.early(said, now_s):
-            self._ledger.hold(said, said.item(peer.uid, now_s))
+        if self._ledger.early(said, peer.uid, now_s):
+            self._ledger.hold(said, peer.uid, said.item(peer.uid, now_s))
             return
-        late = self._ledger.take(said, now_s)
+        late = self._ledger.take(said, peer.uid, now_s)
         if late is not None:
             self._refuse(peer, _No(late))
             return
@@ -339,12 +356,19 @@ class JobSocket:
         """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
 
         A task of a heterogeneous job speaks for the component that it belongs to."""
-        if peer.cgroup_job is not None:
-            return peer.cgroup_job if peer.cgroup_job in jobs else None, _No("not this process's job")
+        named = peer.cgroup_job
+        if named is not None:
+            if named.job_id not in jobs:
+                return None, _No("not this process's job")
+            return (None, _No("not this user's job")) if self._is_anothers(named, peer.uid) else (named.job_id, _No(""))
         try:
             return self._processes.which(jobs, peer.uid), _No("not a job of this user on this node")
         except Unavailable as error:
             return None, _No("the job cannot be looked up", str(error))
+
+    def _is_anothers(self, job: CgroupJob, uid: int) -> bool:
+        """By the cgroup's path where it names the user, else by slurmd's word, where there is one: the store compares as well."""
+        return self._processes.is_anothers(job.job_id, uid) if job.uid is None else job.uid != uid
 
     def _refuse(self, peer: _Peer, why: _No, *, retry: bool = False) -> None:
         """``retry``: the same line may be taken later."""

@@ -28,9 +28,6 @@ _NO_STEPS = ("no steps for job", "No job steps exist")
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
 """The executable; Debian installs it with the suffix."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
-_JOB_CGROUP = re.compile(r"(?:/[^/]+/uid_\d+|(?:/[^/]+\.slice)*/(?:[^/]+_)?slurmstepd\.scope)/job_(\d+)(?:/|$)")
-"""Slurm's, from the root of the tree: ``/slurm/uid_1000/job_7`` (v1), ``/system.slice/slurmstepd.scope/job_7`` (v2). A user may be given a
-cgroup (``user@1000.service``, a container's) and names what is below it at will; it never lies in one of these places."""
 _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
 
 
@@ -107,20 +104,15 @@ def owner_of(pid: int) -> int | None:
         return None
 
 
-def job_of_cgroup(pid: int) -> int | None:
-    """The job whose cgroup the process is in; None: no cgroup of a job, or the process is gone."""
+def started_by_slurm(pid: int) -> bool:
+    """Whether it is a task that a slurmstepd of root's, or of our own user's, started itself: its uid is the job's."""
     try:
-        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return job_in(text)
-
-
-def job_in(cgroups: str) -> int | None:
-    """The job that a process's ``/proc/PID/cgroup`` names; None: none, or several."""
-    paths = (line.split(":", 2)[-1] for line in cgroups.splitlines())
-    found = {int(match.group(1)) for match in map(_JOB_CGROUP.match, paths) if match is not None}
-    return found.pop() if len(found) == 1 else None
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            above = int(file.read(_STAT_BYTES).rpartition(b")")[2].split()[1])
+        executable = os.readlink(f"/proc/{above}/exe").removesuffix(" (deleted)")
+    except (OSError, ValueError, IndexError):
+        return False
+    return os.path.basename(executable) in _STEPD_NAMES and owner_of(above) in (0, os.geteuid())
 
 
 class SlurmNode:

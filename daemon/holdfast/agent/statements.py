@@ -21,6 +21,8 @@ _DETAIL = frozenset(
 _MOST_COMPONENTS = 128
 """MAX_HET_JOB_COMPS of Slurm."""
 _JOBS_KEPT = 1000
+_Of = tuple[int, int]
+"""A job's id, and the user who speaks for it."""
 PROGRESS_EVERY_S = 1.0
 LOGGED_PER_S, LOGGED_AT_ONCE = 0.2, 60.0
 """Lines of the agent's log that one user's jobs may cause: what is said beyond is reported, and not logged."""
@@ -129,41 +131,44 @@ def whole_number(
 
 @dataclass(slots=True)
 class Ledger:
-    """What was last heard of each job: keeps progress to one a second and refuses a word from an older run."""
+    """What was last heard of each job from each user: keeps progress to one a second and refuses a word from an older run.
 
-    _runs: OrderedDict[int, tuple[int, float]] = field(default_factory=OrderedDict)
-    _late: dict[int, tuple[Said, Item]] = field(default_factory=dict)
+    By user as well: another user's word never makes the job's own one late. In memory only."""
+
+    _runs: OrderedDict[_Of, tuple[int, float]] = field(default_factory=OrderedDict)
+    _late: dict[_Of, tuple[Said, Item]] = field(default_factory=dict)
     """The newest progress of a job that came too early to be sent."""
 
-    def early(self, said: Said, now_s: float) -> bool:
+    def early(self, said: Said, uid: int, now_s: float) -> bool:
         """Whether this is progress less than a second after the last that was sent: only the newest of these matters."""
-        restarts, progress_s = self._runs.get(said.job_id, (0, float("-inf")))
+        restarts, progress_s = self._runs.get((said.job_id, uid), (0, float("-inf")))
         return said.kind == "progress" and said.restarts == restarts and now_s < progress_s + PROGRESS_EVERY_S
 
-    def hold(self, said: Said, item: Item) -> None:
+    def hold(self, said: Said, uid: int, item: Item) -> None:
         """Keep early progress until its second is over, so that a job that falls silent is known by its last word."""
-        self._late[said.job_id] = (said, item)
+        self._late[said.job_id, uid] = (said, item)
 
     def due(self, now_s: float) -> list[Item]:
         """Progress that was held and is to be sent now; each is given out once."""
-        ready = [job for job, (said, _item) in self._late.items() if not self.early(said, now_s)]
-        held = [self._late.pop(job) for job in ready]
-        return [item for said, item in held if self.take(said, now_s) is None]
+        ready = [of for of, (said, _item) in self._late.items() if not self.early(said, of[1], now_s)]
+        held = [(of[1], *self._late.pop(of)) for of in ready]
+        return [item for uid, said, item in held if self.take(said, uid, now_s) is None]
 
     def next_s(self) -> float | None:
         """When the first that is held is due; None: nothing is."""
-        return min((self._runs.get(job, (0, 0.0))[1] + PROGRESS_EVERY_S for job in self._late), default=None)
+        return min((self._runs.get(of, (0, 0.0))[1] + PROGRESS_EVERY_S for of in self._late), default=None)
 
-    def take(self, said: Said, now_s: float) -> str | None:
+    def take(self, said: Said, uid: int, now_s: float) -> str | None:
         """Why the statement is dropped; None: it counts."""
-        restarts, progress_s = self._runs.get(said.job_id, (0, float("-inf")))
+        of = (said.job_id, uid)
+        restarts, progress_s = self._runs.get(of, (0, float("-inf")))
         if said.restarts < restarts:
             return "a later run of the job has spoken already"
         if said.kind == "progress":
             progress_s = now_s
-            self._late.pop(said.job_id, None)
-        self._runs[said.job_id] = (said.restarts, progress_s)
-        self._runs.move_to_end(said.job_id)
+            self._late.pop(of, None)
+        self._runs[of] = (said.restarts, progress_s)
+        self._runs.move_to_end(of)
         while len(self._runs) > _JOBS_KEPT:
             self._runs.popitem(last=False)
         return None

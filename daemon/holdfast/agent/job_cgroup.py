@@ -1,0 +1,101 @@
+"""The job that a process's cgroup names: a path of Slurm's own, made of directories that root alone can have made."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_JOB_CGROUP = re.compile(
+    r"(?:/[^/]+/uid_(?P<uid>\d+)|(?:/[^/]+\.slice)*/(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+)(?=/|$)"
+)
+"""Slurm's, from the root of the tree: ``/slurm/uid_1000/job_7`` (v1), ``/system.slice/slurmstepd.scope/job_7`` (v2). A user may be given a
+cgroup (``user@1000.service``, a container's) and names what is below it at will; it never lies in one of these places."""
+_TABLE = "/proc/self/mountinfo"
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupJob:
+    """A job that Slurm made a cgroup for."""
+
+    job_id: int
+    uid: int | None
+    """The job's user, whom v1 has in the path; None: v2 does not name one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The cgroup of a job in one hierarchy, as a line of ``/proc/PID/cgroup`` names it."""
+
+    controllers: str
+    """Empty: the hierarchy of v2."""
+    path: str
+    """Of the job's cgroup, without the step's below it."""
+    job: CgroupJob
+
+
+def job_of_cgroup(pid: int) -> CgroupJob | None:
+    """The job whose cgroup the process is in; None: no cgroup of a job that root alone can have made, or the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+        named = named_in(text)
+        if not named:
+            return None
+        mounts = Path(_TABLE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return job_in(named, mounts)
+
+
+def named_in(cgroups: str) -> list[Named]:
+    """Cgroups of jobs in a process's ``/proc/PID/cgroup``. Pure."""
+    found = []
+    for line in cgroups.splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        match = _JOB_CGROUP.match(path)
+        if match is not None:
+            uid = None if match["uid"] is None else int(match["uid"])
+            found.append(Named(controllers, match[0], CgroupJob(int(match["job"]), uid)))
+    return found
+
+
+def job_in(named: Iterable[Named], mounts: str) -> CgroupJob | None:
+    """The one job that all of these name; None: none, several, or directories that are not root's alone.
+
+    ``mounts``: the mount table. A hierarchy that is not mounted proves nothing, so at least one must be."""
+    found = list(named)
+    jobs = {each.job for each in found}
+    if len(jobs) != 1:
+        return None
+    places = [(root, each.path) for each in found if (root := hierarchy(each.controllers, mounts)) is not None]
+    return jobs.pop() if places and all(_roots_alone(root, path) for root, path in places) else None
+
+
+def hierarchy(controllers: str, mounts: str) -> Path | None:
+    """Where the whole hierarchy of these controllers is mounted; None: nowhere. Pure."""
+    wanted = set(controllers.split(",")) if controllers else set()
+    for line in mounts.splitlines():
+        where, _, what = line.partition(" - ")
+        fields, kind = where.split(), what.split()
+        if len(fields) < 5 or len(kind) < 3 or fields[3] != "/" or "\\" in fields[4]:
+            continue
+        if kind[0] == ("cgroup" if wanted else "cgroup2") and wanted <= set(kind[2].split(",")):
+            return Path(fields[4])
+    return None
+
+
+def _roots_alone(root: Path, path: str) -> bool:
+    """Whether each directory from the hierarchy's root to this one belongs to root, and nobody else can make one in it."""
+    folder = root
+    for name in ("", *path.strip("/").split("/")):
+        folder = folder / name
+        try:
+            found = os.lstat(folder)
+        except OSError:
+            return False  # the job has just ended
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != 0 or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+    return True
