@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -29,8 +29,9 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.incident import Incident
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report
+from holdfast.model.tokens import TokenRow
 from holdfast.ports import Accepted
-from holdfast.store import SqlStore, TokenRow, open_store
+from holdfast.store import SqlStore, open_store
 from holdfast.store.engines import parse_url
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -59,6 +60,7 @@ class WatchedStore(SqlStore):
     def __init__(self, url: URL) -> None:
         super().__init__(url)
         self.reports: list[Report] = []
+        self.uses_recorded: list[dict[str, datetime]] = []
 
     def _answer(self) -> None:
         if self.away:
@@ -73,6 +75,11 @@ class WatchedStore(SqlStore):
         self._answer()
         self.token_reads += 1
         return super().tokens()
+
+    def tokens_used(self, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
+        self._answer()
+        self.uses_recorded.append(dict(uses))
+        return super().tokens_used(uses)
 
     def accept_soon(self, report: Report, _shown: Collection[int] | None = None) -> Future[Accepted]:
         self._answer()

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import anyio
 import httpx
 import pytest
 
+from api.conftest import T0
 from holdfast.api.app import create_app
 from holdfast.api.auth import REFRESH_S, hash_token
 from holdfast.api.deps import ApiSettings
 from holdfast.api.server import build_server
 from holdfast.config.binding import check_bind, is_loopback
-from holdfast.model.errors import ConfigError
+from holdfast.model.errors import ConfigError, Unavailable
 
 
 def test_many_at_once_are_one_query(served: Any) -> None:
@@ -51,6 +52,59 @@ def test_a_database_away_for_too_long_ends_every_token(served: Any) -> None:
     for passed_s, status in ((REFRESH_S + 1, 200), (3000.0, 200), (4000.0, 503)):
         served.clock.passed_s = passed_s
         assert served.call("GET", "/v1/nodes").status_code == status
+
+
+def last_used(served: Any, subject: str) -> list[datetime | None]:
+    return [row.last_used_at for row in served.store.tokens() if row.subject == subject]
+
+
+def test_a_tokens_use_is_recorded_once_an_hour_and_not_at_every_request(served: Any) -> None:
+    for passed_s in (0.0, 10.0, REFRESH_S + 1, 100.0, 1000.0, 3000.0):
+        served.clock.passed_s = passed_s
+        assert served.call("GET", "/v1/nodes").status_code == 200
+    assert last_used(served, "op") == [T0]
+    assert last_used(served, "eve") == [None]
+    assert len(served.store.uses_recorded) == 1
+    for passed_s in (3601.0, 3650.0):
+        served.clock.passed_s = passed_s
+        assert served.call("GET", "/v1/nodes").status_code == 200
+    assert last_used(served, "op") == [T0 + timedelta(seconds=3601)]
+
+
+def test_a_store_that_takes_no_write_keeps_nobody_out(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_uses: Any) -> Any:
+        raise Unavailable("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.store, "tokens_used", full)
+        for passed_s in (0.0, REFRESH_S + 1, 2 * REFRESH_S + 2):
+            served.clock.passed_s = passed_s
+            assert served.call("GET", "/v1/nodes").status_code == 200
+    served.clock.passed_s = 100.0
+    assert served.call("GET", "/v1/nodes").status_code == 200
+    assert last_used(served, "op") == [T0 + timedelta(seconds=2 * REFRESH_S + 2)]
+
+
+def test_a_nodes_new_token_ends_its_older_one_ten_minutes_after_its_first_use(
+    served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    beat = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10.0, "all_ok": True}
+    served.store.add_token("agent", "n1", hash_token("token-new"), T0 + timedelta(seconds=1))
+
+    def status(who: str, passed_s: float) -> int:
+        served.clock.passed_s = passed_s
+        answer: int = served.call("POST", "/v1/heartbeats", who, json=beat).status_code
+        return answer
+
+    assert [status("n1", s) for s in (2.0, 700.0, 1400.0)] == [200] * 3, "until the new one is used, nothing ends"
+    assert status("new", 1500.0) == 200
+    assert status("new", 1500.0 + REFRESH_S + 1) == 200
+    assert (status("n1", 1500.0 + 599), status("n1", 1500.0 + 601)) == (200, 401)
+    assert status("n2", 3000.0) == 403
+    assert (status("new", 90_000.0), status("new", 9_000_000.0)) == (200, 200)
+    (line,) = [r.getMessage() for r in caplog.records if "event=token_replaced" in r.getMessage()]
+    assert "node=n1" in line
+    assert hash_token("token-n1")[:12] in line
 
 
 @pytest.mark.parametrize(("role", "subject"), [("user", "ann"), ("root", "me")])

@@ -7,11 +7,15 @@ import os
 import resource
 import subprocess
 import sys
+import tomllib
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.store import open_store
 from holdfast_checkpoint import Checkpointer
 
 ID = "0h3k5d2m8x1q"
@@ -257,13 +261,52 @@ class TestTokens:
         assert (row["role"], row["subject"], row["revoked"]) == ("agent", "n1", False)
         assert token not in json.dumps(row)
         assert holdfast("token", "revoke", row["hash"][:12], "-c", config).status == 0
-        assert "void" in holdfast("token", "list", "-c", config).out
+        assert "revoked" in holdfast("token", "list", "-c", config).out
+
+    @pytest.mark.parametrize(
+        ("argv", "days"),
+        [
+            (("operator", "ann"), 90),
+            (("user", "1001"), 90),
+            (("viewer", "grafana", "--days", "7"), 7),
+            (("viewer", "grafana", "--never-ends"), None),
+            (("agent", "n1"), None),
+            (("agent", "n1", "--days", "1"), 1),
+        ],
+    )
+    def test_a_persons_ends_and_a_nodes_does_not(
+        self, holdfast: Any, config: str, argv: tuple[str, ...], days: int | None
+    ) -> None:
+        assert holdfast("token", "create", *argv, "-c", config).status == 0
+        (row,) = json.loads(holdfast("token", "list", "-c", config, "--json").out)
+        if days is None:
+            assert row["expires_at"] is None
+        else:
+            made, ends = (datetime.fromisoformat(row[key]) for key in ("created_at", "expires_at"))
+            assert ends - made == timedelta(days=days)
+
+    def test_the_list_says_what_is_to_be_seen_to(self, holdfast: Any, config: str, tmp_path: Path) -> None:
+        now = datetime.now(UTC)
+        ago, ahead = now - timedelta(days=200), now + timedelta(days=3)
+        with closing(open_store(tomllib.loads(Path(config).read_text())["store"]["url"])) as store:
+            store.add_token("agent", "n1", "a1" * 32, ago)
+            store.add_token("operator", "ann", "a2" * 32, now)
+            store.add_token("viewer", "grafana", "a3" * 32, now, ahead)
+            store.add_token("viewer", "gone", "a4" * 32, ago, now - timedelta(days=1))
+            store.tokens_used({"a2" * 32: now})
+        lines = holdfast("token", "list", "-c", config).out.splitlines()
+        ends = [" ".join(line.split())[-40:] for line in lines]
+        assert any(line.endswith("never never valid, old, unused") for line in ends), lines
+        assert any(line.endswith("valid, never ends") for line in ends), lines
+        assert any(line.endswith("never valid, ends soon") for line in ends), lines
+        assert any(line.endswith("ended") for line in ends), lines
 
     @pytest.mark.parametrize(
         ("argv", "words"),
         [
             (("create", "root", "me"), "none of agent, user, viewer, operator"),
             (("create", "user", "ann"), "numeric uid"),
+            (("create", "viewer", "x", "--days", "1", "--never-ends"), "not both"),
             (("revoke", "ab"), "at least 6 digits"),
             (("revoke", "abcdefabcdef"), "0 tokens begin with"),
         ],

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from alembic import command
-from sqlalchemy import JSON, Engine, column, insert, inspect, select, table
+from sqlalchemy import JSON, Boolean, Engine, column, insert, inspect, select, table
 
 from holdfast.model.book import CheckpointRecord
+from holdfast.model.tokens import Mark, marks
+from holdfast.store import open_store
 from holdfast.store import tables as t
 from holdfast.store.codec import decode, encode
 from holdfast.store.columns import UtcDateTime
@@ -23,6 +27,15 @@ OLD = table(
     column("saved_restarts"),
     column("stamp"),
     column("document", JSON),
+)
+
+OLD_TOKENS = table(
+    "tokens",
+    column("hash"),
+    column("role"),
+    column("subject"),
+    column("created_at", UtcDateTime),
+    column("revoked", Boolean),
 )
 
 
@@ -57,3 +70,26 @@ def test_checkpoints_are_kept_by_node_from_the_second_schema_on(engine: Engine) 
         ("", NOW, 2, 2),
     ]
     assert [decode(CheckpointRecord, row.document) for row in found] == records
+
+
+def test_tokens_of_before_the_sixth_schema_go_on_and_replace_nothing(empty_url: str) -> None:
+    made = writer_engine(parse_url(empty_url))
+    with made.begin() as connection:
+        command.upgrade(alembic_config(connection), "0005")
+        connection.execute(
+            insert(OLD_TOKENS),
+            [
+                {"hash": f"{n:064x}", "role": "agent", "subject": "n1", "created_at": NOW, "revoked": False}
+                for n in (1, 2)
+            ],
+        )
+    made.dispose()
+    with closing(open_store(empty_url)) as store:
+        since = datetime.now(UTC)
+        assert store.tokens_used({f"{2:064x}": since}) == ()
+        rows = store.tokens()
+        assert all(row.valid(since + timedelta(days=3650)) for row in rows)
+        assert Mark.UNUSED not in marks(rows[0], since)
+        assert Mark.UNUSED in marks(rows[0], since + timedelta(days=31))
+        store.add_token("agent", "n1", f"{3:064x}", since)
+        assert len(store.tokens_used({f"{3:064x}": since})) == 2, "a new one replaces them"

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
+from alembic.runtime.migration import MigrationContext
 
 from holdfast.model.action import IntentState
 from holdfast.model.book import Brake, BrakeKind, Change
 from holdfast.model.budgets import BudgetExtension, BudgetKind
-from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale
+from holdfast.model.errors import FencedOff, NotFound, Rejected, Stale, Unavailable
 from holdfast.model.event import EventKind
 from holdfast.model.ids import UPKEEP
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.suppression import Suppression
 from holdfast.ports import Operation
-from holdfast.store import SqlStore, open_store
+from holdfast.store import SqlStore, open_store, read_tokens
+from holdfast.store.engines import parse_url, writer_engine
+from holdfast.store.migrate import alembic_config
 from support.store_nouns import NOW, closed, event, finding, incident, intent, later, recovery, report
 
 HASH = "ab" * 32
@@ -189,6 +194,59 @@ def test_tokens(store: SqlStore) -> None:
     assert not store.revoke_token("cd" * 32)
     assert [t.valid(NOW) for t in store.tokens()] == [False]
     assert store.find_token("cd" * 32) is None
+
+
+def _hash(number: int) -> str:
+    return f"{number:064x}"
+
+
+def _end(store: SqlStore, number: int) -> datetime | None:
+    row = store.find_token(_hash(number))
+    assert row is not None
+    return row.expires_at
+
+
+def test_the_last_use_of_a_token_is_on_record(store: SqlStore) -> None:
+    store.add_token("viewer", "grafana", _hash(1), NOW)
+    assert store.tokens_used({_hash(1): later(60), _hash(9): later(60)}) == ()
+    assert store.tokens_used({_hash(1): later(30)}) == (), "another controller's word may come late"
+    (row,) = store.tokens()
+    assert row.last_used_at == later(60)
+
+
+def test_the_first_use_of_a_nodes_new_token_ends_its_older_ones(store: SqlStore) -> None:
+    for number, (role, subject) in enumerate(
+        (("agent", "n1"), ("agent", "n1"), ("agent", "n2"), ("viewer", "n1"), ("agent", "n1"), ("agent", "n1"))
+    ):
+        store.add_token(role, subject, _hash(number), later(number), later(200) if number == 1 else None)
+    ended = store.tokens_used({_hash(4): later(100)})
+    assert [(row.hash, row.expires_at) for row in ended] == [(_hash(0), later(700))]
+    assert [_end(store, n) for n in range(6)] == [later(700), later(200), None, None, None, None]
+    store.add_token("agent", "n1", _hash(7), later(2))
+    assert store.tokens_used({_hash(4): later(4000)}) == (), "only the first use"
+
+
+def test_an_ended_token_is_pruned_with_the_rest(store: SqlStore) -> None:
+    store.add_token("viewer", "a", _hash(1), later(-200), later(-100))
+    store.add_token("viewer", "b", _hash(2), later(-200), later(-10))
+    store.add_token("viewer", "c", _hash(3), later(-200))
+    assert store.prune(later(-50)) == 1
+    assert {row.subject for row in store.tokens()} == {"b", "c"}
+
+
+def test_reading_tokens_makes_no_store_and_changes_none(tmp_path: Path) -> None:
+    path = tmp_path / "holdfast.db"
+    with pytest.raises(NotFound):
+        read_tokens(f"sqlite:///{path}")
+    assert not path.exists()
+    engine = writer_engine(parse_url(f"sqlite:///{path}"))
+    with engine.begin() as connection:
+        command.upgrade(alembic_config(connection), "0005")
+    with pytest.raises(Unavailable):
+        read_tokens(f"sqlite:///{path}")
+    with engine.begin() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == "0005"
+    engine.dispose()
 
 
 def test_pruning_takes_what_is_old_and_nothing_of_an_open_incident(store: SqlStore) -> None:

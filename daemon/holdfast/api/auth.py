@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,7 +16,8 @@ from starlette.requests import Request
 
 from holdfast.api.connections import identified
 from holdfast.api.errors import ApiError
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.model.tokens import TokenRow
 from holdfast.ports import Clock
 from holdfast_checks.words import known, unknown_reads_as
 
@@ -30,6 +31,8 @@ STALE_S = 3600.0
 """While the database is away, a token that was good this long ago goes on: its silence is no reason to lose heartbeats."""
 RETRY_S = 2.0
 UNKNOWN_LIMIT = 10_000
+USES_AT_ONCE = 1000
+"""Uses of tokens that are recorded in one transaction; the others wait for the next."""
 _MAX_TOKEN = 512
 
 
@@ -45,23 +48,6 @@ class Role(StrEnum):
     """Reads everything and gives orders to Holdfast."""
 
 
-class TokenRow(Protocol):
-    """A token as the store keeps it."""
-
-    @property
-    def hash(self) -> str: ...
-
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def subject(self) -> str:
-        """Whom it is bound to: an agent's node, a user's uid, somebody's name."""
-        ...
-
-    def valid(self, now: datetime) -> bool: ...
-
-
 class TokenStore(Protocol):
     def find_token(self, token_hash: str) -> TokenRow | None:
         """The token with this hash (:func:`hash_token`), also a revoked or expired one."""
@@ -69,6 +55,10 @@ class TokenStore(Protocol):
 
     def tokens(self) -> Sequence[TokenRow]:
         """All of them."""
+        ...
+
+    def tokens_used(self, uses: Mapping[str, datetime]) -> Sequence[TokenRow]:
+        """Record the last use of each hash; the older tokens of nodes that the first use of a new one has now given an end."""
         ...
 
 
@@ -114,6 +104,8 @@ class Authenticator:
         self._next_s = 0.0
         self._refreshing = asyncio.Lock()
         self._unknown: OrderedDict[str, float] = OrderedDict()
+        self._used: dict[str, datetime] = {}
+        """Uses that are to be recorded, of tokens in ``_known`` alone."""
 
     async def caller(self, request: Request, *roles: Role) -> Principal:
         """The caller, who must have one of ``roles`` (none named: any). Raises ApiError 401 or 403, Unavailable."""
@@ -138,7 +130,12 @@ class Authenticator:
         known = self._known.get(digest)
         if known is None:
             known = await self._look_up_new(digest, now_s)
-        return known[1] if known is not None and known[0].valid(self._clock.now()) else None
+        now = self._clock.now()
+        if known is None or not known[0].valid(now):
+            return None
+        if known[0].use_is_due(now):
+            self._used.setdefault(digest, now)
+        return known[1]
 
     async def _refresh(self, now_s: float) -> None:
         """One at a time; the others go on with what there is, or wait where there is nothing yet."""
@@ -156,6 +153,32 @@ class Authenticator:
                 return
             self._known = {row.hash: (row, _principal(row)) for row in rows}
             self._read_s, self._next_s = now_s, now_s + REFRESH_S
+            await self._record_uses()
+
+    async def _record_uses(self) -> None:
+        """A store that takes no write keeps nobody out: the uses wait for the next time."""
+        due = [digest for digest, at in self._used.items() if self._use_is_due(digest, at)][:USES_AT_ONCE]
+        uses = {digest: self._used[digest] for digest in due}
+        self._used = {d: at for d, at in self._used.items() if d not in uses and self._use_is_due(d, at)}
+        if not uses:
+            return
+        try:
+            ended = await self._in_thread(lambda: self._store.tokens_used(uses))
+        except OutsideError as error:
+            log.warning("event=token_uses_not_recorded tokens=%d error=%s", len(uses), error)
+            return
+        for row in ended:
+            log.warning(
+                "event=token_replaced node=%s hash=%s ends_at=%s: the node's new token is used; its older one ends",
+                row.subject,
+                row.hash[:12],
+                row.expires_at,
+            )
+            self._known[row.hash] = (row, _principal(row))
+
+    def _use_is_due(self, digest: str, at: datetime) -> bool:
+        known = self._known.get(digest)
+        return known is not None and known[0].use_is_due(at)
 
     async def _look_up_new(self, digest: str, now_s: float) -> tuple[TokenRow, Principal | None] | None:
         """A token that was made since the last refresh works at once; a wrong one costs a query every two seconds."""

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import secrets
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.doctor.facts import ControllerFacts
     from holdfast.model.parts import PartState
     from holdfast.model.report import AgentView
+    from holdfast.model.tokens import TokenRow
     from holdfast.store import SqlStore
 
 ROLES = ("agent", "user", "viewer", "operator")
@@ -105,35 +106,73 @@ def token_create(
     subject: Annotated[str, typer.Argument(help="Its node, its numeric uid, or a name for the record.")],
     config: Config = DEFAULT_PATH,
     days: Annotated[
-        float | None, typer.Option(min=0.001, help="Valid for so long; else for ever.", show_default=False)
+        float | None,
+        typer.Option(min=0.001, help="It ends after so many; else after 90, an agent's never.", show_default=False),
     ] = None,
+    never_ends: Annotated[bool, typer.Option("--never-ends", help="It has no end, whatever its role.")] = False,
 ) -> None:
-    """Make a token and print it, once. Only its hash is kept."""
+    """Make a token and print it, once. Only its hash is kept. Ten minutes after the first use of an agent's new token its node's older
+    ones end."""
     from holdfast.api.auth import hash_token  # noqa: PLC0415
+    from holdfast.model.tokens import end_of  # noqa: PLC0415
 
     if role not in ROLES:
         raise Usage(f"{role!r} is none of {', '.join(ROLES)}")
     if role == "user" and not subject.isdigit():
         raise Usage(f"a user's token is bound to a numeric uid, not to {subject!r}; `id -u NAME` tells it")
+    if days is not None and never_ends:
+        raise Usage("give --days or --never-ends, not both")
     now = datetime.now(UTC)
     token = secrets.token_urlsafe(32)
+    ends_at = end_of(role, now, days, never=never_ends)
     with _Store(config) as store:
-        store.add_token(role, subject, hash_token(token), now, now + timedelta(days=days) if days else None)
+        store.add_token(role, subject, hash_token(token), now, ends_at)
     typer.echo(token)
 
 
 def token_list(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
-    """Tokens by the beginning of their hash."""
+    """Tokens by the beginning of their hash, with their end, their last use (an hour behind at most), and what is to be seen to: a node's
+    that is old (180 days), unused for 30 days, an end within 14 days, a person's without an end."""
+    from holdfast.model.tokens import marks  # noqa: PLC0415
+
     with _Store(config) as store:
         rows = store.tokens()
-    if as_data:
-        as_json(
-            [{k: str(v) if isinstance(v, datetime) else v for k, v in dataclasses.asdict(row).items()} for row in rows]
-        )
-        return
     now = datetime.now(UTC)
-    shown = [(r.hash[:12], r.role, r.subject, moment(r.created_at), "valid" if r.valid(now) else "void") for r in rows]
-    table("", ("HASH", "ROLE", "SUBJECT", "MADE (UTC)", "STATE"), shown, "no tokens; `holdfast token create` makes one")
+    if as_data:
+        as_json([_token_data(row, now) for row in rows])
+        return
+    shown = [
+        (
+            row.hash[:12],
+            row.role,
+            row.subject,
+            moment(row.created_at),
+            moment(row.expires_at) or "never",
+            _last_use(row),
+            ", ".join((_token_state(row, now), *marks(row, now))),
+        )
+        for row in rows
+    ]
+    columns = ("HASH", "ROLE", "SUBJECT", "MADE (UTC)", "ENDS (UTC)", "LAST USED (UTC)", "STATE")
+    table("", columns, shown, "no tokens; `holdfast token create` makes one")
+
+
+def _token_data(row: TokenRow, now: datetime) -> dict[str, object]:
+    from holdfast.model.tokens import marks  # noqa: PLC0415
+
+    fields = {k: str(v) if isinstance(v, datetime) else v for k, v in dataclasses.asdict(row).items()}
+    return {**fields, "state": _token_state(row, now), "marks": list(marks(row, now))}
+
+
+def _token_state(row: TokenRow, now: datetime) -> str:
+    return "valid" if row.valid(now) else "revoked" if row.revoked else "ended"
+
+
+def _last_use(row: TokenRow) -> str:
+    """Of a token that is older than the record of its use, since when there is one."""
+    if row.last_used_at is None and row.recorded_since is not None:
+        return f"not since {moment(row.recorded_since)}"
+    return moment(row.last_used_at) or "never"
 
 
 def token_revoke(
@@ -190,7 +229,19 @@ def _diagnosis(settings: Settings) -> list[Advice]:
     untaken = shown.untaken if shown is not None else None
     controller = _controller(shown) if shown is not None else None
     site, agents = site_of(settings, provider), _agents(shown)
-    return run(scheduler_of(settings), site, agents, rows=rows, untaken=untaken, controller=controller)
+    tokens = _tokens(settings)
+    return run(scheduler_of(settings), site, agents, rows=rows, untaken=untaken, controller=controller, tokens=tokens)
+
+
+def _tokens(settings: Settings) -> tuple[TokenRow, ...]:
+    """None of a store that this user cannot read, or whose schema is another release's."""
+    from holdfast.model.errors import ConfigError  # noqa: PLC0415
+    from holdfast.store import read_tokens  # noqa: PLC0415
+
+    try:
+        return read_tokens(settings.store.url)
+    except (ConfigError, OutsideError):
+        return ()
 
 
 def _cluster() -> ClusterShape | None:

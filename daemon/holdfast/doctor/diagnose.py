@@ -17,11 +17,20 @@ from holdfast.doctor import (
     rights,
     service,
     site,
+    tokens,
 )
 from holdfast.doctor.advice import Advice, by_urgency
 from holdfast.doctor.facts import DoctorFacts
 
-SITE_RULES = (*site.RULES, *provider.RULES, *quorum.RULES, *certificates.RULES, *aside.RULES, *controller.RULES)
+SITE_RULES = (
+    *site.RULES,
+    *provider.RULES,
+    *quorum.RULES,
+    *certificates.RULES,
+    *aside.RULES,
+    *controller.RULES,
+    *tokens.RULES,
+)
 SLURM_RULES = (
     *rights.RULES,
     *service.RULES,

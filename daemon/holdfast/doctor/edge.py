@@ -21,6 +21,7 @@ from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
+from holdfast.model.tokens import TokenRow
 from holdfast.ports import Provider, QuorumRooms, Scheduler
 from holdfast.store.mounts import mount_type, network_type
 from holdfast_checks.aside import SetAside
@@ -71,13 +72,16 @@ def run(
     rows: Aside | None = None,
     untaken: str | None = None,
     controller: ControllerFacts | None = None,
+    tokens: tuple[TokenRow, ...] = (),
 ) -> list[Advice]:
     """Gather and diagnose. ``agents``: as the controller hears them, None when it was not asked or did not answer; ``rows``: of the
     store, that it could not read; ``untaken``: which planned step no actor takes, as the controller says it; ``controller``: what else it
-    reports of itself."""
+    reports of itself; ``tokens``: of the store, as far as it can be read."""
     facts = gather(scheduler, site, agents, now or datetime.now(UTC))
     controller = controller or ControllerFacts()
-    return diagnose(replace(facts, unreadable_rows=rows or Aside(), untaken=untaken, controller=controller))
+    return diagnose(
+        replace(facts, unreadable_rows=rows or Aside(), untaken=untaken, controller=controller, tokens=tokens)
+    )
 
 
 def gather(

@@ -11,6 +11,7 @@ from holdfast.model.machine import ProviderCan
 from holdfast.model.parts import DiskRoom, PartState
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
+from holdfast.model.tokens import TokenRow
 from holdfast.tls.survey import Survey
 
 _NO_VALUE = frozenset({"", "(null)", "(null type)", "none", "n/a"})
@@ -194,6 +195,8 @@ class DoctorFacts:
     """Rendezvous that the quorum service has set aside."""
     metadata: MetadataFacts | None = None
     """None: this is no machine of EC2."""
+    tokens: tuple[TokenRow, ...] = ()
+    """Bearer tokens of the API; empty too where the store cannot be read."""
     tls: Survey | None = None
     """The certificate that agents meet; None: the controller serves none."""
     tls_running: str = ""

@@ -54,6 +54,14 @@ JOB_ENDS_S = _HOUR_S
 """How a run ended is put on record, and looked at, for as long; the record is kept for longer."""
 ANNOUNCED_S = 60 * _DAY_S
 """An announcement that was acted upon, or that an operator closed, is not acted upon again; a time further ahead is a mistake."""
+TOKEN_LIFE_S = 90 * _DAY_S
+"""A person's token that is made without a choice ends after this."""
+TOKEN_USE_EVERY_S = _HOUR_S
+"""A token's last use is recorded again once it is this old."""
+TOKEN_HANDOVER_S = 600.0
+"""The older tokens of a node go on for this after the first use of its new one."""
+TOKEN_ENDS_SOON_S, TOKEN_UNUSED_S, TOKEN_OLD_S = 14 * _DAY_S, 30 * _DAY_S, 180 * _DAY_S
+"""What ``holdfast token list`` marks."""
 
 
 class Kept(StrEnum):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.store.sql import SqlStore, open_store
-from holdfast.store.tokens import TokenRow
+from holdfast.store.sql import SqlStore, open_store, read_tokens
 
-__all__ = ["SqlStore", "TokenRow", "open_store"]
+__all__ = ["SqlStore", "open_store", "read_tokens"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from sqlalchemy import URL, Connection, select, text
 
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
-from holdfast.model.errors import HoldfastError, Rejected
+from holdfast.model.errors import HoldfastError, NotFound, Rejected
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident, Recovery
 from holdfast.model.job_ends import JobEnd
@@ -20,6 +20,7 @@ from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
+from holdfast.model.tokens import TokenRow
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import (
     books,
@@ -40,7 +41,6 @@ from holdfast.store.engines import parse_url, reader_engine, writer_engine
 from holdfast.store.evidence import Evidence
 from holdfast.store.failures import translated
 from holdfast.store.migrate import upgrade
-from holdfast.store.tokens import TokenRow
 from holdfast.store.writer import Writer
 
 T = TypeVar("T")
@@ -51,6 +51,20 @@ def open_store(url: str, lookback: Lookback = SHIPPED) -> SqlStore:
 
     ``lookback``: how far back :meth:`SqlStore.load_book` reaches over what is over."""
     return SqlStore(parse_url(url), lookback)
+
+
+def read_tokens(url: str) -> tuple[TokenRow, ...]:
+    """The tokens of a store that is left as it is: not made, and not brought up to date. Raises ConfigError, NotFound (there is no such
+    file), Unavailable."""
+    parsed = parse_url(url)
+    if parsed.get_backend_name() == "sqlite" and not Path(parsed.database or "").exists():
+        raise NotFound(f"{parsed.database} does not exist")
+    engine = reader_engine(parsed)
+    try:
+        with translated(), engine.begin() as connection:
+            return tokens.every(connection)
+    finally:
+        engine.dispose()
 
 
 class SqlStore:
@@ -205,6 +219,10 @@ class SqlStore:
     def find_token(self, token_hash: str) -> TokenRow | None:
         """Also a revoked or expired one: ask its ``valid``."""
         return self._read(lambda c: tokens.find(c, token_hash))
+
+    def tokens_used(self, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
+        """Record the last use of each hash; the older tokens of nodes that the first use of a new one has now given an end."""
+        return self._writer.run(lambda c: tokens.used(c, uses))
 
     def revoke_token(self, token_hash: str) -> bool:
         """False: there is no such token."""

@@ -234,6 +234,8 @@ tokens = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
     Column("revoked", Flag, nullable=False),
+    Column("last_used_at", UtcDateTime),
+    Column("recorded_since", UtcDateTime),  # of a token that was made before its use was recorded
 )
 
 name_columns(metadata)

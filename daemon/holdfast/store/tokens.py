@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, bindparam, or_, select
 
 from holdfast.model.errors import Rejected
+from holdfast.model.tokens import AGENT, TokenRow, handover_end
 from holdfast.store import tables as t
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    hash: str
-    """SHA-256 of the token, lower-case hex."""
-    role: str
-    subject: str
-    """Whom it is bound to: an agent's node, a user's uid, an operator's name."""
-    created_at: datetime
-    expires_at: datetime | None
-    """None: never."""
-    revoked: bool
-
-    def valid(self, now: datetime) -> bool:
-        return not self.revoked and (self.expires_at is None or now < self.expires_at)
 
 
 def add(connection: Connection, row: TokenRow) -> None:
@@ -43,6 +29,8 @@ def add(connection: Connection, row: TokenRow) -> None:
             "created_at": row.created_at,
             "expires_at": row.expires_at,
             "revoked": row.revoked,
+            "last_used_at": row.last_used_at,
+            "recorded_since": row.recorded_since,
         },
     )
 
@@ -57,6 +45,34 @@ def revoke(connection: Connection, token_hash: str) -> bool:
     """False: there is no such token."""
     done = connection.execute(t.tokens.update().where(t.tokens.c.hash == token_hash).values(revoked=True))
     return done.rowcount > 0
+
+
+def used(connection: Connection, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
+    """Record the last use of each hash. The first use of a node's new token ends the node's older ones a little later: those, as they
+    are now."""
+    c = t.tokens.c
+    ended: list[TokenRow] = []
+    first = select(t.tokens).where(c.role == AGENT, c.last_used_at.is_(None), c.recorded_since.is_(None))
+    for row in map(_row, connection.execute(first).all()):
+        if row.hash in uses and row.replaces_older:
+            ended += _end_older(connection, row, uses[row.hash])
+    if uses:
+        later = or_(c.last_used_at.is_(None), c.last_used_at < bindparam("used_at"))
+        connection.execute(
+            t.tokens.update().where(c.hash == bindparam("used"), later).values(last_used_at=bindparam("used_at")),
+            [{"used": token_hash, "used_at": at} for token_hash, at in uses.items()],
+        )
+    return tuple(ended)
+
+
+def _end_older(connection: Connection, new: TokenRow, used_at: datetime) -> list[TokenRow]:
+    c, end = t.tokens.c, handover_end(used_at)
+    same_node = select(t.tokens).filter_by(role=new.role, subject=new.subject, revoked=False)
+    goes_on = or_(c.expires_at.is_(None), c.expires_at > end)
+    found = [_row(row) for row in connection.execute(same_node.where(c.created_at < new.created_at, goes_on))]
+    for row in found:
+        connection.execute(t.tokens.update().where(c.hash == row.hash).values(expires_at=end))
+    return [replace(row, expires_at=end) for row in found]
 
 
 def every(connection: Connection) -> tuple[TokenRow, ...]:

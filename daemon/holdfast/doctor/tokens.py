@@ -1,0 +1,53 @@
+"""Rules about the bearer tokens of the API (docs/how-to-tokens.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.doctor.advice import Advice, Level
+from holdfast.doctor.facts import DoctorFacts, names
+from holdfast.model.tokens import Mark, TokenRow, marks
+
+
+def end_soon(facts: DoctorFacts) -> Iterator[Advice]:
+    if found := _marked(facts, Mark.ENDS_SOON):
+        yield Advice(
+            "tokens.end_soon",
+            Level.WARNING,
+            f"tokens that end within 14 days: {_shown(found)}",
+            "Who uses one is refused from then on.",
+            "holdfast token create ROLE SUBJECT   # a new one for whoever needs it; holdfast token list has the times",
+        )
+
+
+def never_end(facts: DoctorFacts) -> Iterator[Advice]:
+    if found := _marked(facts, Mark.NEVER_ENDS):
+        yield Advice(
+            "tokens.never_end",
+            Level.HINT,
+            f"tokens of people and programs without an end: {_shown(found)}",
+            "One that was copied is good for ever. Tokens that were made before an upgrade stay as they are.",
+            "holdfast token create ROLE SUBJECT --days 90, hand it over, then holdfast token revoke HASH",
+        )
+
+
+def unused(facts: DoctorFacts) -> Iterator[Advice]:
+    if found := _marked(facts, Mark.UNUSED):
+        yield Advice(
+            "tokens.unused",
+            Level.HINT,
+            f"tokens that were not used for 30 days: {_shown(found)}",
+            "Nobody would notice that one was stolen.",
+            "holdfast token revoke HASH   # once whoever had it is gone",
+        )
+
+
+def _marked(facts: DoctorFacts, mark: Mark) -> list[TokenRow]:
+    return [row for row in facts.tokens if mark in marks(row, facts.now)]
+
+
+def _shown(rows: list[TokenRow]) -> str:
+    return names(f"{row.role} {row.subject} ({row.hash[:12]})" for row in rows)
+
+
+RULES = (end_soon, never_end, unused)
