@@ -464,15 +464,14 @@ def test_every_advice_is_tried_here_and_documented() -> None:
         found
         for file in sources
         for found in re.findall(
-            r'^ +"((?:slurm|pool|agents|controller|site|provider|plugins|elastic|quorum|tls)\.\w+)",$',
+            r'^ +"((?:slurm|pool|agents|controller|site|provider|plugins|elastic|quorum|tls|tokens)\.\w+)",$',
             file.read_text(),
             re.MULTILINE,
         )
     }
-    elsewhere = "".join(
-        Path(__file__).with_name(f"test_doctor_{r}.py").read_text() for r in ("elastic", "quorum", "tls", "aside")
-    )
+    rooms = ("elastic", "quorum", "tls", "aside", "tokens", "metadata")
+    elsewhere = "".join(Path(__file__).with_name(f"test_doctor_{room}.py").read_text() for room in rooms)
     assert used == {row[0] for row in TABLE} | set(
-        re.findall(r'"((?:agents|site|elastic|quorum|tls)\.\w+)"', elsewhere)
+        re.findall(r'"((?:agents|site|elastic|quorum|tls|tokens)\.\w+)"', elsewhere)
     )
     assert used == set(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \|", DOCS.read_text(), re.MULTILINE))

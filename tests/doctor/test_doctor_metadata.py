@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.doctor import metadata_edge
+from doctor.test_doctor import good
+from holdfast.doctor import diagnose, metadata_edge
 from holdfast.doctor.facts import MetadataFacts
+from holdfast.model.machine import MetadataOptions
 from holdfast_checks.probes.imds_users import Reached
 from holdfast_checks.registry import NotGathered
 from holdfast_checks.settings import Settings
@@ -56,3 +59,38 @@ def test_on_ec2_root_tries_it(
     monkeypatch.setattr(metadata_edge, "try_as_user", try_as_user)
     assert metadata_edge.metadata(on_ec2) == found
     assert asked == ([("http://169.254.169.254", "http://[fd00:ec2::254]")] if uid == 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("asset", "known"),
+    [("i-0123456789abcdef0\n", "i-0123456789abcdef0"), ("Not Specified\n", ""), ("i-x; rm", ""), (None, "")],
+)
+def test_the_own_id_is_the_firmwares(on_ec2: Settings, tmp_path: Path, asset: str | None, known: str) -> None:
+    if asset is not None:
+        (tmp_path / "class/dmi/id/board_asset_tag").write_text(asset)
+    assert metadata_edge.own_id(on_ec2) == known
+
+
+def test_away_from_ec2_there_is_none(tmp_path: Path) -> None:
+    tag = tmp_path / "class/dmi/id/board_asset_tag"
+    tag.parent.mkdir(parents=True)
+    tag.write_text("i-0123456789abcdef0\n")
+    assert metadata_edge.own_id(Settings(sysfs=tmp_path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (None, []),
+        (MetadataOptions(tokens_required=True, hop_limit=1), []),
+        (MetadataOptions(tokens_required=False, hop_limit=1), ["site.metadata_without_token"]),
+        (MetadataOptions(tokens_required=True, hop_limit=2), ["site.metadata_hops"]),
+        (MetadataOptions(tokens_required=False, hop_limit=64), ["site.metadata_without_token", "site.metadata_hops"]),
+    ],
+)
+def test_how_ec2_serves_it(options: MetadataOptions | None, said: list[str]) -> None:
+    before = diagnose(good())
+    found = diagnose(replace(good(), own_id="i-0123456789abcdef0", metadata_options=options))
+    new = [one for one in found if one not in before]
+    assert [one.id for one in new] == said
+    assert all("--instance-id i-0123456789abcdef0 " in one.fix_line for one in new)

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.doctor.provider_edge import NO_SUCH_NODE, examine
+from holdfast.doctor.provider_edge import NO_SUCH_NODE, examine, metadata_options
 from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.model.machine import Instance, ProviderCan
+from holdfast.model.machine import Instance, MetadataOptions, ProviderCan
 from holdfast.ports import Provider
 
 CAN = ProviderCan(reboot=True, replace=True, launch_first=False, status=True, power_off_confirmed=False)
@@ -101,3 +101,22 @@ def test_without_a_machine_nothing_is_tried() -> None:
     fake.errors = {"RunInstances": NotPermitted("never asked")}
     assert examine(provider(fake), ("n2",)).denied == {}
     assert fake.asked == ["n2", NO_SUCH_NODE]
+
+
+class Showing(Reading):
+    """One that says how it serves instance metadata."""
+
+    def metadata_options(self, instance_id: str) -> MetadataOptions | None:
+        self.asked.append(instance_id)
+        self._say("metadata_options")
+        return MetadataOptions(tokens_required=True, hop_limit=2)
+
+
+def test_how_this_machines_metadata_is_served_is_asked_where_it_can_be() -> None:
+    assert metadata_options(provider(Showing()), "i-9") == MetadataOptions(tokens_required=True, hop_limit=2)
+    assert metadata_options(provider(Showing({"metadata_options": NotPermitted("denied")})), "i-9") is None
+    assert metadata_options(provider(Reading()), "i-9") is None
+    assert metadata_options(None, "i-9") is None
+    fake = Showing()
+    assert metadata_options(provider(fake), "") is None
+    assert fake.asked == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import ConfigError, NotFound, Rejected
+from holdfast.model.machine import MetadataOptions
 from holdfast.providers import Ec2Settings, Offer, TagKeys, open_provider
 from holdfast.providers.ec2_requests import (
     CLIENT_TOKEN_MAX,
@@ -15,6 +16,7 @@ from holdfast.providers.ec2_requests import (
     client_token,
     judge_status,
     read_instance,
+    read_metadata_options,
     run_request,
     serves,
 )
@@ -169,3 +171,19 @@ def test_none_knows_nothing_and_refuses_everything() -> None:
         none.reboot("i-1")
     with pytest.raises(Rejected, match="hand n1 over"):
         none.assign("i-1", "n1")
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ({"HttpTokens": "required", "HttpPutResponseHopLimit": 1}, MetadataOptions(tokens_required=True, hop_limit=1)),
+        ({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2}, MetadataOptions(tokens_required=False, hop_limit=2)),
+        ({"HttpTokens": "optional", "HttpPutResponseHopLimit": 2, "HttpEndpoint": "disabled"}, None),
+        ({"HttpTokens": "required"}, None),
+        ({}, None),
+    ],
+)
+def test_how_the_metadata_is_served(options: Any, read: MetadataOptions | None) -> None:
+    said = raw() | {"MetadataOptions": options}
+    assert read_metadata_options(said) == read
+    assert read_metadata_options(raw()) is None

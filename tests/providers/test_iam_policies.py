@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from holdfast.providers.aws_actions import AWS_ACTIONS, actions_of
-from holdfast.providers.settings import TagKeys
+from holdfast.providers.ec2_requests import run_request
+from holdfast.providers.settings import Ec2Settings, Offer, TagKeys
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "docs" / "iam"
@@ -35,7 +36,7 @@ WITHOUT_RESOURCES = {
 CHANGES_MACHINES = {
     *("ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances", "ec2:TerminateInstances", "ec2:CreateTags"),
 }
-OPERATORS = {"StringEquals", "StringEqualsIfExists", "ArnLike", "ForAllValues:StringEquals"}
+OPERATORS = {"Bool", "StringEquals", "StringEqualsIfExists", "ArnLike", "ForAllValues:StringEquals"}
 FILES = {
     "ec2": ("ec2*.py",),
     "asg": ("asg*.py",),
@@ -165,6 +166,47 @@ def test_everything_is_allowed_only_where_it_must_be(file: Path) -> None:
             )
         if "ec2:CreateTags" in actions and "ec2:CreateAction" not in condition:
             assert "aws:TagKeys" in condition, "no other tag is touched"
+
+
+LAUNCH_PARAMETERS = {
+    "InstanceType": set[str](),  # a value, no resource
+    "InstanceMarketOptions": set[str](),
+    "SubnetId": {"subnet", "network-interface"},
+    "CapacityReservationSpecification": {"capacity-reservation"},
+}
+"""What an offer puts in place of the template's value, and the resources that IAM asks for with it."""
+TAKEN_FROM_THE_TEMPLATE = {"image", "key-pair", "security-group", "snapshot"}
+"""With another of these whoever has the actor's rights would run a program of their own with the nodes' role, or reach the machine."""
+
+
+def kinds(statement: dict[str, Any]) -> set[str]:
+    resources = statement["Resource"]
+    return {r.split(":")[5].partition("/")[0] for r in ([resources] if isinstance(resources, str) else resources)}
+
+
+def test_a_launch_takes_image_key_and_rules_from_the_named_template_alone() -> None:
+    launches = [s for s in statements("ec2") if s["Action"] == ["ec2:RunInstances"]]
+    for statement in launches:
+        assert list(statement["Condition"]["ArnLike"]) == ["ec2:LaunchTemplate"]
+        held = statement["Condition"].get("Bool", {}) == {"ec2:IsLaunchTemplateResource": "true"}
+        assert held == bool(kinds(statement) & TAKEN_FROM_THE_TEMPLATE)
+        assert held == (kinds(statement) <= TAKEN_FROM_THE_TEMPLATE)
+    assert set().union(*map(kinds, launches)) >= TAKEN_FROM_THE_TEMPLATE
+
+
+def test_what_an_offer_overrides_is_not_held_to_the_template() -> None:
+    """IAM would refuse the launch."""
+    everything = Offer(
+        instance_type="p5.48xlarge",
+        subnet_id="subnet-0123456789abcdef0",
+        market="spot",
+        capacity_reservation_id="cr-0123456789abcdef0",
+    )
+    settings = Ec2Settings(cluster="c", region="us-east-1", launch_template="gpu")
+    requests = [run_request(settings, o, node="n1", incident="i", token="t") for o in (Offer(), everything)]
+    overridden = set(requests[1]) - set(requests[0])
+    assert overridden == set(LAUNCH_PARAMETERS)
+    assert not TAKEN_FROM_THE_TEMPLATE & set().union(*LAUNCH_PARAMETERS.values())
 
 
 def test_the_tags_that_may_be_set_are_those_of_the_settings() -> None:

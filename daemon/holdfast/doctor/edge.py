@@ -16,7 +16,7 @@ from holdfast.doctor import metadata_edge, plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
-from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine
+from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine, metadata_options
 from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy
@@ -92,6 +92,7 @@ def gather(
     store = PurePosixPath(site.store_path.resolve()) if site.store_path is not None else None
     mounts = _mounts()
     names = tuple(node.name for node in slurm.computing[:NODES_ASKED]) if slurm is not None else ()
+    own_id = metadata_edge.own_id()
     found = examine(site.provider, names) if site.provider is not None else Examined()
     return DoctorFacts(
         now=now,
@@ -113,6 +114,8 @@ def gather(
         quorum=_quorum(site),
         unreadable_rooms=_rooms_aside(site),
         metadata=metadata_edge.metadata(),
+        own_id=own_id,
+        metadata_options=metadata_options(site.provider, own_id),
         tls=tls_edge.surveyed(site.server),
         tls_running=tls_edge.running(site.server),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from holdfast.model.cluster import Node, Partition, Reservation
-from holdfast.model.machine import ProviderCan
+from holdfast.model.machine import MetadataOptions, ProviderCan
 from holdfast.model.parts import DiskRoom, PartState
 from holdfast.model.policy import Policy
 from holdfast.model.report import AgentView
@@ -195,6 +195,10 @@ class DoctorFacts:
     """Rendezvous that the quorum service has set aside."""
     metadata: MetadataFacts | None = None
     """None: this is no machine of EC2."""
+    own_id: str = ""
+    """This machine's id on EC2; empty: it has none, or it is not known."""
+    metadata_options: MetadataOptions | None = None
+    """How EC2 serves this machine's metadata; None: it could not be had."""
     tokens: tuple[TokenRow, ...] = ()
     """Bearer tokens of the API; empty too where the store cannot be read."""
     tls: Survey | None = None

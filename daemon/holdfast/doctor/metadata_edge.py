@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 
 from holdfast.doctor.facts import MetadataFacts
-from holdfast_checks.probes.imds import base_url
+from holdfast_checks.probes import sysfs as files
+from holdfast_checks.probes.imds import base_url, on_ec2
 from holdfast_checks.probes.imds_users import addresses, try_as_user
 from holdfast_checks.registry import NotApplicable, NotGathered
 from holdfast_checks.settings import Settings
@@ -23,3 +25,10 @@ def metadata(settings: Settings | None = None) -> MetadataFacts | None:
         return MetadataFacts(True, try_as_user(bases).addresses)
     except NotGathered:
         return None
+
+
+def own_id(settings: Settings | None = None) -> str:
+    """This machine's id on EC2, by its firmware; empty: it is none of EC2, or the firmware does not say (machines without Nitro)."""
+    settings = settings or Settings()
+    told = files.text(f"{settings.sysfs}/class/dmi/id/board_asset_tag") or ""
+    return told if on_ec2(settings) and re.fullmatch(r"i-[0-9a-f]{8,17}", told) else ""

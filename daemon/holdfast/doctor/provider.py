@@ -89,4 +89,27 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
-RULES = (reachable, rights, repairs_itself, metadata)
+def metadata_options(facts: DoctorFacts) -> Iterator[Advice]:
+    options = facts.metadata_options
+    if options is None:
+        return
+    set_line = f"aws ec2 modify-instance-metadata-options --instance-id {facts.own_id}"
+    if not options.tokens_required:
+        yield Advice(
+            "site.metadata_without_token",
+            Level.WARNING,
+            "this machine's instance metadata is served without a token, too (HttpTokens is optional)",
+            "A program here that fetches a URL for somebody else can be made to fetch the machine's role.",
+            f"{set_line} --http-tokens required   # and in the launch template of the nodes: docs/how-to-ec2.md",
+        )
+    if options.hop_limit > 1:
+        yield Advice(
+            "site.metadata_hops",
+            Level.WARNING,
+            f"this machine's instance metadata reaches containers with a network of their own (hop limit {options.hop_limit})",
+            "Whoever starts a container here reads the machine's role, unless the firewall keeps it from them.",
+            f"{set_line} --http-put-response-hop-limit 1   # and in the launch template of the nodes: docs/how-to-ec2.md",
+        )
+
+
+RULES = (reachable, rights, repairs_itself, metadata, metadata_options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
 from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, OutsideError, Unavailable
-from holdfast.model.machine import Instance, ProviderCan
+from holdfast.model.machine import Instance, MetadataOptions, ProviderCan
 from holdfast.ports import Provider
 
 NO_SUCH_NODE = "holdfast-doctor-no-such-node"
@@ -20,6 +20,25 @@ class Examinable(Protocol):
     def permissions(self, instance_id: str) -> Mapping[str, OutsideError | None]:
         """Call → None when it would succeed on this machine, else the error that it would meet."""
         ...
+
+
+@runtime_checkable
+class ShowsMetadata(Protocol):
+    """A provider that says how it serves a machine's instance metadata."""
+
+    def metadata_options(self, instance_id: str) -> MetadataOptions | None:
+        """None: it does not say."""
+        ...
+
+
+def metadata_options(provider: Provider | None, instance_id: str) -> MetadataOptions | None:
+    """Of this machine. None: it could not be had."""
+    if not instance_id or not isinstance(provider, ShowsMetadata):
+        return None
+    try:
+        return provider.metadata_options(instance_id)
+    except OutsideError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

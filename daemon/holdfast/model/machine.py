@@ -29,6 +29,16 @@ class Instance:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataOptions:
+    """How EC2 serves a machine's instance metadata."""
+
+    tokens_required: bool
+    """Only to who has asked for a token before (IMDSv2): a program that fetches a URL for somebody else does not."""
+    hop_limit: int
+    """How many network hops an answer may go: 1 ends on the machine, with 2 it reaches containers."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProviderCan:
     """What a provider is able to do; the ladder uses what there is."""
 

@@ -6,11 +6,11 @@ import logging
 from datetime import UTC, datetime
 
 from holdfast.model.errors import Rejected
-from holdfast.model.machine import Instance, Notice
+from holdfast.model.machine import Instance, MetadataOptions, Notice
 from holdfast.providers.aws_errors import one_line, translated
 from holdfast.providers.ec2_calls import Ec2Calls
 from holdfast.providers.ec2_notices import notices
-from holdfast.providers.ec2_requests import read_instance, reason_codes, state_of
+from holdfast.providers.ec2_requests import read_instance, read_metadata_options, reason_codes, state_of
 from holdfast.providers.limits import Limited
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,10 @@ class Ec2Machines(Limited):
         raw = self._calls.settle(instance_id, lambda: self._calls.describe(instance_id))
         healthy = self._calls.healthy(instance_id) if state_of(raw) == "running" else None
         return read_instance(raw, self._keys, healthy)
+
+    def metadata_options(self, instance_id: str) -> MetadataOptions | None:
+        """Of any machine, ours or not: the head node is none of ours. None: EC2 does not say."""
+        return read_metadata_options(self._calls.describe(instance_id))
 
     def find_launched(self, token: str) -> Instance | None:
         """The live machine of this token; the oldest should there be several, with a warning that names the rest."""

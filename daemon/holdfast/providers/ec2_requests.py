@@ -10,7 +10,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import Rejected
-from holdfast.model.machine import Instance
+from holdfast.model.machine import Instance, MetadataOptions
 from holdfast.providers.settings import Ec2Settings, Offer, TagKeys, is_template_id
 
 if TYPE_CHECKING:
@@ -102,6 +102,15 @@ def read_instance(raw: InstanceTypeDef, keys: TagKeys, healthy: bool | None = No
         address=raw.get("PrivateIpAddress", ""),
         incident=tags.get(keys.incident, ""),
     )
+
+
+def read_metadata_options(raw: InstanceTypeDef) -> MetadataOptions | None:
+    """None: EC2 does not say, or the machine has no metadata."""
+    options = raw.get("MetadataOptions", {})
+    tokens, hops = options.get("HttpTokens"), options.get("HttpPutResponseHopLimit")
+    if tokens is None or hops is None or options.get("HttpEndpoint") == "disabled":
+        return None
+    return MetadataOptions(tokens == "required", hops)
 
 
 def serves(raw: InstanceTypeDef, keys: TagKeys, node: str) -> bool:
