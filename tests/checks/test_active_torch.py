@@ -74,6 +74,7 @@ def test_a_product_whose_first_rows_are_not_the_exact_ones_is_wrong() -> None:
     assert backend.burn(backend.places()[0], 0.0).wrong == 1
 
 
+@pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="a GPU is here")
 def test_without_a_gpu_cuda_is_unusable() -> None:
     with pytest.raises(Unusable, match="no GPU"):
         TorchBackend("cuda")
