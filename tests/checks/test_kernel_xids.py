@@ -16,6 +16,13 @@ from holdfast_checks.result import Remedy, Result, Severity
 GPUS = {f"0000:{bus}:00.0": GpuRef(uuid=f"GPU-{bus}", minor=minor) for minor, bus in enumerate(("3b", "5e"))}
 
 
+FROM_AN_H200 = (
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid=671, name=bad, channel 0x0000000a, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 "
+    "GPCCLIENT_T1_8 faulted @ 0x0_00000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_WRITE"
+)
+"""Driver 580.159.04, a kernel that wrote to a wrong address (docs/verified.md); another bus."""
+
+
 def xid(code: int, rest: str, bus: str = "3b", at_s: float = 1.0) -> Result:
     result = parse_live(f"NVRM: Xid (PCI:0000:{bus}:00): {code}, {rest}", GPUS, monotonic_s=at_s)
     assert result is not None
@@ -204,3 +211,15 @@ def test_every_code_can_be_explained(code: int) -> None:
     assert explain("sxid", "12020")[0] == "SXid 12020: NVSwitch, egress"
     with pytest.raises(ValueError, match="is a number"):
         explain("xid", "७९")
+
+
+def test_the_line_of_a_real_h200_restarts_the_job_alone() -> None:
+    result = parse_live(FROM_AN_H200, GPUS, monotonic_s=1.0)
+    assert result is not None
+    assert (result.code, result.component, result.severity, result.remedy) == (
+        "31",
+        "GPU-3b",
+        Severity.WARNING,
+        Remedy.RESTART_JOB,
+    )
+    assert (result.evidence["pid"], result.evidence["process"]) == ("671", "bad")
