@@ -25,7 +25,9 @@ PURE_STDLIB = frozenset(
         "errno",
         "fnmatch",
         "functools",
+        "hashlib",
         "heapq",
+        "hmac",
         "ipaddress",
         "itertools",
     }

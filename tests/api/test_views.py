@@ -12,7 +12,7 @@ from holdfast import unexpected
 from holdfast.controller.agents import Hello
 from holdfast.controller.inputs import Input, Part
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.model.action import Drain, Intent, IntentState
+from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation
@@ -474,3 +474,25 @@ def test_the_database_away(served: Any) -> None:
     served.store.away = True
     answer = served.call("GET", "/v1/incidents")
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+
+
+def test_what_an_order_tells_an_agent_alone_is_in_no_answer_to_people(served: Any) -> None:
+    """Both sides of a pair probe are told a secret."""
+    secret = "5b1e" * 16
+    args = {"probe": "1", "role": "listen", "secret": secret}
+    order = SendOrder("n1", "i-1", "b-1", Verb.PROBE_PAIR, 60.0, args)
+    probe = Intent(f"{ID}/SendOrder/pair/n1.1/1", ID, order, "pair probe", 1, IntentState.PLANNED, at(-9))
+    story = a_story()
+    served.commit(replace(story, intents=(*story.intents, probe)))
+    served.world = a_world(intents={probe.key: probe})
+    paths = [path for path, verbs in served.call("GET", "/openapi.json").json()["paths"].items() if "get" in verbs]
+    asked = 0
+    for role in ("op", "eve"):
+        for path in paths:
+            for query in ("", "?all=true", f"?incident_id={ID}"):
+                where = path.format(incident_id=ID, id=ID, number=1, job_id=7, name="n1", node="n1")
+                answer = served.call("GET", where + query, role)
+                asked += answer.status_code == 200
+                assert secret not in answer.text, path
+    assert asked > 20
+    assert probe.key in served.call("GET", f"/v1/incidents/{ID}").text

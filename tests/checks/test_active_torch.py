@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_without_a_gpu_cuda_is_unusable() -> None:
         TorchBackend("cuda")
 
 
-def test_an_all_reduce_of_two_processes_through_gloo() -> None:
+def test_an_all_reduce_of_two_processes_through_gloo_although_a_stranger_came_first() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     code = (
@@ -89,8 +91,20 @@ def test_an_all_reduce_of_two_processes_through_gloo() -> None:
         "print(r.wrong, r.rounds)"
     )
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    sides = [
-        subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, role], stdout=subprocess.PIPE, text=True, env=env)
-        for role in ROLES
-    ]
-    assert [side.communicate(timeout=90)[0] for side in sides] == ["0 8\n", "0 8\n"]
+
+    def side(role: str) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-W", "ignore", "-c", code, role]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=env)
+
+    first = side(ROLES[0])
+    with _reach(port) as stranger:
+        stranger.sendall(b"\x00" * 1000)  # as PyTorch's own store would be spoken to: no word of ours
+        sides = [first, side(ROLES[1])]
+        assert [each.communicate(timeout=90)[0] for each in sides] == ["0 8\n", "0 8\n"]
+
+
+def _reach(port: int) -> socket.socket:
+    while True:  # the listener does not listen yet; the test's time limit ends this
+        with contextlib.suppress(ConnectionRefusedError):
+            return socket.create_connection(("127.0.0.1", port), 5)
+        time.sleep(0.05)

@@ -256,6 +256,60 @@ def test_a_restart_of_the_controller_neither_repeats_nor_loses_an_inquiry() -> N
     assert len(keys) == len(set(keys)) == 2 * len(site.agents.probes.pairs)
 
 
+def secrets_of(site: Site) -> dict[str, set[str]]:
+    """By the probe's name, what its two sides were told."""
+    found: dict[str, set[str]] = {}
+    for intent in site.store.intents():
+        if isinstance(intent.action, SendOrder) and intent.action.verb is Verb.PROBE_PAIR:
+            tag = f"{intent.incident_id}/{intent.action.args['probe']}"
+            found.setdefault(tag, set()).add(str(intent.action.args["secret"]))
+    return found
+
+
+def story_with_a_probed_failure() -> Site:
+    site = Site(4)
+    job = job_on(site, 3)
+    site.machine("n2").path_broken = True
+    fails(site, job)
+    assert convicted(site) == ["n2"]
+    return site
+
+
+def test_each_probe_has_a_secret_of_its_own_that_nothing_known_leads_to() -> None:
+    site = story_with_a_probed_failure()
+    told = secrets_of(site)
+    assert len(told) > 1
+    assert {len(both) for both in told.values()} == {1}, "both sides of a probe are told the same"
+    drawn = [next(iter(both)) for both in told.values()]
+    assert len(set(drawn)) == len(drawn)
+    assert all(len(secret) == 64 and tag.split("/")[0] not in secret for tag, (secret,) in told.items())
+    assert secrets_of(story_with_a_probed_failure()) == told, "the same chance: a test can be repeated"
+    other = Site(4)
+    other._drawn = 1_000_000
+    job = job_on(other, 3)
+    other.machine("n2").path_broken = True
+    fails(other, job)
+    assert not set(drawn) & {next(iter(both)) for both in secrets_of(other).values()}
+
+
+def test_no_secret_of_a_probe_gets_into_what_people_are_told() -> None:
+    site = story_with_a_probed_failure()
+    drawn = [secret for both in secrets_of(site).values() for secret in both]
+    intents = [(i.key, i.reason, i.outcome, i.result) for i in site.store.intents()]
+    told = repr((site.store.incidents(), site.store.events(), site.notices.bodies, intents))
+    assert "probe" in told
+    assert not [secret for secret in drawn if secret in told]
+
+
+def test_without_chance_nobody_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Site, "_draw", lambda _site: "")
+    site = Site(4)
+    job = job_on(site, 3)
+    site.machine("n2").path_broken = True
+    fails(site, job)
+    assert site.agents.probes.pairs == []
+
+
 def test_a_limit_on_the_hour() -> None:
     site = Site(4, policy=with_suspects(jobs_per_hour=2))
     for _ in range(3):

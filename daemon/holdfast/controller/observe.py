@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -200,6 +201,11 @@ def still_served(
     return served & waiting if served else served
 
 
+def fresh_chance() -> str:
+    """256 bits that nobody can guess."""
+    return secrets.token_hex(32)
+
+
 @dataclass
 class Observer:
     """Puts the world together."""
@@ -210,6 +216,7 @@ class Observer:
     clock: Clock
     policy: Policy
     cold_start_s: float = COLD_START_S
+    draw: Callable[[], str] = fresh_chance
     listening_since: datetime | None = field(default=None)
     background: BackgroundWatch = field(init=False)
     head: HeadReach = field(init=False)
@@ -267,6 +274,7 @@ class Observer:
             background=self.background.newest,
             head=self.head.newest,
             slurm_back_at=self.slurm.back_at,
+            chance=self.draw(),
         )
         return self._carried(self._with_start(world) if in_question(world) else world)
 

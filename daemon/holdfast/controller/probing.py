@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from collections.abc import Collection, Iterable
 
 from holdfast.controller import facts
@@ -124,6 +126,11 @@ def partners(world: World, probes: Iterable[Probe], suspects: Collection[str]) -
     return sorted(n for n in outside if not any(facts.acting(i) for i in world.book.open_on(n)))
 
 
+def secret_of(world: World, incident_id: str, tag: str) -> str:
+    """What only the two agents of this probe are told; both prove it to each other. Made of this turn's chance, which is kept nowhere."""
+    return hmac.new(world.chance.encode(), f"probe_pair/{incident_id}/{tag}".encode(), hashlib.sha256).hexdigest()
+
+
 def orders_for(
     world: World,
     view: ClusterView,
@@ -135,6 +142,9 @@ def orders_for(
     instances: dict[str, str] | None = None,
 ) -> list[Proposal]:
     """The two orders of one probe. ``tag`` names it within the incident; ``instances``: machines that do not serve their node yet."""
+    if not world.chance:
+        return []
+    secret = secret_of(world, incident_id, tag)
     policy = world.policy.suspects
     listener, connector = pair
     beside = instances or {}
@@ -149,7 +159,7 @@ def orders_for(
             "role": role,
             "address": view.nodes[listener].address,
             "port": policy.port,
-            "secret": f"{incident_id}/{tag}",  # against mix-ups: whoever else may connect at that moment
+            "secret": secret,
             "transport": policy.transport,
             "size_bytes": policy.size_mib * 1024 * 1024,
             "rounds": policy.rounds,

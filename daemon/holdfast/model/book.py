@@ -453,6 +453,8 @@ class World:
     """The newest connect from the head node to silent nodes, and to others that a verdict waits for."""
     slurm_back_at: datetime | None = None
     """When slurmctld last answered again after it had been silent; None: it has not been, since this controller started."""
+    chance: str = field(default="", repr=False)
+    """Drawn afresh for each world and kept nowhere: what secrets of orders are made of. Empty: no order that needs one is given."""
 
     @property
     def can(self) -> ProviderCan:

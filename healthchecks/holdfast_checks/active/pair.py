@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from holdfast_checks.active.check import child_argv, last_words
@@ -24,7 +24,8 @@ class PairSide:
     address: str
     """Of the listener, for both sides."""
     port: int
-    secret: str
+    secret: str = field(repr=False)
+    """Both sides prove it to each other; it is drawn for this probe alone and never shown."""
     transport: str
     size_bytes: int
     rounds: int

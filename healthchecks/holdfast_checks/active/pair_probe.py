@@ -1,39 +1,29 @@
 """An all-reduce between two nodes: does the path between them carry data, how fast, and unchanged?
 
-One side listens, the other connects; both are told the same secret. ``tcp`` needs nothing: each side's vector is halved, each half reduced
-(by exclusive or) on one side and sent back, as a ring of two does it. ``gloo`` and ``nccl`` are PyTorch's, the latter over the fabric that
-NCCL finds (EFA through its plugin)."""
+One side listens, the other connects; both are told the same secret and prove it before anything else (:mod:`pair_meeting`). ``tcp`` needs
+nothing: each side's vector is halved, each half reduced (by exclusive or) on one side and sent back, as a ring of two does it. ``gloo`` and
+``nccl`` are PyTorch's, the latter over the fabric that NCCL finds (EFA through its plugin); what they tell each other to connect goes over
+the connection on which the secret was proved (:mod:`pair_store`)."""
 
 from __future__ import annotations
 
 import datetime
-import hashlib
-import hmac
 import importlib
 import random
 import socket
-import struct
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast_checks.active.backend import Unusable
+from holdfast_checks.active.pair_meeting import CONNECT, LISTEN, NoPartner, ProbeFailed, Terms, meet
+from holdfast_checks.active.pair_store import Meeting
 from holdfast_checks.active.tcp import receive_exactly
 
-LISTEN, CONNECT = "listen", "connect"
+__all__ = ["CONNECT", "LISTEN", "ROLES", "TRANSPORTS", "NoPartner", "PairResult", "ProbeFailed", "pair_probe"]
 ROLES = (LISTEN, CONNECT)
 TRANSPORTS = ("tcp", "gloo", "nccl")
-_HELLO = struct.Struct("!16s32sQI")
-_MAGIC = b"holdfast-probe-1"
-
-
-class ProbeFailed(Exception):
-    """The probe could not be done; the text says at what it failed. No word about who is to blame."""
-
-
-class NoPartner(ProbeFailed):
-    """Nobody listened there although the machine answered, or who did was not the other side: nothing is known of the path."""
 
 
 @dataclass(frozen=True)
@@ -69,53 +59,16 @@ def pair_probe(
         raise ValueError(f"role is one of {ROLES} and transport one of {TRANSPORTS}, not {role!r} and {transport!r}")
     if size_bytes < 2 or rounds < 1:
         raise ValueError("a probe has a round of two bytes at least")
-    if transport != "tcp":
-        return _torch_probe(role, address, port, transport, size_bytes // 4, rounds, deadline_s, gpu)
+    torch = None if transport == "tcp" else _torch(transport)  # it may take longer to load than the probe itself
     until_s = time.monotonic() + deadline_s
+    terms = Terms(transport, size_bytes, rounds)
     try:
-        with _connected(role, address, port, until_s) as stream:
-            _greet(stream, role, secret, size_bytes, rounds, until_s)
-            return _tcp_rounds(stream, role, secret, size_bytes // 2 * 2, rounds, until_s)
+        with meet(role, address, port, secret, terms, until_s) as stream:
+            if torch is None:
+                return _tcp_rounds(stream, role, secret, size_bytes // 2 * 2, rounds, until_s)
+            return _torch_probe(torch, stream, role, terms, until_s, gpu)
     except OSError as error:
         raise ProbeFailed(f"{address}:{port}: {error}") from error
-
-
-def _connected(role: str, address: str, port: int, until_s: float) -> socket.socket:
-    if role == LISTEN:
-        try:
-            server = socket.create_server((address, port))
-        except OSError as error:
-            raise Unusable(f"cannot listen on {address}:{port}: {error}") from error
-        with server:
-            server.settimeout(max(0.1, until_s - time.monotonic()))
-            stream, _peer = server.accept()
-            return stream
-    while True:  # the other side may not listen yet
-        try:
-            return socket.create_connection((address, port), max(0.1, until_s - time.monotonic()))
-        except ConnectionRefusedError as error:
-            if time.monotonic() > until_s - 0.1:
-                raise NoPartner(f"{address}:{port}: {error}") from error
-            time.sleep(0.1)
-
-
-def _greet(stream: socket.socket, role: str, secret: str, size_bytes: int, rounds: int, until_s: float) -> None:
-    """Both sides prove the secret and agree about the work, so that a stranger on the port does no harm."""
-    stream.settimeout(max(0.1, min(10.0, until_s - time.monotonic())))
-    stream.sendall(_HELLO.pack(_MAGIC, _proof(role, secret), size_bytes, rounds))
-    view = memoryview(bytearray(_HELLO.size))
-    if not receive_exactly(stream, view):
-        raise ProbeFailed("the other side hung up")
-    magic, proof, size, count = _HELLO.unpack(view)
-    other = CONNECT if role == LISTEN else LISTEN
-    if magic != _MAGIC or not hmac.compare_digest(proof, _proof(other, secret)):
-        raise NoPartner("who answers there is not the other side of this probe")
-    if (size, count) != (size_bytes, rounds):
-        raise NoPartner("the other side was asked for another probe")
-
-
-def _proof(role: str, secret: str) -> bytes:
-    return hmac.new(secret.encode(), role.encode(), hashlib.sha256).digest()
 
 
 def _tcp_rounds(
@@ -125,6 +78,8 @@ def _tcp_rounds(
     wanted = _reduced(mine, theirs)
     half = size_bytes // 2
     kept, given = (slice(0, half), slice(half, None)) if role == LISTEN else (slice(half, None), slice(0, half))
+    stream.settimeout(max(0.1, until_s - time.monotonic()))
+    _exchange(stream, b"\0", 1)  # both begin now
     wrong, began_s = 0, time.monotonic()
     for _ in range(rounds):
         stream.settimeout(max(0.1, until_s - time.monotonic()))
@@ -166,32 +121,38 @@ def _reduced(one: bytes, other: bytes) -> bytes:
     return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
 
 
-def _torch_probe(
-    role: str, address: str, port: int, transport: str, elements: int, rounds: int, deadline_s: float, gpu: int
-) -> PairResult:
+def _torch(transport: str) -> Any:
+    """PyTorch with its ``distributed``. Raises Unusable."""
     try:
         torch: Any = importlib.import_module("torch")
-        dist: Any = importlib.import_module("torch.distributed")
+        importlib.import_module("torch.distributed")
     except (ImportError, OSError) as error:
         raise Unusable(f"PyTorch cannot be imported: {error}") from error
     if transport == "nccl" and not torch.cuda.is_available():
         raise Unusable("PyTorch finds no GPU that it can use")
-    device = torch.device("cuda", gpu) if transport == "nccl" else torch.device("cpu")
-    rank = ROLES.index(role)
+    return torch
+
+
+def _torch_probe(torch: Any, stream: socket.socket, role: str, terms: Terms, until_s: float, gpu: int) -> PairResult:
+    dist, rank = torch.distributed, ROLES.index(role)
+    device = torch.device("cuda", gpu) if terms.transport == "nccl" else torch.device("cpu")
+    deadline_s = max(0.1, until_s - time.monotonic())
+    meeting = Meeting(stream, listens=role == LISTEN, deadline_s=deadline_s)
     try:
         dist.init_process_group(
-            transport,
-            init_method=f"tcp://{address}:{port}",
+            terms.transport,
+            store=meeting.store(dist),
             rank=rank,
             world_size=2,
             timeout=datetime.timedelta(seconds=deadline_s),
         )
         try:
-            return _torch_rounds(torch, dist, device, transport, rank, elements, rounds)
+            return _torch_rounds(torch, dist, device, terms.transport, rank, terms.size_bytes // 4, terms.rounds)
         finally:
             dist.destroy_process_group()
+            meeting.end()
     except (RuntimeError, ValueError) as error:  # torch.distributed's errors are RuntimeErrors
-        raise ProbeFailed(f"{transport} with {address}:{port}: {' '.join(str(error).split())[:200]}") from error
+        raise ProbeFailed(f"{terms.transport}: {' '.join(str(error).split())[:200]}") from error
 
 
 def _torch_rounds(

@@ -23,6 +23,7 @@ def main(_argv: Sequence[str] | None = None) -> int:
         os.nice(5)
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     sys.stdout.write(json.dumps(said(json.load(sys.stdin))) + "\n")
+    sys.stdout.flush()
     return 0
 
 
@@ -57,4 +58,4 @@ def _line(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())  # PyTorch's threads must not spoil at its end what is said

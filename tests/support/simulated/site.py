@@ -117,6 +117,7 @@ class Site:
         self.may_set_aside = False
         """A drill makes turns raise; otherwise that is a bug, and no test shall survive it."""
         self._entropy = 0
+        self._drawn = 0
         self._looks_at_s = 0.0
         self._slurmd_of: dict[str, tuple[str, datetime | None]] = {}
         """Node → boot whose slurmd registered last, and when it had started."""
@@ -139,11 +140,17 @@ class Site:
             agents=self.agents.registry,
             clock=self.clock,
             policy=self.policy,
+            draw=self._draw,
         )
         observer.head.connect = self._reach
         observer.background.resolve = lambda _names: {}
         hub = OrderHub(self.clock.monotonic_s)
         self.loop = ControlLoop(observer, self.store, hub, "head", lambda: None, self._new_id)
+
+    def _draw(self) -> str:
+        """Chance, the same in every run of a test."""
+        self._drawn += 1
+        return f"chance-{self._drawn}"
 
     def start_actor(self) -> None:
         outside = Outside(
