@@ -11,6 +11,8 @@ import pytest
 
 from holdfast.agent.reporting import STATUS_FILE
 from holdfast.config.agent import AgentConfig
+from holdfast.config.controller import Settings
+from holdfast.controller.wiring import actor_lock, actor_socket, controller_lock, controller_socket
 
 UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
 NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor", "holdfast-quorum")
@@ -78,7 +80,7 @@ def test_the_head_nodes_services_share_the_store_by_their_group() -> None:
     }
     for name in ("holdfast-controller", "holdfast-actor"):
         assert unit(name)["UMask"] == ["0007"]
-        assert unit(name)["ReadWritePaths"] == ["/var/lib/holdfast /run/holdfast"]
+        assert "/var/lib/holdfast" in unit(name)["ReadWritePaths"][0].split()
     assert entries["/var/lib/holdfast/holdfast.db"][:3] == ["f", "/var/lib/holdfast/holdfast.db", "0660"]
     assert entries["/var/lib/holdfast"][2] == "2770"
     assert entries["/etc/holdfast/actor"][2:] == ["0700", "root", "root"]
@@ -96,6 +98,21 @@ def test_the_quorum_service_shares_nothing_with_the_others() -> None:
     pre, start = quorum["ExecStartPre"][0], quorum["ExecStart"][0]
     assert pre.startswith("+/opt/holdfast/bin/python -m holdfast.controller quorum ")
     assert pre.rpartition(" ")[2] == start.rpartition("@")[2] == "/run/holdfast-quorum.arguments", "a folder of root's"
+
+
+def test_each_of_the_head_nodes_services_has_a_folder_of_its_own_for_sockets_and_locks() -> None:
+    """The group comes in and writes nothing: who took the controller over replaces no file of the actor's, and none of the root agent's."""
+    entries = [line.split() for line in (UNITS / "holdfast-tmpfiles.conf").read_text().splitlines()]
+    assert ["d", "/run/holdfast", "0755", "root", "root"] in entries
+    for name in ("controller", "actor"):
+        found = unit(f"holdfast-{name}")
+        assert (found["RuntimeDirectory"], found["RuntimeDirectoryMode"]) == ([f"holdfast/{name}"], ["0750"])
+        assert found["RuntimeDirectoryPreserve"] == ["yes"], "the next process reads there who was the last"
+        assert "/run/holdfast" not in found["ReadWritePaths"][0].split()
+        settings = Settings(Path("/etc/holdfast/controller.toml"))
+        ours = {"controller": (controller_socket, controller_lock), "actor": (actor_socket, actor_lock)}[name]
+        assert {str(path(settings).parent) for path in ours} == {f"/run/{found['RuntimeDirectory'][0]}"}
+    assert "RuntimeDirectory" not in unit("holdfast-agent"), "containers have it mounted; it is there from boot on"
 
 
 def test_the_actor_counts_in_a_folder_of_its_own() -> None:

@@ -15,7 +15,7 @@ install_agent_units() { # true when one changed
 	done
 	if [ -d "$R/etc/logrotate.d" ]; then put holdfast-logrotate.conf /etc/logrotate.d/holdfast || true; fi
 	put holdfast-node-tmpfiles.conf /usr/lib/tmpfiles.d/run-holdfast.conf || true
-	# Where it is there, it may be the controller's.
+	# Where it is there, it may be the controller's of an earlier release.
 	[ -d "$R/run/holdfast" ] || logged systemd-tmpfiles ${R:+--root="$R"} --create run-holdfast.conf || say "systemd-tmpfiles failed: see the log"
 	replace_file "$R/etc/enroot/hooks.d/50-holdfast.sh" 0755 <"$R$SHARE/holdfast-enroot-hook.sh" || true
 	if [ "$_changed" -eq 0 ] && systemd_runs; then logged systemctl daemon-reload; fi

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.clock import SystemClock
 from holdfast.config.controller import load
 from holdfast.controller import loop as loop_module
-from holdfast.controller.lease_holder import REMEMBERED, Holder, Standing, claim, current
+from holdfast.controller.lease_holder import REMEMBERED, Holder, Standing, claim, current, latest
 from holdfast.controller.poke import Alone
 from holdfast.controller.serving import Controller, build_controller
 from holdfast.model.book import Change
@@ -122,6 +122,21 @@ def test_whatever_the_file_says_the_actor_acts_for_nobody_or_for_one(tmp_path: P
     assert holder.ended == frozenset()
     assert current(path) == holder.id
     assert current(tmp_path / "missing") is None
+
+
+def test_the_file_that_was_locked_last_names_the_controller_of_this_machine(tmp_path: Path) -> None:
+    """The release before had its lock in the shared folder: during an upgrade, and after a way back, both are there."""
+    lock, former = tmp_path / "lock", tmp_path / "former"
+    assert latest(lock, former) == lock
+    former.touch()
+    assert latest(lock, former) == former
+    lock.touch()
+    os.utime(former, ns=(1, 1))
+    assert latest(lock, former) == lock
+    os.utime(lock, ns=(0, 0))
+    assert latest(lock, former) == former
+    former.unlink()
+    assert latest(lock, former) == lock
 
 
 def test_an_older_release_left_an_empty_file_and_a_host_name_in_the_lease(tmp_path: Path) -> None:
@@ -335,7 +350,7 @@ class _Head:
 
     @property
     def id(self) -> str | None:
-        return current(self.config.parent / "run" / "controller.lock")
+        return current(self.config.parent / "run" / "controller" / "lock")
 
     def killed_and_started(self) -> None:
         self.process.send_signal(signal.SIGKILL)

@@ -84,13 +84,18 @@ def test_what_cannot_be_written_keeps_no_container_from_starting(tmp_path: Path)
 @pytest.mark.skipif(
     shutil.which("systemd-tmpfiles") is None or os.geteuid() != 0, reason="needs root and systemd-tmpfiles"
 )
-@pytest.mark.parametrize("head", [False, True])
-def test_the_folder_is_there_from_boot_on_and_stays_the_controllers(tmp_path: Path, head: bool) -> None:
+@pytest.mark.parametrize("head", ["no", "of this release", "of an earlier release"])
+def test_the_folder_is_there_from_boot_on_and_is_roots_but_for_an_earlier_releases_controller(
+    tmp_path: Path, head: str
+) -> None:
     """On a head node both files name it: the controller's line counts, whichever is installed last."""
     there = tmp_path / "usr/lib/tmpfiles.d"
     there.mkdir(parents=True)
     shutil.copy(SCRIPTS / "holdfast-node-tmpfiles.conf", there / "run-holdfast.conf")
-    if head:
+    if head == "of this release":
+        lines = (SCRIPTS / "holdfast-tmpfiles.conf").read_text().splitlines()
+        (there / "holdfast.conf").write_text("".join(f"{line}\n" for line in lines if "/run/holdfast" in line))
+    elif head == "of an earlier release":
         (there / "holdfast.conf").write_text("d /run/holdfast 2775 games games\n")
     (tmp_path / "etc").mkdir()
     for name in ("passwd", "group"):
@@ -99,7 +104,7 @@ def test_the_folder_is_there_from_boot_on_and_stays_the_controllers(tmp_path: Pa
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     folder = tmp_path / "run/holdfast"
     assert folder.is_dir(), done.stderr
-    assert folder.stat().st_mode & 0o7777 == (0o2775 if head else 0o755)
+    assert folder.stat().st_mode & 0o7777 == (0o2775 if head == "of an earlier release" else 0o755)
 
 
 def test_an_install_leaves_a_folder_that_is_there_alone() -> None:

@@ -178,7 +178,7 @@ def test_postgresql_has_tools_of_its_own(site: Path) -> None:
 
 
 class TestVerb:
-    @pytest.mark.parametrize("lock", ["controller.lock", "actor.lock"])
+    @pytest.mark.parametrize("lock", ["controller/lock", "actor/lock"])
     def test_a_daemon_that_runs_is_not_disturbed(
         self, site: Path, lock: str, capsys: pytest.CaptureFixture[str]
     ) -> None:

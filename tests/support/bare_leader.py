@@ -1,10 +1,11 @@
-"""The shipped controller, but for how it leads: as release 0.1.0a1, under its bare name and with an empty lock file."""
+"""The shipped controller, but for how it leads: as release 0.1.0a1, under its bare name, with an empty lock file in the shared folder."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+from holdfast.config.controller import Settings
 from holdfast.controller import main, serving
 from holdfast.controller.lease_holder import Holder
 from holdfast.controller.poke import Alone
@@ -15,6 +16,10 @@ def claim(lock: Alone, name: str) -> Holder:
     return Holder(name)
 
 
+def lock(settings: Settings) -> Path:
+    return settings.run.dir / "controller.lock"
+
+
 if __name__ == "__main__":
-    vars(serving)["claim"] = claim
+    vars(serving).update(claim=claim, controller_lock=lock)
     sys.exit(main.run(Path(sys.argv[1])))

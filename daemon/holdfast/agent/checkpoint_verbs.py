@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+
+from holdfast.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -37,17 +38,13 @@ def place(folder: Path) -> None:
 
     Best effort: without them jobs outside of containers are as before, and the reason is logged."""
     path = folder / VERBS
-    draft = path.with_name(f".{VERBS}.{os.getpid()}")
     try:
         verbs = archive()
         if path.is_file() and path.read_bytes() == verbs:
             return
-        draft.write_bytes(verbs)
-        draft.chmod(0o644)  # whatever the umask
-        draft.replace(path)
+        write_whole(path, verbs, 0o644)
     except (OSError, ValueError) as error:
         log.warning("event=checkpoint_verbs_missing path=%s error=%r", path, str(error))
-        draft.unlink(missing_ok=True)
 
 
 def archive() -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import selectors
@@ -27,6 +26,7 @@ from holdfast.agent.rooms import Rooms
 from holdfast.agent.save_signals import SaveSignals
 from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, REGISTER, SIGNAL, Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
+from holdfast.unix_socket import bound
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class JobSocket:
         """``report`` is called from the thread. Raises OSError when the socket cannot be made."""
         _let_all_pass(folder)
         self.path = folder / SOCKET
-        self._listener = _listen(self.path)
+        self._listener = bound(self.path, 0o666, socket.SOCK_STREAM)  # every user may speak
         self._processes = JobProcesses(slurm)
         self._report = report
         self.answers = Answers(rooms)
@@ -411,36 +411,12 @@ def _met(connection: socket.socket) -> _Peer:
 def _let_all_pass(folder: Path) -> None:
     """The folder is there and every user comes to what is in it, whatever the umask. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    mode = folder.stat().st_mode
-    if mode & 0o055 != 0o055:
-        try:
-            folder.chmod(mode | 0o055)
-        except PermissionError:
-            log.warning("event=jobs_kept_out folder=%s reason='not ours, and closed to users'", folder)
-
-
-def _open_to_all(path: Path) -> None:
-    """Of this very socket: on a head node the folder is the controller's, and this is root. Raises OSError."""
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
-            raise OSError(errno.EINVAL, "not the socket that was just made", str(path))
-        os.chmod(f"/proc/self/fd/{fd}", 0o666)  # noqa: S103 - every user may speak
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o055 != 0o055:
+            os.fchmod(descriptor, mode | 0o055)
+    except PermissionError:
+        log.warning("event=jobs_kept_out folder=%s reason='not ours, and closed to users'", folder)
     finally:
-        os.close(fd)
-
-
-def _listen(path: Path) -> socket.socket:
-    """A listener at the path, open to every user; one that a dead agent left is replaced."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    try:
-        listener.bind(str(temporary))
-        _open_to_all(temporary)
-        listener.listen(128)
-        temporary.replace(path)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        os.close(descriptor)

@@ -16,6 +16,7 @@ from holdfast.agent.contact import Change, Contact, Standing, after_failure, aft
 from holdfast.agent.failures import Failure
 from holdfast.agent.system import utc_ms
 from holdfast.systemd import sd_notify
+from holdfast.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +103,9 @@ class Reporting:
         )
 
     def _write(self, content: dict[str, Any]) -> None:
-        draft = self._path.with_suffix(".draft")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            draft.chmod(0o644)
-            draft.replace(self._path)
+            write_whole(self._path, json.dumps(content) + "\n", 0o644)
         except OSError as error:
             log.warning("event=status_file_failed path=%s error=%r", self._path, str(error))
 

@@ -82,7 +82,7 @@ class NotifySection:
 class RunSection:
     dir: Path = option(
         Path("/run/holdfast"),
-        "Local folder where controller and actor of one machine find each other: lock and sockets.",
+        "Local folder in which controller and actor of one machine have a folder each, where they find each other: locks and sockets.",
     )
     holder: str = option(
         "", "Name of this controller for people, in the log and on `holdfast nodes`; empty: the host name."

@@ -18,12 +18,12 @@ from threading import Lock
 from typing import Any
 
 from holdfast.controller.budgets import limits as budget_limits
-from holdfast.controller.whole_file import write_whole
 from holdfast.model.action import Action, Drain, HoldJob, Requeue, SetDown
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import Policy
+from holdfast.whole_file import write_whole
 from holdfast_checks.aside import put_aside
 
 log = logging.getLogger(__name__)

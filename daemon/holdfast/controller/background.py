@@ -14,13 +14,13 @@ from holdfast.controller import facts, history
 from holdfast.controller.clock_steps import ClockStep, not_to_come
 from holdfast.controller.head_reach import resolve
 from holdfast.controller.pool import P99, by_rule, kept, wanted
-from holdfast.controller.whole_file import write_whole
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event
 from holdfast.model.lookback import Kept, longest
 from holdfast.ports import Scheduler, Store
+from holdfast.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

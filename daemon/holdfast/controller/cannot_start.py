@@ -59,7 +59,7 @@ def _page(process: str, config: Path, settings: Settings | None, error: Holdfast
 
 def _pager(process: str, settings: Settings) -> Pager:
     clock = SystemClock()
-    path = settings.run.dir / f"{process}.start.pages"
+    path = settings.run.dir / process / "start.pages"
     return Pager(notifier_for(settings.notify.urls, clock), path, clock.monotonic_s)
 
 

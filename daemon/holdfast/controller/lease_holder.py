@@ -1,6 +1,6 @@
 """Who a controller process is in the leader's lease: a name for people, and an id that no other process has.
 
-The id is in the file that the process locks for life (``controller.lock``). The actor of the same machine reads there which controller
+The id is in the file that the process locks for life (``controller/lock``). The actor of the same machine reads there which controller
 it acts for. The next controller of this machine reads there who held the lock before: those processes have ended, or it would not have
 got the lock, so it takes over their lease at once. It does so under a new fence, like any other process."""
 
@@ -78,6 +78,15 @@ def beside(path: Path, name: str) -> str | None:
     except OSError:
         return None
     return current(path)
+
+
+def latest(lock: Path, former: Path) -> Path:
+    """The file that a controller locked last: of this release, or of the one before, which had another folder."""
+    try:
+        before_ns = former.stat().st_mtime_ns
+        return lock if lock.stat().st_mtime_ns >= before_ns else former
+    except OSError:
+        return former if former.exists() else lock
 
 
 def names_a_process(holder: str) -> bool:

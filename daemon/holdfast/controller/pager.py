@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from holdfast.controller.whole_file import write_whole
 from holdfast.model.parts import Condition, PartName, PartState, ProcessSeen
 from holdfast.ports import Notifier
+from holdfast.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,11 @@ import fcntl
 import os
 import select
 import socket
+import stat
 from pathlib import Path
 
 from holdfast.model.errors import ConfigError
+from holdfast.unix_socket import bound
 
 _MOST_BYTES = 1 << 16
 
@@ -20,9 +22,16 @@ class Alone:
     """A lock that one process of a kind holds for life on this machine. Its file may hold a few lines for other processes."""
 
     def __init__(self, path: Path) -> None:
-        """Raises ConfigError when another process holds it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+", encoding="utf-8")
+        """Raises ConfigError when another process holds it, and where something else is in its place."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o660)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be locked: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise ConfigError(f"{path} is no plain file: remove it, then start again")
+        self._file = os.fdopen(descriptor, "r+", encoding="utf-8")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -51,11 +60,8 @@ class Bell:
     """The side that is woken."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket.bind(str(path))
-        path.chmod(0o660)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        self._socket = bound(path, 0o660, socket.SOCK_DGRAM)
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.controller.whole_file import write_whole
 from holdfast.model.parts import NotifierState, ProcessSeen, ProcessState
+from holdfast.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

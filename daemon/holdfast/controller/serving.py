@@ -147,7 +147,7 @@ def build_controller(settings: Settings) -> Controller:
     paging = ControllerPaging(
         lambda: vitals(deps),
         StateWriter(controller_state(settings), clock.monotonic_s, notifier.state),
-        Pager(notifier, settings.run.dir / "controller.pages", clock.monotonic_s),
+        Pager(notifier, settings.run.dir / "controller" / "pages", clock.monotonic_s),
         controller_name(settings),
     )
     bell = Bell(controller_socket(settings))

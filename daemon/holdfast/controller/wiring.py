@@ -96,7 +96,7 @@ def build_actor(settings: Settings) -> ActorParts:
         controller.ring()
         own.ring()
 
-    lock = controller_lock(settings)
+    lock, former = controller_lock(settings), settings.run.dir / "controller.lock"  # of the release before
     name = controller_name(settings)
     watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
     limits = ActorLimits(
@@ -110,7 +110,7 @@ def build_actor(settings: Settings) -> ActorParts:
     actor = Actor(
         store,
         outside,
-        lambda: lease_holder.beside(lock, name),
+        lambda: lease_holder.beside(lease_holder.latest(lock, former), name),
         bell.wait,
         ring,
         mode=settings.policy.mode,
@@ -119,7 +119,7 @@ def build_actor(settings: Settings) -> ActorParts:
     paging = ActorPaging(
         StateReader(controller_state(settings), clock.monotonic_s),
         lambda: actor.problem,
-        Pager(notifier, settings.run.dir / "actor.pages", clock.monotonic_s),
+        Pager(notifier, settings.run.dir / "actor" / "pages", clock.monotonic_s),
         name,
     )
     state = StateWriter(actor_state(settings), clock.monotonic_s, notifier.state)
@@ -128,27 +128,27 @@ def build_actor(settings: Settings) -> ActorParts:
 
 def controller_lock(settings: Settings) -> Path:
     """Locked by the controller for life; says which process that is."""
-    return settings.run.dir / "controller.lock"
+    return settings.run.dir / "controller" / "lock"
 
 
 def actor_lock(settings: Settings) -> Path:
     """Locked by the actor for life."""
-    return settings.run.dir / "actor.lock"
+    return settings.run.dir / "actor" / "lock"
 
 
 def actor_state(settings: Settings) -> Path:
     """What the actor writes about itself."""
-    return settings.run.dir / "actor.state"
+    return settings.run.dir / "actor" / "state"
 
 
 def controller_state(settings: Settings) -> Path:
     """What the controller writes about itself."""
-    return settings.run.dir / "controller.state"
+    return settings.run.dir / "controller" / "state"
 
 
 def actor_socket(settings: Settings) -> Path:
-    return settings.run.dir / "actor.sock"
+    return settings.run.dir / "actor" / "bell"
 
 
 def controller_socket(settings: Settings) -> Path:
-    return settings.run.dir / "controller.sock"
+    return settings.run.dir / "controller" / "bell"

@@ -19,6 +19,7 @@ from typing import Any
 from holdfast.model.errors import HoldfastError, Rejected
 from holdfast.quorum.nouns import Rules
 from holdfast.quorum.service import Service
+from holdfast.unix_socket import bound
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +53,9 @@ class Control:
 
     async def start(self) -> None:
         """Raises OSError."""
-        self._path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=_LINE_BYTES_MAX)
-        self._path.chmod(0o666 if len(self._users) > 2 else 0o600)  # the kernel's word on who speaks decides
+        mode = 0o666 if len(self._users) > 2 else 0o600  # the kernel's word on who speaks decides
+        listener = bound(self._path, mode, socket.SOCK_STREAM)
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=_LINE_BYTES_MAX)
 
     async def stay(self) -> None:
         """Open the door again where somebody removed the socket: nobody would find it until the next start. Raises OSError."""
