@@ -6,6 +6,7 @@ import json
 import os
 import random
 import socket
+import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -116,21 +117,44 @@ def port_is_free(port: int) -> bool:
 
 def save(spec: Spec, folder: Path) -> None:
     """Write ``practice.json``, in a folder that is made if missing. Raises ConfigError when its path is too long for the sockets
-    below it."""
+    below it, and when it is not ours alone."""
     if len(os.fspath(folder)) > _LONGEST_FOLDER:
         raise ConfigError(
             f"the folder's path is longer than {_LONGEST_FOLDER} characters, too long for Unix sockets: {folder}"
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    _be_ours(folder)
     (folder / FILE).write_text(json.dumps(asdict(spec), indent=1) + "\n")
 
 
 def load(folder: Path) -> Spec:
-    """Read ``practice.json``. Raises ConfigError when there is none."""
+    """Read ``practice.json``. Raises ConfigError when there is none, and when the folder is not ours alone: whoever may write to it says
+    which programs are run and which processes are ended."""
     try:
+        _be_ours(folder)
         found: dict[str, Any] = json.loads((folder / FILE).read_text())
     except FileNotFoundError as error:
         raise ConfigError(f"no practice cluster in {folder} ({FILE} is missing)") from error
     lists = ("nodes", "slurmd_ports", "relay_ports")
     found.update({key: tuple(found[key]) for key in lists})
     return Spec(**found)
+
+
+def _be_ours(folder: Path) -> None:
+    """Raises ConfigError when another user may change what is in it, FileNotFoundError when it is not there."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        why = "is no folder, or a link"
+    elif found.st_uid != os.geteuid():
+        why = f"belongs to uid {found.st_uid}, not to {os.geteuid()}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = "may be written to by other users (chmod go-w)"
+    elif any(_is_anybodys(parent.stat().st_mode) for parent in folder.parents):
+        why = "lies in a folder in which anybody may put another in its place"
+    else:
+        return
+    raise ConfigError(f"{folder} {why}: name a folder of your own with --dir, or HOLDFAST_PRACTICE_DIR")
+
+
+def _is_anybodys(mode: int) -> bool:
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
