@@ -1,4 +1,4 @@
-"""The order that looks at what a job's Python processes are doing: one stack of each, read from outside by py-spy.
+"""The order that looks at what a job's Python processes are doing: one stack of each, read from outside by py-spy with that user's rights.
 
 py-spy pauses a process for some milliseconds (PTRACE_SEIZE, which ends with the reader, so nothing stays stopped). One that it cannot
 pause, since it hangs in the kernel or is stopped already, is read as it is."""
@@ -12,12 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from holdfast.agent.as_owner import Owner, command, must_keep_ptrace, owner_in
+from holdfast.agent.namespaces import user_behind
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, owner_of, start_ticks
 from holdfast.agent.verbs import job_id_of, number
@@ -31,6 +33,7 @@ _AT_A_TIME = 4
 _FRAMES_MAX = 30
 _FRAME_CHARS = 120
 _SAID_BYTES_MAX = 4 * 1024 * 1024
+_MAPS_BYTES_MAX = 4 * 1024 * 1024
 _PLACE = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "HOLDFAST_GROUP")
 """What tells a rank from what started it, and is the same in what it starts."""
 
@@ -143,7 +146,8 @@ def _is_python(pid: int) -> bool:
     try:
         if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
             return True
-        return "/libpython" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+        with open(f"/proc/{pid}/maps", "rb") as file:  # as long as its user likes
+            return b"/libpython" in file.read(_MAPS_BYTES_MAX)
     except OSError:
         return False
 
@@ -165,10 +169,15 @@ class _Reader:
         return found if start_ticks(seen.pid) == seen.started_ticks else {"error": "it has ended"}
 
     def _once(self, seen: Seen, more: Sequence[str]) -> dict[str, Any]:
-        command = [self.path, "dump", "--json", *more, "--pid", str(seen.pid)]
+        argv = [self.path, "dump", "--json", *more, "--pid", str(seen.pid)]
+        if os.geteuid() == 0:
+            owner = _owner_of(seen.pid)
+            if owner is None:
+                return {"error": "its user ids are not all the same: it is read by nobody"}
+            argv = command(owner, argv, int(self.deadline_s) + 1, keep_ptrace=must_keep_ptrace())
         env = {"LC_ALL": "C", "PATH": os.defpath}
         try:
-            done = self.children.run(f"stacks/{seen.pid}", command, self.deadline_s, max_bytes=_SAID_BYTES_MAX, env=env)
+            done = self.children.run(f"stacks/{seen.pid}", argv, self.deadline_s, max_bytes=_SAID_BYTES_MAX, env=env)
         except OSError as error:
             return {"error": f"py-spy cannot be started: {error}"}
         if isinstance(done, Hung):
@@ -176,6 +185,15 @@ class _Reader:
         if done.status:
             return {"error": plain(done.complaint)}
         return frames_of(done.text, seen.pid)
+
+
+def _owner_of(pid: int) -> Owner | None:
+    """Whose rights suffice to read it: in a container of a user's those of the user who made its namespace. Gone: None."""
+    try:
+        owner = owner_in(Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return None
+    return None if owner is None else replace(owner, uid=user_behind(pid, owner.uid))
 
 
 def _in_kernel(pid: int) -> bool:

@@ -1,0 +1,149 @@
+"""Run a program of ours with the rights of a user's process, not with root's: it takes apart what that user has written.
+
+As a script (``python -I -S as_owner.py …``) this is the child that gives up root's rights for good and becomes the program. What is left is
+the user's uid, gid and groups, no new privileges, and bounds on memory, time, files and further processes. The program runs from a copy
+in memory that the user may execute and not read: so the kernel lets no other process of the user trace or change it, though its uid is
+theirs. Only the standard library: nothing else is there to be imported."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 8, 38, 47, 2
+_CAP_SYS_PTRACE = 19
+_CAP_VERSION_3 = 0x20080522
+_MFD_EXEC = 0x10
+"""From Linux 6.3 on; earlier kernels do not know it, and let every such file be executed."""
+_MEMORY_BYTES = 2 << 30
+_OOM_SCORE = 500
+"""The agent's own is -900. This one goes before a job's processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose rights are taken."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+def owner_in(status: str) -> Owner | None:
+    """Of a process, by its ``/proc/PID/status``; None: its real, effective and saved ids are not the same. Pure."""
+    fields = dict(line.partition(":")[::2] for line in status.splitlines())
+    try:
+        uids, gids, groups = (tuple(map(int, fields[name].split())) for name in ("Uid", "Gid", "Groups"))
+    except (KeyError, ValueError):
+        return None
+    return Owner(uids[0], gids[0], groups) if len(set(uids)) == len(set(gids)) == 1 else None
+
+
+def must_keep_ptrace(scope: Path = _PTRACE_SCOPE) -> bool:
+    """Whether this machine lets nobody without CAP_SYS_PTRACE read a process that is not below the own one (Yama).
+
+    What a job's process does to itself never counts: it could choose by that to be read with more rights."""
+    try:
+        return scope.read_text(encoding="ascii").strip() != "0"
+    except FileNotFoundError:
+        return False
+    except (OSError, UnicodeDecodeError):
+        return True
+
+
+def command(owner: Owner, argv: Sequence[str], cpu_s: int, *, keep_ptrace: bool) -> list[str]:
+    """``argv`` as this owner, for a process that is root. ``argv[0]`` is the path of a program of ours."""
+    groups = ",".join(map(str, owner.groups))
+    first = [sys.executable, "-I", "-S", __file__, str(owner.uid), str(owner.gid), groups, str(cpu_s)]
+    return [*first, "ptrace" if keep_ptrace else "", *argv]
+
+
+def main() -> None:
+    """Become the program. Ends with 126 where that cannot be done: nothing has been run then."""
+    uid, gid, groups, cpu_s, keep, *argv = sys.argv[1:]
+    try:
+        image = _unreadable_copy(argv[0])
+        os.chdir("/")
+        _bound(int(cpu_s))
+        _become(Owner(int(uid), int(gid), tuple(map(int, filter(None, groups.split(","))))), keep_ptrace=bool(keep))
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        os.execve(image, argv, dict(os.environ))  # noqa: S606 - a program of ours, with arguments of ours
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]} cannot be run as uid {uid}: {error}\n")
+        sys.exit(126)
+
+
+def _unreadable_copy(program: str) -> int:
+    """A descriptor of the program in memory: root's, executable by all, readable by root alone. Raises OSError."""
+    try:
+        made = os.memfd_create("reader", _MFD_EXEC)
+    except OSError:
+        made = os.memfd_create("reader", 0)
+    with open(program, "rb") as file:
+        while os.sendfile(made, file.fileno(), None, 1 << 24):
+            pass
+    os.fchmod(made, 0o711)
+    image = os.open(f"/proc/self/fd/{made}", os.O_RDONLY)  # what is open for writing cannot be executed
+    os.close(made)
+    os.set_inheritable(image, True)  # the interpreter of a script opens it again
+    return image
+
+
+def _bound(cpu_s: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+    for what, most in (
+        (resource.RLIMIT_AS, _MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, 256),
+    ):
+        _, hard = resource.getrlimit(what)
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(what, (bound, bound))
+    with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(_OOM_SCORE))
+
+
+def _become(owner: Owner, *, keep_ptrace: bool) -> None:
+    """For good. Raises OSError."""
+    if keep_ptrace:
+        _prctl(_PR_SET_KEEPCAPS, 1)
+    os.setgroups(owner.groups)
+    os.setresgid(owner.gid, owner.gid, owner.gid)
+    os.setresuid(owner.uid, owner.uid, owner.uid)
+    if keep_ptrace:
+        _keep_only(_CAP_SYS_PTRACE)
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, _CAP_SYS_PTRACE)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def _keep_only(capability: int) -> None:
+    bit = 1 << capability
+    head = ctypes.create_string_buffer(struct.pack("Ii", _CAP_VERSION_3, 0))
+    sets = ctypes.create_string_buffer(struct.pack("6I", bit, bit, bit, 0, 0, 0))
+    _checked(_libc().capset(head, sets))
+
+
+def _prctl(option: int, *values: int) -> None:
+    words = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    _checked(_libc().prctl(option, *words))
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(answer: int) -> None:
+    if answer != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+if __name__ == "__main__":
+    main()
