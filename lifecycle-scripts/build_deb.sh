@@ -148,7 +148,8 @@ printf '%s\n' /etc/logrotate.d/holdfast /etc/enroot/hooks.d/50-holdfast.sh >"$ag
 scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast
 [ -d /run/holdfast ] || ! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --create run-holdfast.conf || true'
 scripts "$controller" 'holdfast-tls-renew.timer holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
-	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi'
+	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi
+sh /opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh head || true'
 cat >"$agent/DEBIAN/preinst" <<'PREINST'
 #!/bin/sh
 set -e

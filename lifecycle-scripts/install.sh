@@ -78,6 +78,7 @@ if [ "$what" = agent ]; then
 	next="write /etc/holdfast/agent.toml (/opt/holdfast/bin/python -m holdfast.agent --example), then systemctl enable --now"
 else
 	install_controller_units || true
+	sh "$R$SHARE/metadata.sh" head || true # on EC2 the head's role is the actor's
 	services='holdfast-quorum.service holdfast-controller.service holdfast-actor.service'
 	next="write /etc/holdfast/controller.toml (holdfast config example controller), then systemctl enable --now"
 fi

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Closes EC2's instance metadata, and with it the machine's role, to users of this machine, now and after each boot. on_create.sh does so on
-# the nodes (HOLDFAST_METADATA in holdfast.conf); on a head node run it with the users that need the role.
+# the nodes (HOLDFAST_METADATA in holdfast.conf); whatever installs the controller does so on the head node.
 #
 #   metadata.sh close [--user NAME] …    all but root, NAME, and those known to need it that are here: see KNOWN below
+#   metadata.sh head [--user NAME] …     on a head node on EC2: as close, and the actor's user, SlurmUser, and who was let through before;
+#                                        HOLDFAST_HEAD_METADATA=open (in the environment or /etc/holdfast/enrol.conf) leaves it open
 #   metadata.sh open                     takes that back
 #
 # Exit status: 0 done; 1 it could not be done, and why.
@@ -20,15 +22,18 @@ RULES=/etc/holdfast/metadata.nft
 UNIT=holdfast-metadata.service
 
 usage() {
-	sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 }
 
-uids() { # uids NAME …: those that are here; of one that was asked for by name and is not, a word
+uids() { # uids NAME|UID …: those that are here, each once; of one that was asked for by name and is not, a word
 	_uids=0
 	for _user in "$@"; do
-		if _uid=$(id -u "$_user" 2>/dev/null); then _uids="$_uids, $_uid"; else
+		case $_user in *[!0-9]*) _uid=$(id -u "$_user" 2>/dev/null) ;; *) _uid=$_user ;; esac
+		if [ -z "$_uid" ]; then
 			case " $KNOWN " in *" $_user "*) ;; *) say "no user $_user here: passed over" ;; esac
+		else
+			case ", $_uids," in *", $_uid,"*) ;; *) _uids="$_uids, $_uid" ;; esac
 		fi
 	done
 	printf '%s' "$_uids"
@@ -47,6 +52,10 @@ close_it() {
 	if systemd_runs; then logged systemctl daemon-reload; fi
 	unit_enable "$UNIT" || say "could not enable: $UNIT"
 	[ -z "$R" ] || return 0
+	if [ "$what" = head ] && ! systemd_runs; then # an image is being made: these rules would be the host's that makes it
+		say "EC2's instance metadata is closed to users from the next boot on"
+		return 0
+	fi
 	if systemd_runs; then logged systemctl restart "$UNIT"; else logged nft -f "$RULES"; fi || {
 		say "nft did not take $RULES: EC2's instance metadata stays open to users (nft -f $RULES says why)"
 		return 1
@@ -61,6 +70,50 @@ open_it() {
 		logged nft delete table inet holdfast_metadata || return 1
 	fi
 	say "EC2's instance metadata is open to users, as EC2 has it"
+}
+
+on_ec2() { # by the firmware's own tables
+	for _name in sys_vendor bios_vendor bios_version; do
+		case $(cat "$R/sys/class/dmi/id/$_name" 2>/dev/null) in [Aa]mazon | "Amazon EC2" | *.amazon) return 0 ;; esac
+	done
+	return 1
+}
+
+slurm_users() { # SlurmUser runs programs that use the head's role (power saving, ParallelCluster), and may do all that Holdfast may
+	echo slurm
+	for _conf in "$R/etc/slurm/slurm.conf" "$R/opt/slurm/etc/slurm.conf"; do
+		sed -n 's/^[[:space:]]*[Ss]lurm[Uu]ser[[:space:]]*=[[:space:]]*\([A-Za-z0-9._-]*\).*/\1/p' "$_conf" 2>/dev/null
+	done
+}
+
+head_users() { # head_users NAME …: with those that a head node needs and that are here; each once
+	_actor=
+	if systemd_runs; then _actor=$(systemctl show -p User --value holdfast-actor.service 2>/dev/null); fi
+	for _user in holdfast-actor $_actor $(slurm_users); do
+		id -u "$_user" >/dev/null 2>&1 && set -- "$@" "$_user"
+	done
+	[ $# -eq 0 ] || printf '%s\n' "$@" | sort -u
+}
+
+let_through() { # uids in the rules that are there: somebody named them once
+	sed -n 's/^define metadata_users = { \([0-9, ]*\) }$/\1/p' "$R$RULES" 2>/dev/null | tr ',' ' '
+}
+
+see_to_head() { # see_to_head NAME …
+	on_ec2 || return 0
+	case ${HOLDFAST_HEAD_METADATA:-closed} in
+	closed)
+		# shellcheck disable=SC2046 # one argument per name
+		close_it $(head_users "$@") $(let_through)
+		;;
+	open)
+		if [ -f "$R$RULES" ]; then open_it; else say "EC2's instance metadata stays open to users of this head node (HOLDFAST_HEAD_METADATA)"; fi
+		;;
+	*)
+		say "HOLDFAST_HEAD_METADATA: '$HOLDFAST_HEAD_METADATA' is neither closed nor open: nothing done"
+		return 1
+		;;
+	esac
 }
 
 what=${1:-}
@@ -80,6 +133,11 @@ open_log
 # shellcheck disable=SC2086 # one argument per name
 case $what in
 close) close_it $users ;;
+head)
+	load_settings "$R/etc/holdfast/enrol.conf"
+	for name in ${HOLDFAST_METADATA_USERS:-}; do users="$users $name"; done
+	see_to_head $users
+	;;
 open) open_it ;;
 *) usage ;;
 esac

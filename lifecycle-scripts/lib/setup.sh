@@ -22,14 +22,15 @@ take_along() { # take_along NAME TO MODE: a file of the site's, if the bundle ha
 	replace_file "$R/etc/holdfast/$2" "$3" <"$BUNDLE/$1"
 }
 
-see_to_metadata() { # on EC2: the node's role reads the tokens of all nodes, and users are not root
+see_to_metadata() { # on EC2: the node's role reads the tokens of all nodes, the head's is the actor's, and users are not root
 	case $kind in hyperpod | parallelcluster | ec2) ;; *) return 0 ;; esac
+	if [ "$role" = controller ]; then
+		HOLDFAST_HEAD_METADATA=${HOLDFAST_HEAD_METADATA:-} HOLDFAST_METADATA_USERS=${HOLDFAST_METADATA_USERS:-} \
+			sh "$R$SHARE/metadata.sh" head || true
+		return 0
+	fi
 	case ${HOLDFAST_METADATA:-closed} in
 	closed)
-		if [ "$role" = controller ]; then
-			say "head node: close EC2's instance metadata to users by $SHARE/metadata.sh close --user holdfast-actor (docs/iam)"
-			return 0
-		fi
 		set --
 		for _user in ${HOLDFAST_METADATA_USERS:-}; do set -- "$@" --user "$_user"; done
 		sh "$R$SHARE/metadata.sh" close "$@" || true
@@ -67,6 +68,7 @@ set_up_controller() { # only where the bundle was made with --controller; its se
 	again=start
 	[ "$released" -eq 1 ] || again=restart
 	install_controller_units && again=restart
+	see_to_metadata # now the actor's user is there
 	fetch_head_settings
 	case $? in
 	0) again=restart ;;

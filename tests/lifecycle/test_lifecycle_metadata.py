@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -85,22 +86,26 @@ def test_what_it_does_not_know_changes_nothing(tmp_path: Path, arguments: tuple[
         ("gpu", "HOLDFAST_METADATA=open\n", False, ""),
         ("gpu", "HOLDFAST_METADATA=open\n", True, "open"),
         ("gpu", "HOLDFAST_METADATA=shut\n", False, ""),
-        ("head", "HOLDFAST_ROLES=compute controller\n", False, ""),
+        ("head", "HOLDFAST_ROLES=compute controller\n", False, "head"),
+        ("head", "HOLDFAST_METADATA=open\n", False, "head"),
+        ("head", "HOLDFAST_HEAD_METADATA=open\nHOLDFAST_METADATA_USERS=ops\n", False, "head open ops"),
     ],
 )
-def test_on_create_closes_it_on_nodes_unless_it_is_told_otherwise(
+def test_on_create_closes_it_unless_it_is_told_otherwise(
     tmp_path: Path, group: str, conf: str, closed: bool, called: str
 ) -> None:
     root = machine(tmp_path, group)
-    write(root / SHARE[1:] / "metadata.sh", f'echo "$*" >>{root}/called\nexit 1\n')
+    write(
+        root / SHARE[1:] / "metadata.sh",
+        f"echo $* $HOLDFAST_HEAD_METADATA $HOLDFAST_METADATA_USERS >>{root}/called\nexit 1\n",
+    )
     if closed:
         write(root / RULES, "")
     log = on_create(bundle(tmp_path, conf), root)
-    done = (root / "called").read_text().strip() if (root / "called").exists() else ""
+    done = "".join(sorted({*(root / "called").read_text().splitlines()})) if (root / "called").exists() else ""
     assert done == called, log
     assert "ends: status=0" in log, "a node is no worse for it"
     assert ("neither closed nor open" in log) is ("shut" in conf)
-    assert ("head node: close EC2's instance metadata" in log) is (group == "head")
 
 
 def test_away_from_ec2_nothing_is_closed(tmp_path: Path) -> None:
@@ -116,6 +121,70 @@ def test_on_plain_ec2_and_parallelcluster_it_is(tmp_path: Path) -> None:
     write(root / SHARE[1:] / "metadata.sh", f"touch {root}/called\n")
     assert "kind=parallelcluster role=compute" in on_create(bundle(tmp_path), root)
     assert (root / "called").exists()
+
+
+def head(
+    root: Path, *, vendor: str = "Amazon EC2", environ: Mapping[str, str] | None = None, conf: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """``metadata.sh head`` on a machine of this make, with the actor, SlurmUser, and two more users."""
+    write(root / "sys/class/dmi/id/sys_vendor", f"{vendor}\n")
+    if conf:
+        write(root / "etc/holdfast/enrol.conf", conf)
+    ids = 'case "$2" in holdfast-actor) echo 800 ;; slurm) echo 64030 ;; batch) echo 64031 ;; ops) echo 7 ;; *) exit 1 ;; esac'
+    path = fake_command(root / "bin", "id", ids)
+    fake_command(path, "systemctl", f'echo "$*" >>{root}/systemctl')
+    if not (path / "nft").exists():
+        fake_command(path, "nft", f"echo loaded >>{root}/loaded")
+    return run_script(SCRIPTS / "metadata.sh", root, "head", path=path, settings=environ)
+
+
+def test_on_a_head_node_the_actor_slurm_and_who_was_named_before_reach_it(tmp_path: Path) -> None:
+    write(tmp_path / "etc/slurm/slurm.conf", "ClusterName=c\nSlurmUser=batch # ours\n")
+    for _ in range(2):
+        done = head(tmp_path, conf="HOLDFAST_METADATA_USERS=ops\n")
+        assert (done.returncode, "passed over" in done.stderr) == (0, False), done.stderr
+        assert set(allowed(tmp_path).split(", ")) == {"0", "800", "64030", "64031", "7"}
+        assert len(allowed(tmp_path).split(", ")) == 5, "each once"
+    rules = (tmp_path / RULES).read_text()
+    write(tmp_path / RULES, rules.replace("{ 0, ", "{ 0, 4242, "))
+    head(tmp_path)
+    assert "4242" in allowed(tmp_path).split(", "), "named by hand before: an upgrade shuts nobody out"
+    assert not (tmp_path / "loaded").exists(), "in an image that is being made, for the next boot"
+
+
+@pytest.mark.parametrize("how", ["environment", "file"])
+def test_a_head_node_is_left_open_where_that_is_said(tmp_path: Path, how: str) -> None:
+    said = "HOLDFAST_HEAD_METADATA=open\n"
+    head(tmp_path)
+    assert (tmp_path / RULES).exists()
+    environ = {"HOLDFAST_HEAD_METADATA": "open"} if how == "environment" else None
+    for _ in range(2):
+        done = head(tmp_path, environ=environ, conf="" if environ else said)
+        assert done.returncode == 0
+        assert "open to users" in done.stderr
+        assert not (tmp_path / RULES).exists()
+
+
+def test_a_head_node_with_a_word_that_is_neither_is_left_as_it_is(tmp_path: Path) -> None:
+    done = head(tmp_path, environ={"HOLDFAST_HEAD_METADATA": "shut"})
+    assert done.returncode == 1
+    assert "neither closed nor open" in done.stderr
+    assert not (tmp_path / RULES).exists()
+
+
+def test_a_head_node_away_from_ec2_is_left_as_it_is(tmp_path: Path) -> None:
+    done = head(tmp_path, vendor="Dell Inc.")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / RULES).exists()
+
+
+def test_each_way_of_installing_a_controller_closes_the_head(tmp_path: Path) -> None:
+    """The bundle's is tried above. Each goes on where it cannot be closed."""
+    for name in ("install.sh", "build_deb.sh"):
+        (line,) = [
+            each for each in (SCRIPTS / name).read_text().splitlines() if "metadata.sh" in each and "head" in each
+        ]
+        assert "|| true" in line
 
 
 @pytest.mark.slow

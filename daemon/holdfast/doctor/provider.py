@@ -85,7 +85,7 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
             Level.ERROR,
             f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})",
             "What the role may do, every user may: on a head node what the actor may, on the others the tokens of agents.",
-            "/opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh close --user holdfast-actor   # docs/iam",
+            "/opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh head   # docs/iam; on a node: metadata.sh close",
         )
 
 
