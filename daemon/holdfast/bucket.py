@@ -22,11 +22,14 @@ class Bucket:
 
     def take(self, now_s: float, amount: float = 1.0) -> bool:
         """Take this much. False: it holds nothing, and nothing was taken."""
-        left = self.left(now_s)
-        if left <= 0:
+        if self.left(now_s) <= 0:
             return False
-        self._left, self._at_s = left - amount, now_s
+        self.spend(now_s, amount)
         return True
+
+    def spend(self, now_s: float, amount: float) -> None:
+        """Take this much in any case: it was used."""
+        self._left, self._at_s = self.left(now_s) - amount, now_s
 
     def wait_s(self, now_s: float) -> float:
         """Seconds until it holds something; 0: now."""

@@ -21,6 +21,7 @@ from holdfast.api.auth import Authenticator, hash_token
 from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
+from holdfast.api.readers import Readers
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent
@@ -155,7 +156,12 @@ class Served:
         deps.rooms, deps.look, deps.untaken = None, lambda _job_id: None, UntakenWatch()
         api: Api = self.app.state.api
         api.auth = Authenticator(deps.store, api.threads.read, deps.clock)
-        api.quota = Quota(deps.clock.monotonic_s)
+        self.refill()
+
+    def refill(self) -> None:
+        """Every token has its whole quota."""
+        api: Api = self.app.state.api
+        api.quota, api.readers = Quota(self.clock.monotonic_s), Readers(self.clock.monotonic_s)
 
     def commit(self, change: Change) -> None:
         """Write as the control loop does."""

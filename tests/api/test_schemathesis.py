@@ -49,17 +49,18 @@ def _try_everything(served: Any, examples: int, only: str = ".") -> Answers:
     for result in schema.include(path_regex=only).get_all_operations():
         operation: Any = result
         described = operation.ok().definition.raw
-        _try(operation.ok().as_strategy(generation_mode=GenerationMode.POSITIVE), examples, answers)
+        _try(served, operation.ok().as_strategy(generation_mode=GenerationMode.POSITIVE), examples, answers)
         if "parameters" in described or "requestBody" in described:
-            _try(operation.ok().as_strategy(generation_mode=GenerationMode.NEGATIVE), examples, answers)
+            _try(served, operation.ok().as_strategy(generation_mode=GenerationMode.NEGATIVE), examples, answers)
     return answers
 
 
-def _try(strategy: Any, examples: int, answers: Answers) -> None:
+def _try(served: Any, strategy: Any, examples: int, answers: Answers) -> None:
     @hypothesis.settings(max_examples=examples, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(case=strategy)
     def attempt(case: Any) -> None:
         _come_closer(case)
+        served.refill()
         for who in WHO:
             headers = {"Authorization": f"Bearer token-{who}"}
             answer = case.call_and_validate(headers=headers, checks=[not_a_server_error])

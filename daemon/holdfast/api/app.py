@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
 
 from fastapi import FastAPI
+from starlette.responses import JSONResponse, Response
 
 from holdfast import __version__
 from holdfast.api import errors
 from holdfast.api.budgets import budgets_router
 from holdfast.api.checks import checks_router
-from holdfast.api.counters import Counters
 from holdfast.api.deps import Api, ApiDeps
 from holdfast.api.gauges import Gauges
 from holdfast.api.guarded import guarded_router
@@ -55,7 +55,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     errors.install(app)
     api = Api.of(deps)
     app.state.api = api
-    health, counters = StoreHealth(api), Counters()
+    health, counters = StoreHealth(api), api.counters
     counters.registry.register(Gauges(deps))
     for router in (
         health_router(api, health),
@@ -77,9 +77,13 @@ def create_app(deps: ApiDeps) -> FastAPI:
         app.include_router(router)
     description = guarded_router(api, "description")
 
+    @cache
+    def described() -> bytes:
+        return bytes(JSONResponse(app.openapi()).body)
+
     @description.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> dict[str, Any]:
-        return app.openapi()
+    async def openapi() -> Response:
+        return Response(described(), media_type="application/json")
 
     app.include_router(description)
     return app

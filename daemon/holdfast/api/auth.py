@@ -33,6 +33,8 @@ RETRY_S = 2.0
 UNKNOWN_LIMIT = 10_000
 USES_AT_ONCE = 1000
 """Uses of tokens that are recorded in one transaction; the others wait for the next."""
+LOOKUPS_AT_ONCE = 32
+"""Of tokens that are not known: anybody can make such up, and the store is read for each."""
 _MAX_TOKEN = 512
 
 
@@ -76,6 +78,8 @@ class Principal:
     role: Role
     node: str | None = None
     uid: int | None = None
+    token: str = ""
+    """Hash of the token that was shown: quotas count by it, so that a stolen one uses up no other's."""
 
 
 def hash_token(token: str) -> str:
@@ -89,7 +93,7 @@ def _principal(row: TokenRow) -> Principal | None:
     if role is None or (role is Role.USER and uid is None):
         log.error("token refused role=%s subject=%s: unknown role, or a user without a uid", row.role, row.subject)
         return None
-    return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid)
+    return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid, row.hash)
 
 
 class Authenticator:
@@ -103,6 +107,7 @@ class Authenticator:
         self._read_s: float | None = None
         self._next_s = 0.0
         self._refreshing = asyncio.Lock()
+        self._lookups = 0
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._used: dict[str, datetime] = {}
         """Uses that are to be recorded, of tokens in ``_known`` alone."""
@@ -185,7 +190,13 @@ class Authenticator:
         asked_s = self._unknown.get(digest)
         if asked_s is not None and now_s - asked_s < NEGATIVE_TTL_S:
             return None
-        row = await self._in_thread(lambda: self._store.find_token(digest))
+        if self._lookups >= LOOKUPS_AT_ONCE:
+            raise ApiError(503, "unavailable", "Too many unknown tokens are being looked up; try again")
+        self._lookups += 1
+        try:
+            row = await self._in_thread(lambda: self._store.find_token(digest))
+        finally:
+            self._lookups -= 1
         if row is not None:
             self._known[digest] = (row, _principal(row))
             return self._known[digest]

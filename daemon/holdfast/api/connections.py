@@ -225,6 +225,10 @@ class Connections:
         connection.unread_due_s = self.clock_s() + self.bounds.unread_s if unread else math.inf
         connection.mark_sent()
 
+    def unread_by(self, owner: str) -> int:
+        """Connections of one token on which an answer waits to be read."""
+        return sum(each.unread_due_s < math.inf for each in self._owned.get(owner, ()))
+
     def left(self, connection: Connection) -> None:
         """It is closed, whoever did it."""
         if connection not in self._open:
@@ -335,3 +339,9 @@ def identified(scope: Scope, owner: str, *, agent: bool) -> None:
     if found is not None:
         connections, connection = found
         connections.identified(connection, owner, agent=agent)
+
+
+def unread_by(scope: Scope) -> int:
+    """Answers that wait to be read by whoever made this request's connection known."""
+    found = scope.get(_SCOPE_KEY)
+    return found[0].unread_by(found[1].owner) if found is not None else 0

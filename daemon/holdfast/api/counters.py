@@ -18,7 +18,7 @@ class Counters:
         self.reports = Counter("holdfast_reports", "Reports received, by result.", ["result"], registry=self.registry)
         self.limited = Counter(
             "holdfast_requests_limited",
-            "Requests of agents that were answered 429: one node sends more than it may.",
+            "Requests that were answered 429: one token sends or asks for more than it may.",
             registry=self.registry,
         )
         self.findings = Counter(

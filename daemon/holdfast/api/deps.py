@@ -11,12 +11,16 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from anyio import CapacityLimiter, to_thread
+from pydantic import BaseModel
+from starlette.responses import Response
 
 from holdfast.api.auth import Authenticator, TokenStore
 from holdfast.api.connections import Connections
+from holdfast.api.counters import Counters
 from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
+from holdfast.api.readers import Readers, metered
 from holdfast.config.sections import QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
@@ -151,6 +155,10 @@ class Threads:
         """A query. Raises ApiError 503 when too many wait."""
         return await self._run("read", self._settings.read_threads, partial(call, *args, **kwargs))
 
+    async def render(self, make: Callable[[], BaseModel]) -> Response:
+        """An answer that may be large: made and written in a thread, as the event loop has other things to do. Raises as :meth:`read`."""
+        return await self.read(lambda: Response(make().model_dump_json(by_alias=True), media_type="application/json"))
+
     async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A durable write; the thread ends it even when the caller goes away."""
         return await self._run("write", self._settings.write_threads, partial(call, *args, **kwargs))
@@ -171,7 +179,7 @@ class Threads:
         self._waiting += 1
         try:
             limiter = self._limiters.setdefault(name, CapacityLimiter(size))
-            return await to_thread.run_sync(call, limiter=limiter)
+            return await to_thread.run_sync(metered(call), limiter=limiter)
         finally:
             self._waiting -= 1
 
@@ -188,9 +196,13 @@ class Api:
     threads: Threads
     auth: Authenticator
     quota: Quota
+    readers: Readers
+    counters: Counters
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
         threads = Threads(deps.settings)
         auth = Authenticator(deps.store, threads.read, deps.clock)
-        return cls(deps, threads, auth, Quota(deps.clock.monotonic_s))
+        counters, monotonic_s = Counters(), deps.clock.monotonic_s
+        readers = Readers(monotonic_s, refused=counters.limited.inc)
+        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters)

@@ -14,6 +14,7 @@ from starlette.types import Message, Receive
 
 from holdfast.api.auth import Principal, Role
 from holdfast.api.body import read_body
+from holdfast.api.connections import unread_by
 from holdfast.api.deps import Api
 from holdfast.api.errors import answers
 
@@ -34,17 +35,21 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
             has_body = self.body_field is not None
 
             async def guarded(request: Request) -> Response:
-                request.state.caller = await api.auth.caller(request, *roles)
+                caller = request.state.caller = await api.auth.caller(request, *roles)
+                api.readers.ask(caller, unread=unread_by(request.scope))
                 if has_body:
                     request = Request(request.scope, _replay(await read_body(request, LIMIT_BYTES)))
-                return await handler(request)
+                if request.method != "GET":
+                    return await handler(request)
+                async with api.readers.turn(caller):
+                    return await handler(request)
 
             return guarded
 
     return APIRouter(
         tags=[tag],
         dependencies=[Depends(BEARER)],
-        responses=answers(401, 403, 422, 503),
+        responses=answers(401, 403, 422, 429, 503),
         route_class=Guarded,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -29,22 +30,23 @@ PAGE = 10_000
 def measuring_router(api: Api, counters: Counters) -> APIRouter:
     router = guarded_router(api, "measuring", *READERS)
 
-    @router.get("/v1/metrics")
+    @router.get("/v1/metrics", response_model=MetricsShape)
     async def metrics(
         window_s: Annotated[
             float, Query(gt=0, le=MAX_WINDOW_S, description="Length of the window, ending now.")
         ] = DEFAULT_WINDOW_S,
         each: Annotated[bool, Query(description="Also every incident's own timings.")] = False,
-    ) -> MetricsShape:
+    ) -> Response:
         """MTTD, MTTR, phases and losses of the incidents opened within the window (docs/metrics.md)."""
         until = api.deps.clock.now()
         since = max(until - timedelta(seconds=window_s), EPOCH + EARLY)
-        return await api.threads.read(window, api.deps.store, since, until, each=each)
+        return await api.threads.render(partial(window, api.deps.store, since, until, each=each))
 
     @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def prometheus() -> Response:
         """Prometheus text."""
-        return Response(generate_latest(counters.registry), media_type=CONTENT_TYPE_LATEST)
+        text = await api.threads.read(generate_latest, counters.registry)
+        return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router
 

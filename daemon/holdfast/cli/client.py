@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +21,22 @@ from holdfast.model.errors import HoldfastError, Rejected, Unavailable
 
 DEFAULT_URL = "http://127.0.0.1:8460"
 TIMEOUT_S = 30.0
+MOST_TRIES = 4
+"""Of a request that is answered 429: nothing of it was done."""
+LONGEST_WAIT_S = 30.0
+"""Between two of them; where the controller asks for more, the verb fails at once."""
 USER_TOKEN = Path("~/.config/holdfast/token")
 
 
 class Client:
     """Calls one controller. Every error is ours, in one line."""
 
-    def __init__(self, url: str | None = None, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        env: Mapping[str, str] = os.environ,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """``url`` goes before HOLDFAST_URL. Raises Usage without a token or for what is no URL."""
         self._url = (url or env.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
         if not self._url.startswith(("http://", "https://")):
@@ -36,6 +48,7 @@ class Client:
         if clear:
             raise Usage(f"{self._url!r} would send your token unencrypted: use https, or http on loopback alone")
         self._token = _token(env)
+        self._sleep = sleep
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
         if env.get("HOLDFAST_CA_FILE"):
             handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
@@ -67,16 +80,35 @@ class Client:
     def _send(self, method: str, path: str, body: bytes | None) -> bytes:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self._url + path, data=body, headers=headers, method=method)  # noqa: S310 - scheme checked
+        for _ in range(MOST_TRIES - 1):
+            try:
+                return self._once(request)
+            except _Limited as limited:
+                if limited.retry_after_s > LONGEST_WAIT_S:
+                    raise
+                sys.stderr.write(f"holdfast: {limited}; waiting {limited.retry_after_s:g} s\n")
+                self._sleep(limited.retry_after_s)
+        return self._once(request)
+
+    def _once(self, request: urllib.request.Request) -> bytes:
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
                 return bytes(answer.read())
         except urllib.error.HTTPError as error:
-            raise _refusal(error.code, error.read()) from None
+            raise _refusal(error.code, error.read(), error.headers.get("Retry-After") or "") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", error)
             raise Unavailable(
                 f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?"
             ) from None
+
+
+class _Limited(Rejected):
+    """The token asks for too much at this moment."""
+
+    def __init__(self, text: str, retry_after_s: float) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -107,11 +139,13 @@ def _trust(path: str) -> ssl.SSLContext:
         raise Usage(f"HOLDFAST_CA_FILE: {path}: {error.strerror or error}") from None
 
 
-def _refusal(status: int, body: bytes) -> HoldfastError:
+def _refusal(status: int, body: bytes, retry_after: str) -> HoldfastError:
     try:
         text = str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         text = f"the server answered with status {status}; is this a Holdfast controller?"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return _Limited(text, float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0)
     if status in (401, 403, 422):
         return Usage(text)
     return Unavailable(text) if status >= 500 else Rejected(text)
