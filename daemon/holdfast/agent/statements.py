@@ -14,7 +14,8 @@ from holdfast.model.said import CONTROL, PATH_MAX, RESTARTS_MAX, WHOLE_MAX
 REGISTER = "checkpoint.register"
 SIGNAL = "checkpoint.signal"
 """The job takes this signal on this node, too: for the agent alone, and not reported."""
-KINDS = frozenset({REGISTER, SIGNAL, "checkpoint.saved", "checkpoint.resumed", "progress"})
+KINDS = frozenset({REGISTER, "checkpoint.saved", "checkpoint.resumed", "progress"})
+"""What is reported."""
 _DETAIL = frozenset(
     {"layout", "fenced", "save_signal", "save_s", "bytes", "run", "phase", "step_ms", "own_ms", "groups", "quorum"}
 )
@@ -82,7 +83,7 @@ def parse(line: bytes) -> Said:
     """Raises Malformed."""
     raw = read_object(line)
     kind = raw["kind"]
-    if kind not in KINDS:
+    if kind not in KINDS and kind != SIGNAL:
         raise Malformed("unknown kind")
     path = absolute_path(raw.get("dir") if kind == REGISTER else raw.get("path"))
     if kind == REGISTER and path is None:
