@@ -12,6 +12,7 @@ import pytest
 from holdfast.agent import verbs
 from holdfast.agent.orders import Order
 from holdfast.agent.processes import SlurmNode, live_tasks
+from holdfast.model.errors import Rejected
 from holdfast.practice.cluster import Practice
 
 pytestmark = pytest.mark.slurm
@@ -58,6 +59,10 @@ def test_processes_steps_and_a_leftover_step_of_a_dead_nodes_job(cluster: Practi
     until(lambda: all(any(step.step == "0" for step in node.stepds(job)) for node in nodes.values()), 5)
 
     assert nodes["n1"].job_pids(job + 1) == {}
+    spec = cluster.spec
+    assert nodes["n1"].address_of("n9") == (spec.address("n9"), spec.slurmd_port("n9"))
+    with pytest.raises(Rejected, match="Slurm has no node n10"):
+        nodes["n1"].address_of("n10")
     assert {step.step for step in nodes["n1"].stepds()} == {"batch", "0"}
     assert {step.step for step in nodes["n9"].stepds()} == {"0"}
     assert all(live_tasks(step) > 0 for node in nodes.values() for step in node.stepds(job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -13,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -188,27 +190,63 @@ def test_refusal_names_nothing_for_an_order_that_is_meant(tmp_path: Path) -> Non
     assert refusal(Order.from_wire(raw(), 0.0), ME, known, 30.0) is not None
 
 
-def _probe(asked: Order, neighbours: Neighbours | None = None) -> Done:
-    return verbs.probe_peer(neighbours or Neighbours())(asked)
+class FakeSlurm(SlurmNode):
+    """``nodes``: where Slurm has them; None: it does not answer."""
+
+    def __init__(
+        self, pids: frozenset[int] = frozenset(), nodes: Mapping[str, tuple[str, int]] | None = MappingProxyType({})
+    ) -> None:
+        self._pids = pids
+        self.nodes = nodes
+
+    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
+        return {7: self._pids}
+
+    def address_of(self, name: str) -> tuple[str, int]:
+        if self.nodes is None:
+            raise Unavailable("sinfo did not answer within 5 s")
+        if name not in self.nodes:
+            raise Rejected(f"Slurm has no node {name}")
+        return self.nodes[name]
+
+
+PLACES = {name: (f"10.0.0.{name[1:]}", 6818) for name in ("n1", "n2", "n3", "n9")}
+
+
+def _place(name: str) -> dict[str, object]:
+    return {"node": name, "address": PLACES[name][0], "port": PLACES[name][1]}
+
+
+def _probe(asked: Order, neighbours: Neighbours | None = None, slurm: FakeSlurm | None = None) -> Done:
+    slurm = slurm or FakeSlurm(nodes=PLACES)
+    return verbs.probe_peer(neighbours or Neighbours(slurm.address_of), slurm)(asked)
+
+
+def _probe_at(port: int, **more: object) -> Done:
+    slurm = FakeSlurm(nodes={"n1": ("127.0.0.1", port)})
+    return _probe(order("probe_peer", node="n1", address="127.0.0.1", port=port, **more), slurm=slurm)
 
 
 @pytest.mark.parametrize("control", ["reached", "unreached"])
 def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_is_reached_now(control: str) -> None:
-    now_s, gone = [100.0], {"n1", *({"n3"} if control == "unreached" else ())}
-    neighbours = Neighbours(lambda: now_s[0], lambda target, _timeout_s: None if target[0] != "n9" else OSError())
-    neighbours.told([["n1", 6818], ["n9", 6818], "nonsense", ["n1", 0], ["n1", True]])
+    now_s, gone = [100.0], {PLACES["n1"], *({PLACES["n3"]} if control == "unreached" else ())}
+    neighbours = Neighbours(
+        FakeSlurm(nodes=PLACES).address_of,
+        lambda: now_s[0],
+        lambda target, _timeout_s: None if target != PLACES["n9"] else OSError(),
+    )
+    neighbours.told(["n1", "n9", ["n3", 6818], "nobody", 5])
     neighbours.probe()
     now_s[0] = 160.0
 
     def answer(target: tuple[str, int], _timeout_s: float) -> OSError | None:
-        return TimeoutError() if target[0] in gone else None
+        return TimeoutError() if target in gone else None
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verbs, "connect", answer)
-        asked = order("probe_peer", address="n1", port=6818, control={"address": "n3", "port": 6818})
-        done = _probe(asked, neighbours)
-        gone.add("n9")
-        never = _probe(order("probe_peer", address="n9", port=6818), neighbours)
+        done = _probe(order("probe_peer", **_place("n1"), control=_place("n3")), neighbours)
+        gone.add(PLACES["n9"])
+        never = _probe(order("probe_peer", **_place("n9")), neighbours)
     assert {k: v for k, v in done.detail.items() if k in ("errno", "reached_before_s", "control")} == {
         "errno": errno.ETIMEDOUT, "reached_before_s": 60.0, "control": control,
     }  # fmt: skip
@@ -216,26 +254,52 @@ def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_i
 
 
 def test_what_is_no_neighbour_any_more_is_forgotten() -> None:
-    neighbours = Neighbours(connects=lambda _target, _timeout_s: ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
-    neighbours.told([["n1", 6818]])
+    neighbours = Neighbours(
+        FakeSlurm(nodes=PLACES).address_of,
+        connects=lambda _target, _timeout_s: ConnectionRefusedError(errno.ECONNREFUSED, "refused"),
+    )
+    neighbours.told(["n1"])
     neighbours.probe()
-    assert neighbours.reached_before_s(("n1", 6818)) is not None, "a refusal is an answer of its kernel"
-    neighbours.told([["n2", 6818]])
+    assert neighbours.reached_before_s("n1", PLACES["n1"]) is not None, "a refusal is an answer of its kernel"
+    neighbours.told(["n2"])
     neighbours.probe()
-    assert neighbours.reached_before_s(("n1", 6818)) is None
+    assert neighbours.reached_before_s("n1", PLACES["n1"]) is None
+    assert (neighbours.known("n1"), neighbours.known("n2")) == (None, PLACES["n2"])
+
+
+def test_slurm_is_asked_where_a_neighbour_is_once_and_again_when_it_is_not_reached_there() -> None:
+    """Its machine may have been replaced by one of another address, which nobody has reached yet."""
+    slurm, asked, reached = FakeSlurm(nodes=dict(PLACES)), list[str](), [True]
+
+    def address_of(name: str) -> tuple[str, int]:
+        asked.append(name)
+        return slurm.address_of(name)
+
+    neighbours = Neighbours(address_of, connects=lambda *_: None if reached[0] else TimeoutError())
+    neighbours.told(["n1", "n2"])
+    for _ in range(3):
+        neighbours.probe()
+    assert asked == ["n1", "n2"]
+    slurm.nodes = {**PLACES, "n1": ("10.0.0.77", 6818)}
+    reached[0] = False
+    neighbours.probe()
+    neighbours.probe()
+    assert asked[2:] == ["n1", "n2"]
+    assert neighbours.known("n1") == ("10.0.0.77", 6818)
+    assert neighbours.reached_before_s("n1", ("10.0.0.77", 6818)) is None
 
 
 def test_probe_peer_tells_an_open_port_from_a_closed_one_and_a_silent_machine() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert _probe(order("probe_peer", address="127.0.0.1", port=port)).ok
-    closed = _probe(order("probe_peer", address="127.0.0.1", port=port))
+        assert _probe_at(port).ok
+    closed = _probe_at(port)
     assert (closed.ok, closed.detail["errno"]) == (False, errno.ECONNREFUSED)
     with socket.socket() as full:  # a backlog that is full answers nobody
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         with socket.create_connection(full.getsockname()):
-            silent = _probe(order("probe_peer", address="127.0.0.1", port=full.getsockname()[1], timeout_s=0.1))
+            silent = _probe_at(full.getsockname()[1], timeout_s=0.1)
     assert (silent.ok, silent.detail["errno"]) == (False, errno.ETIMEDOUT)
 
 
@@ -248,25 +312,66 @@ def test_trouble_of_this_nodes_own_is_no_word_about_the_peer(trouble: OSError, m
         raise trouble
 
     monkeypatch.setattr(socket, "create_connection", fail)
-    done = _probe(order("probe_peer", address="n2", port=6818))
+    done = _probe(order("probe_peer", **_place("n2")))
     assert not done.ok
     assert "errno" not in done.detail
 
 
 @pytest.mark.parametrize(
-    "args", [{}, {"address": "a"}, {"address": "a", "port": 0}, {"address": "a", "port": 1, "timeout_s": 99}]
+    ("args", "why"),
+    [
+        ({}, "are needed"),
+        ({**_place("n1"), "port": 0}, "n1 is at 10.0.0.1:6818 in Slurm, not at 10.0.0.1:0"),
+        ({**_place("n1"), "port": True}, "are needed"),
+        ({**_place("n1"), "timeout_s": 99}, "timeout_s"),
+        (
+            {"address": "169.254.169.254", "port": 80},
+            "names no node of this cluster, only the address 169.254.169.254:80",
+        ),
+        ({"node": ["n1"], "address": "10.0.0.1", "port": 6818}, "names no node"),
+        (
+            {**_place("n1"), "address": "169.254.169.254"},
+            "n1 is at 10.0.0.1:6818 in Slurm, not at 169.254.169.254:6818",
+        ),
+        ({**_place("n1"), "port": 22}, "n1 is at 10.0.0.1:6818 in Slurm, not at 10.0.0.1:22"),
+        ({**_place("n1"), "node": "n8"}, "Slurm has no node n8"),
+        ({**_place("n1"), "control": {"address": "10.0.0.9", "port": 22}}, "names no node"),
+        ({**_place("n1"), "control": {**_place("n3"), "port": 22}}, "n3 is at"),
+    ],
 )
-def test_probe_peer_refuses_bad_arguments(args: dict[str, Any]) -> None:
-    with pytest.raises(Rejected):
+def test_nothing_but_a_node_where_slurm_has_it_is_connected_to(
+    args: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[str, int]] = []
+
+    def connect(target: tuple[str, int], _timeout_s: float) -> OSError:
+        tried.append(target)
+        return TimeoutError()
+
+    monkeypatch.setattr(verbs, "connect", connect)
+    with pytest.raises(Rejected, match=re.escape(why)) as refused:
         _probe(order("probe_peer", **args))
+    assert len(str(refused.value).splitlines()) == 1
+    assert set(tried) <= {PLACES["n1"]}
 
 
-class FakeSlurm(SlurmNode):
-    def __init__(self, pids: frozenset[int] = frozenset()) -> None:
-        self._pids = pids
+def test_while_slurm_does_not_answer_what_it_said_of_a_neighbour_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verbs, "connect", lambda *_: TimeoutError())
+    slurm = FakeSlurm(nodes=PLACES)
+    neighbours = Neighbours(slurm.address_of, connects=lambda *_: None)
+    neighbours.told(["n1"])
+    neighbours.probe()
+    slurm.nodes = None
+    assert _probe(order("probe_peer", **_place("n1")), neighbours, slurm).detail["errno"] == errno.ETIMEDOUT
+    for other in (_place("n2"), {**_place("n1"), "address": "10.0.0.99"}):
+        with pytest.raises(Unavailable, match="did not answer"):
+            _probe(order("probe_peer", **other), neighbours, slurm)
 
-    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
-        return {7: self._pids}
+
+@pytest.mark.parametrize("name", ["n[1-2]", "n1,n2", "-n", "", "n1 n2", "all\n"])
+def test_what_is_not_the_name_of_one_node_is_asked_of_nobody(name: str) -> None:
+    with pytest.raises(Rejected, match="not the name of one node"):
+        SlurmNode("n1", None, "/nowhere/scontrol", None).address_of(name)
 
 
 @pytest.fixture

@@ -25,7 +25,13 @@ from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.settings import ActiveSettings
 
 IDLE = "NodeName=n1 Arch=x86_64 State=IDLE CPUAlloc=0"
-ARGS: dict[str, Any] = {"role": "listen", "address": "127.0.0.1", "port": 8462, "secret": "a long secret"}
+ARGS: dict[str, Any] = {
+    "role": "listen",
+    "listener": "n1",
+    "address": "127.0.0.1",
+    "port": 8462,
+    "secret": "a long secret",
+}
 GOOD = PairAnswer("done", wrong=0, rounds=8, gigabytes_s=1.5)
 
 
@@ -36,6 +42,13 @@ class Node(SlurmNode):
         super().__init__("n1", Path("/nowhere"), "scontrol", None)
         self._records = list(records or (IDLE,))
         self._jobs = jobs
+
+    def address_of(self, name: str) -> tuple[str, int]:
+        if self._records == [""]:
+            raise Unavailable("slurmctld does not answer")
+        if name != "n1":
+            raise Rejected(f"Slurm has no node {name}")
+        return "127.0.0.1", 6818
 
     def stepds(self, job_id: int | None = None) -> list[Stepd]:
         return [Stepd(1, 1, job, "0") for job in self._jobs]
@@ -121,6 +134,9 @@ def test_a_machine_that_does_not_serve_yet_has_no_slurm_to_ask() -> None:
         {"role": "umpire"},
         {"transport": "pigeon"},
         {"address": ""},
+        {"address": "169.254.169.254"},
+        {"listener": "n2"},
+        {"listener": None},
         {"secret": "short"},
         {"secret": None},
         {"port": 22},
@@ -134,6 +150,18 @@ def test_a_machine_that_does_not_serve_yet_has_no_slurm_to_ask() -> None:
 def test_what_makes_no_sense_is_rejected(changed: dict[str, Any]) -> None:
     with pytest.raises(Rejected):
         probe_pair(lambda _side: GOOD, Node())(order(**{**ARGS, **changed}))
+
+
+@pytest.mark.parametrize("role", ["listen", "connect"])
+def test_a_pair_is_probed_at_the_address_of_a_node_of_this_cluster_alone(role: str) -> None:
+    def elsewhere(node: Node, **more: object) -> Done:
+        return probe_pair(lambda _side: GOOD, node)(order(**{**ARGS, "role": role, "address": "10.9.9.9"}, **more))
+
+    for serves in (True, False):
+        with pytest.raises(Rejected, match=r"node n1 is at 127\.0\.0\.1 in Slurm, not at 10\.9\.9\.9"):
+            elsewhere(Node(), serves=serves)
+    with pytest.raises(Unavailable):
+        elsewhere(Node(""))
 
 
 def result(check: str, verdict: Verdict, severity: Severity = Severity.FATAL) -> Weighed:

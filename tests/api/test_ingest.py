@@ -15,6 +15,7 @@ from holdfast.api.auth import hash_token
 from holdfast.api.wire import MAX_EVIDENCE
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
+from holdfast.model.cluster import Node
 from holdfast.model.incident import IncidentState
 from holdfast.model.policy import Mode, Policy
 from holdfast_checks.acting import Lists
@@ -427,6 +428,15 @@ def test_the_answer_to_a_heartbeat_says_whether_jobs_are_kept_off(served: Any, m
     assert answer == (LEADER | {"keep_off": "inc1"} if kept_off else LEADER)
     served.deps.leader = lambda: False
     assert served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json() == {"leader": False}
+
+
+def test_the_answer_to_a_heartbeat_names_neighbours_and_says_older_agents_where_they_are(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seventh = Node("n7", "IDLE", frozenset(), address="10.2.3.4", port=6818)
+    monkeypatch.setattr(served.deps, "neighbours", lambda _node: (seventh,))
+    answer = served.call("POST", "/v1/heartbeats", "n1", json=heartbeat()).json()
+    assert answer == LEADER | {"neighbour_nodes": ["n7"], "neighbours": [["10.2.3.4", 6818]]}
 
 
 def test_the_answer_to_a_heartbeat_gives_the_interval_of_the_next_ones(served: Any) -> None:

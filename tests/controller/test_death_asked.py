@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.controller.death import domains
+from holdfast.controller.neighbours import Neighbours
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import IncidentState
 from holdfast.model.report import OrderOutcome
@@ -47,6 +48,22 @@ def test_neighbours_that_cannot_bear_witness_give_way_to_those_that_can(old: Cal
     site.run(60)
     assert site.incident("n3").dead, (site.incident("n3").note, asked(site))
     assert all(f"peer {name}" in site.incident("n3").headline for name in WATCHERS[2:])
+
+
+def test_agents_are_told_which_node_is_meant_and_older_ones_where_it_is() -> None:
+    site = Site(24, can=BLIND)
+    site.machine("n3").powered = False
+    site.run(60)
+    orders = [i.action for i in site.store.intents() if isinstance(i.action, SendOrder)]
+    told = [a.args for a in orders if a.verb is Verb.PROBE_PEER]
+    assert told
+    for args in told:
+        for each in (args, args["control"]):
+            node = site.slurm.view().nodes[each["node"]]
+            assert (each["address"], each["port"]) == (node.address, node.port)
+        assert args["node"] == "n3"
+    neighbours = Neighbours(lambda: site.loop.world, site.clock).of("n4")
+    assert "n3" in {each.name for each in neighbours}
 
 
 def test_one_that_can_and_one_that_cannot(old: Callable[..., None]) -> None:

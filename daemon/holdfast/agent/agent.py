@@ -109,7 +109,8 @@ class Agent:
         self.authorities = Authorities(config.ca_file)
         self.reporting = Reporting(config.not_reporting_after_s, config.run_dir)
         gate = JobGate()
-        self.neighbours = Neighbours()
+        self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
+        self.neighbours = Neighbours(self.slurm.address_of)
         self.surveys = Surveys(lambda item: self.report([item], durable=False), look)
         self.pace = Pace(config.heartbeat_s, lambda: self.loop.call(self._take_pace))
         self.sender = Sender(
@@ -124,7 +125,6 @@ class Agent:
             self.surveys.told,
             self.acting.answered,
         )
-        self.slurm = SlurmNode(config.node, config.slurmd_pid_file, config.scontrol, config.slurm_conf)
         self.gres = GresWatch(self.slurm, lambda: self.loop.call(self._heartbeat))
         self.kernel = KernelLog(
             config.kmsg_path, boot_id, self.memory.get(CURSOR_KEY), config.sysfs_path, off=config.disabled_checks
@@ -168,7 +168,7 @@ class Agent:
             ),
             Verb.END_STEP: verbs.end_leftover_step(self.slurm),
             Verb.END_JOB: end_stuck_job(self.slurm),
-            Verb.PROBE_PEER: verbs.probe_peer(self.neighbours),
+            Verb.PROBE_PEER: verbs.probe_peer(self.neighbours, self.slurm),
             Verb.SAVE: verbs.ask_job_to_save(self.slurm, self.save_signals),
             Verb.LEAVE: ask_group_to_leave(self.jobs.launchers),
             Verb.STACKS: collect_stacks(self.slurm),

@@ -12,7 +12,7 @@ from holdfast.agent.trust import Weighed
 from holdfast.agent.vacancy import held_by
 from holdfast.agent.verbs import CheckRun, number, plain, problem
 from holdfast.model.answers import OUTCOME, SAID, CheckWord, PairWord
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide
 from holdfast_checks.registry import Check
 from holdfast_checks.result import Verdict
@@ -36,6 +36,7 @@ def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
     def verb(order: Order) -> Done:
         side = side_of(order.args)
         serves = order.args.get("serves", True) is not False
+        _must_be_a_nodes(side.address, order.args.get("listener"), slurm, serves=serves)
         holder = held_by(slurm) if serves else None
         if holder is not None:
             return Done(False, f"not probed: {holder} holds the node", {SAID: PairWord.UNKNOWN.value, "held": holder})
@@ -47,6 +48,22 @@ def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
         return _told(side, answer)
 
     return verb
+
+
+def _must_be_a_nodes(address: str, listener: object, slurm: SlurmNode, *, serves: bool) -> None:
+    """The listener's address is that of the node which the order names, by Slurm's word. Raises Rejected, Unavailable.
+
+    On a machine that does not serve yet Slurm may not answer: there alone the order is believed."""
+    if not isinstance(listener, str) or not listener:
+        raise Rejected(f"the order names no node of this cluster as listener, only the address {address[:80]}")
+    try:
+        known, _port = slurm.address_of(listener)
+    except Unavailable:
+        if serves:
+            raise
+        return
+    if known != address:
+        raise Rejected(f"node {listener} is at {known} in Slurm, not at {address[:80]}")
 
 
 def side_of(args: Mapping[str, Any]) -> PairSide:

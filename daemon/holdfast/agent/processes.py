@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.probes.slurmd import Wanted, find
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,9 @@ SCONTROL_TIMEOUT_S = 5.0
 _SEEN = "JobID:0 ,State:0 ,RestartCnt:0"
 """Width 0: as long as they are."""
 _STAT_BYTES = 1024
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""One node's, not a list's (``n[1-5]``) and no option's."""
+_WHERE = "NodeList:0 ,NodeAddr:0 ,Port:0"
 _NO_STEPS = ("no steps for job", "No job steps exist")
 """What scontrol says (22.05 and later) of a job that has nothing on the node."""
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
@@ -198,11 +201,31 @@ class SlurmNode:
         """Id, state and restarts of a job, and of those that go with it, a line each: nothing that its user wrote. Blocks for up to 5 s.
 
         ``each``: a line for each of an array's elements. Raises Unavailable, also when there is no such job."""
-        squeue = str(Path(self._scontrol).with_name("squeue")) if os.sep in self._scontrol else "squeue"
-        done = self._run([squeue, "-h", "-a", "-t", "all", *(["-r"] if each else []), "-j", str(job_id), "-O", _SEEN])
+        done = self._run(
+            [self._beside("squeue"), "-h", "-a", "-t", "all", *(["-r"] if each else []), "-j", str(job_id), "-O", _SEEN]
+        )
         if done.returncode != 0:
             raise Unavailable(f"squeue -j {job_id}: {(done.stderr or done.stdout).strip()[:200]}")
         return done.stdout
+
+    def address_of(self, name: str) -> tuple[str, int]:
+        """Address and port of a node's slurmd, as slurmctld has them; only that node is read. Blocks for up to 5 s.
+
+        Raises Rejected where Slurm has no node of exactly this name, Unavailable."""
+        if _NODE_NAME.fullmatch(name) is None:
+            raise Rejected(f"{name[:80]!r} is not the name of one node")
+        done = self._run([self._beside("sinfo"), "-h", "-a", "-N", "-n", name, "-O", _WHERE])
+        if done.returncode != 0:
+            raise Unavailable(f"sinfo -n {name}: {(done.stderr or done.stdout).strip()[:200]}")
+        for line in done.stdout.splitlines():  # one for each partition
+            words = line.split()
+            if len(words) == 3 and words[0] == name and words[2].isdigit():
+                return words[1], int(words[2])
+        raise Rejected(f"Slurm has no node {name}")
+
+    def _beside(self, command: str) -> str:
+        """Another command of the same installation as scontrol."""
+        return str(Path(self._scontrol).with_name(command)) if os.sep in self._scontrol else command
 
     @property
     def node(self) -> str:

@@ -137,7 +137,7 @@ class Sender:
         self._envelope_accepted = answer.status == 200
         if self._envelope_accepted:
             self._gate.answered(answer.body, asked_s)
-            self._neighbours(answer.body.get("neighbours"))
+            self._neighbours(answer.body.get("neighbour_nodes"))
             if answer.body.get("leader") is True:
                 self._surveys(answer.body.get("surveys", []))
             if self._pace is not None:

@@ -21,7 +21,7 @@ from holdfast.agent.save_signals import (
     signal_named,
 )
 from holdfast.agent.trust import Weighed
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.registry import Check, Cost
 from holdfast_checks.result import Severity, Verdict
 
@@ -112,39 +112,60 @@ def plain(weighed: Weighed) -> dict[str, Any]:
     return {key: value for key, value in weighed.result.plain().items() if key in keep and value not in (None, "")}
 
 
-def probe_peer(neighbours: Neighbours) -> Handler:
-    """Whether a TCP port of another machine answers from here. A refusal is an answer of the machine, but not of the port.
+def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
+    """Whether the port of another node's slurmd answers from here. A refusal is an answer of the machine, but not of the port.
 
-    Where it does not, ``control`` says whether another node that the order names is reached at that moment, and ``reached_before_s``
-    when this one last was: without both the failure may be this node's own."""
+    Nothing is connected to but a node where Slurm says that it is. Where it does not answer, ``control`` says whether another node that
+    the order names is reached at that moment, and ``reached_before_s`` when this one last was: without both the failure may be this
+    node's own."""
 
     def verb(order: Order) -> Done:
-        target, timeout_s = _target(order.args), number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
+        timeout_s = number(order.args, "timeout_s", 2.0, _PROBE_TIMEOUT_MAX_S)
+        name, target = _node_in(order.args, neighbours, slurm)
         began_s = time.monotonic()
         failure = connect(target, timeout_s)
         waited = {"waited_s": round(time.monotonic() - began_s, 3)}
         if alive(failure):
-            neighbours.note(target)
+            neighbours.note(name, target)
         if failure is None:
-            return Done(True, f"{target[0]}:{target[1]} answered", waited)
+            return Done(True, f"{name} ({target[0]}:{target[1]}) answered", waited)
         detail: dict[str, Any] = {"error": str(failure)[:200], **waited}
         code = errno.ETIMEDOUT if isinstance(failure, TimeoutError) else failure.errno
         if code in _SAYS_SOMETHING_OF_THE_PEER:
             detail["errno"] = code
-        if (before_s := neighbours.reached_before_s(target)) is not None:
+        if (before_s := neighbours.reached_before_s(name, target)) is not None:
             detail["reached_before_s"] = round(before_s, 1)
         control = order.args.get("control")
         if isinstance(control, dict):
-            detail["control"] = "reached" if alive(connect(_target(control), timeout_s)) else "unreached"
-        return Done(False, f"{target[0]}:{target[1]} not reached: {failure}", detail)
+            _name, other = _node_in(control, neighbours, slurm)
+            detail["control"] = "reached" if alive(connect(other, timeout_s)) else "unreached"
+        return Done(False, f"{name} ({target[0]}:{target[1]}) not reached: {failure}", detail)
 
     return verb
 
 
+def _node_in(args: Mapping[str, Any], neighbours: Neighbours, slurm: SlurmNode) -> tuple[str, Target]:
+    """The node that an order names, and where it is by Slurm's word; while Slurm does not answer, what it said of a neighbour before holds.
+
+    Raises Rejected where there is none of that name, or the order says that it is elsewhere; Unavailable."""
+    name, said = args.get("node"), _target(args)
+    if not isinstance(name, str) or not name:
+        raise Rejected(f"the order names no node of this cluster, only the address {said[0][:80]}:{said[1]}")
+    try:
+        target = slurm.address_of(name)
+    except Unavailable:
+        if neighbours.known(name) != said:
+            raise
+        target = said
+    if target != said:
+        raise Rejected(f"node {name} is at {target[0]}:{target[1]} in Slurm, not at {said[0][:80]}:{said[1]}")
+    return name, target
+
+
 def _target(args: Mapping[str, Any]) -> Target:
-    address, port = str(args.get("address", "")), args.get("port")
-    if not address or isinstance(port, bool) or not isinstance(port, int) or not 0 < port < 65536:
-        raise Rejected("arguments address and port are needed")
+    address, port = args.get("address"), args.get("port")
+    if not isinstance(address, str) or not address or isinstance(port, bool) or not isinstance(port, int):
+        raise Rejected("arguments node, address and port are needed")
     return address, port
 
 

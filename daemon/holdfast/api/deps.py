@@ -27,6 +27,7 @@ from holdfast.controller.inputs import Input
 from holdfast.controller.parts import Certificate
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
+from holdfast.model.cluster import Node
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
@@ -130,8 +131,8 @@ class ApiDeps:
     """Why the control loop decides nothing at present; None: it does."""
     aside: Callable[[], Sequence[Input]] = lambda: ()
     """Inputs that no decision can be made about."""
-    neighbours: Callable[[str], list[list[str | int]]] = lambda _node: []
-    """``[address, port]`` of each node that this node's agent tries to reach in calm times."""
+    neighbours: Callable[[str], Sequence[Node]] = lambda _node: ()
+    """The nodes that this node's agent tries to reach in calm times."""
     surveys: Callable[[str], list[dict[str, str | int | float]]] = lambda _node: []
     """Checkpoint directories that this node's agent reads now and then."""
     heartbeat_s: Callable[[], float | None] = lambda: None

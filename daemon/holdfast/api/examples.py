@@ -94,6 +94,7 @@ HEARTBEAT = _body(
     {
         "leader": True,
         "checks": {"act_on": ["gpu.nvlink"], "observe_only": []},
+        "neighbour_nodes": ["n7"],
         "neighbours": [["10.2.3.4", 6818]],
         "surveys": [{"job_id": 71, "uid": 1000, "restarts": 0, "dir": "/scratch/me/run7", "every_s": 600.0}],
         "interval_s": 4.0,

@@ -132,7 +132,8 @@ class _Ingest:
         if incident is not None:
             told["keep_off"] = incident
         if neighbours := self._deps.neighbours(node):
-            told["neighbours"] = neighbours
+            told["neighbour_nodes"] = [each.name for each in neighbours]
+            told["neighbours"] = [[each.address, each.port] for each in neighbours]  # for agents that do not ask Slurm
         if surveys := self._deps.surveys(node):
             told["surveys"] = surveys
         if (interval_s := self._deps.heartbeat_s()) is not None:

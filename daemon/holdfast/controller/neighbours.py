@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.controller.death import domains
 from holdfast.model.book import World
+from holdfast.model.cluster import Node
 from holdfast.ports import Clock
 
 KEEP_S = 60.0
@@ -19,26 +20,26 @@ class Neighbours:
 
     world: Callable[[], World | None]
     clock: Clock
-    _of: dict[str, list[list[str | int]]] = field(default_factory=dict)
+    _of: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     _made_at_s: float | None = None
 
-    def of(self, node: str) -> list[list[str | int]]:
-        """``[address, port]`` of each node that this one watches; empty: none is known."""
+    def of(self, node: str) -> tuple[Node, ...]:
+        """The nodes that this one watches; empty: none is known."""
         now_s = self.clock.monotonic_s()
         if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
             world = self.world()
             if world is None or world.view is None:
-                return []
+                return ()
             self._of, self._made_at_s = _map(world), now_s
-        return self._of.get(node, [])
+        return self._of.get(node, ())
 
 
-def _map(world: World) -> dict[str, list[list[str | int]]]:
+def _map(world: World) -> dict[str, tuple[Node, ...]]:
     view = world.view
     assert view is not None  # noqa: S101 - the caller looked
-    found: dict[str, list[list[str | int]]] = {}
+    found: dict[str, tuple[Node, ...]] = {}
     for members in domains.domains(view, world.policy.death, world.background.addresses).values():
         for name in members:
             watched = (view.nodes[n] for n in domains.watched_by(members, name))
-            found[name] = [[n.address, n.port] for n in watched if n.address]
+            found[name] = tuple(n for n in watched if n.address)
     return found

@@ -157,6 +157,7 @@ def orders_for(
         args = {
             "probe": tag,
             "role": role,
+            "listener": listener,
             "address": view.nodes[listener].address,
             "port": policy.port,
             "secret": secret,

@@ -87,10 +87,10 @@ class _Peers:
             step = steps.probe_peer(peer)
             if not _may_ask(world, world.book.attempts(incident.id, step), death.reprobe_s):
                 continue
-            args: dict[str, object] = {"address": node.address, "port": node.port, "timeout_s": death.probe_timeout_s}
+            args: dict[str, object] = {**_named(node), "timeout_s": death.probe_timeout_s}
             control = self._control(incident.node, peer)
             if control is not None:
-                args["control"] = {"address": control.address, "port": control.port}
+                args["control"] = _named(control)
             action = facts.order_to(self._agents[peer], Verb.PROBE_PEER, _ORDER_LIFE_S, args)
             proposals.append(Proposal(incident.id, step, action, f"{incident.node} is silent: can {peer} reach it?"))
         return proposals
@@ -127,6 +127,11 @@ class _Peers:
         living = [n for n in self._living(node, peer) if self._view.nodes[n].responding]
         name = min(living, key=lambda n: (self._domain.get(n) != self._domain.get(node), n), default=None)
         return self._view.nodes[name] if name is not None else None
+
+
+def _named(node: Node) -> dict[str, object]:
+    """The node, and where it is in Slurm: an agent that asks Slurm itself goes by the name, an older one by the rest."""
+    return {"node": node.name, "address": node.address, "port": node.port}
 
 
 def _leftovers(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
