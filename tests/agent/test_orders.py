@@ -253,6 +253,19 @@ def test_a_failed_probe_says_whether_it_was_reached_before_and_whether_another_i
     assert {"reached_before_s", "control"} & set(never.detail) == set(), "never reached, and nothing to compare with"
 
 
+def test_slurm_is_not_asked_about_a_neighbour_while_nodes_die() -> None:
+    slurm = FakeSlurm(nodes=dict(PLACES))
+    neighbours = Neighbours(slurm.address_of, connects=lambda *_: None)
+    neighbours.told(["n1"])
+    neighbours.probe()
+    slurm.nodes = None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verbs, "connect", lambda *_: None)
+        assert _probe(order("probe_peer", **_place("n1")), neighbours, slurm).ok
+        with pytest.raises(Unavailable, match="did not answer"):
+            _probe(order("probe_peer", **_place("n2")), neighbours, slurm)
+
+
 def test_what_is_no_neighbour_any_more_is_forgotten() -> None:
     neighbours = Neighbours(
         FakeSlurm(nodes=PLACES).address_of,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.controller.death import domains
-from holdfast.controller.neighbours import Neighbours
+from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, Neighbours
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import IncidentState
 from holdfast.model.report import OrderOutcome
@@ -64,6 +64,22 @@ def test_agents_are_told_which_node_is_meant_and_older_ones_where_it_is() -> Non
         assert args["node"] == "n3"
     neighbours = Neighbours(lambda: site.loop.world, site.clock).of("n4")
     assert "n3" in {each.name for each in neighbours}
+
+
+def test_agents_that_start_together_are_told_their_neighbours_by_and_by() -> None:
+    """Each asks slurmctld where these are; who knows them already is told at once, also when his turn is yet to come."""
+    site = Site(100, can=BLIND)
+    site.run(5)
+    neighbours = Neighbours(lambda: site.loop.world, site.clock)
+    names = [f"n{n}" for n in range(1, 101)]
+    told = [name for name in names if neighbours.of(name)]
+    assert told == names[:FIRST_AT_ONCE]
+    assert all(neighbours.of(name) for name in told)
+    site.run(1)
+    again = [name for name in names if neighbours.of(name)]
+    assert len(told) < len(again) <= len(told) + FIRST_PER_S + 1
+    site.run(10)
+    assert all(neighbours.of(name) for name in names)
 
 
 def test_one_that_can_and_one_that_cannot(old: Callable[..., None]) -> None:

@@ -145,18 +145,16 @@ def probe_peer(neighbours: Neighbours, slurm: SlurmNode) -> Handler:
 
 
 def _node_in(args: Mapping[str, Any], neighbours: Neighbours, slurm: SlurmNode) -> tuple[str, Target]:
-    """The node that an order names, and where it is by Slurm's word; while Slurm does not answer, what it said of a neighbour before holds.
+    """The node that an order names, and where it is by Slurm's word. What Slurm said of a neighbour before holds: when nodes die, slurmctld
+    has enough to do, or is away.
 
     Raises Rejected where there is none of that name, or the order says that it is elsewhere; Unavailable."""
     name, said = args.get("node"), _target(args)
     if not isinstance(name, str) or not name:
         raise Rejected(f"the order names no node of this cluster, only the address {said[0][:80]}:{said[1]}")
-    try:
-        target = slurm.address_of(name)
-    except Unavailable:
-        if neighbours.known(name) != said:
-            raise
-        target = said
+    if neighbours.known(name) == said:
+        return name, said
+    target = slurm.address_of(name)
     if target != said:
         raise Rejected(f"node {name} is at {target[0]}:{target[1]} in Slurm, not at {said[0][:80]}:{said[1]}")
     return name, target
