@@ -21,7 +21,7 @@ from holdfast.agent.save_signals import (
     signal_named,
 )
 from holdfast.agent.trust import Weighed
-from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check, Cost
 from holdfast_checks.result import Severity, Verdict
 
