@@ -109,3 +109,83 @@ def test_hardware_that_fails_with_it_counts_as_hardware() -> None:
     xid(site, "n2", "154", severity=Severity.FATAL, remedy=Remedy.REBOOT)
     site.run(5)
     assert not site.incident("n2").users_doing
+
+
+def full(site: Site, node: str, path: str = "/tmp", code: str = "full", check: str = "host.disk") -> None:
+    site.fault(
+        node, check=check, component=path, code=code, severity=Severity.DEGRADED, remedy=Remedy.HUMAN, minor=None
+    )
+
+
+def holding(site: Site) -> set[BrakeKind]:
+    return {brake.kind for brake in site.book.brakes.values() if brake.released_at is None}
+
+
+def nodes_full_one_after_another(site: Site, check: str = "host.disk", code: str = "full") -> None:
+    for _ in range(6):
+        site.slurm.submit(1, exclusive=True)
+    site.run(2)
+    for n in range(1, 7):
+        full(site, f"n{n}", check=check, code=code)
+        site.run(30)
+
+
+@pytest.mark.parametrize(
+    ("check", "code"),
+    [
+        ("host.disk", "full"),
+        ("host.mounts", "not_writable"),
+        ("host.dstate", "stuck"),
+        ("host.fds", "high"),
+        ("host.pids", "high"),
+        ("host.zombies", "many"),
+    ],
+)
+def test_what_jobs_use_up_on_many_nodes_trips_its_own_brake_and_holds_up_no_repair(check: str, code: str) -> None:
+    """A user's jobs fill ``/tmp`` (or use up what else a node has, or a shared file system) on one node after another."""
+    site = Site(12)
+    nodes_full_one_after_another(site, check, code)
+    assert holding(site) == {BrakeKind.TASK_DRAINS}
+    assert drained(site) == {"n1", "n2", "n3"}
+    site.fault("n9")
+    site.run(300, step_s=2)
+    assert "n9" in drained(site)
+    assert site.incident("n9").state.value == "closed"
+    assert holding(site) == {BrakeKind.TASK_DRAINS}
+
+
+def test_full_disks_of_many_nodes_at_once_trip_the_same_brake() -> None:
+    site = Site(12)
+    for n in range(1, 7):
+        full(site, f"n{n}")
+    site.run(60)
+    assert holding(site) == {BrakeKind.TASK_DRAINS}
+    assert drained(site) == set()
+    site.fault("n9")
+    site.run(300, step_s=2)
+    assert site.incident("n9").state.value == "closed"
+
+
+def test_hardware_that_fails_on_a_node_whose_disk_is_full_takes_it_out_and_an_operator_is_told_of_both() -> None:
+    """A repair does not empty a disk: the node would fail its validation, and its machine be replaced for what a user did."""
+    site = Site(12)
+    nodes_full_one_after_another(site)
+    assert "n5" not in drained(site)
+    site.fault("n5")
+    site.run(10)
+    assert "n5" in drained(site)
+    assert not site.incident("n5").users_doing
+    for job in list(site.slurm.jobs.values()):
+        site.slurm.finish(job, "COMPLETED")
+    site.run(600, step_s=2)
+    assert site.incident("n5").state.value == "awaiting_human"
+    assert "host.disk full on /tmp" in site.incident("n5").note
+    assert site.provider.terminated == {} or "i-0005" not in site.provider.terminated
+
+
+def test_disks_that_can_be_written_to_no_more_are_no_users_doing() -> None:
+    """A file system goes read-only for an error of its disk, or by what was done to many nodes alike: no user's program does it."""
+    site = Site(12)
+    nodes_full_one_after_another(site, code="read_only")
+    assert holding(site) == {BrakeKind.DRAINS}
+    assert drained(site) == {"n1", "n2", "n3"}

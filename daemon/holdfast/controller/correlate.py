@@ -138,8 +138,17 @@ def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
     return open_incident(new, state, world.now, _detection(finding))
 
 
-_USED_UP_BY_JOBS = frozenset({"host.disk", "host.dstate", "host.fds", "host.pids", "host.zombies"})
-"""Checks of what a user's jobs can use up, or leave behind, on as many nodes as they run on."""
+_ANY: frozenset[str] = frozenset()
+_USED_UP_BY_JOBS: Mapping[str, frozenset[str]] = {
+    "host.disk": frozenset({"full", "filling"}),
+    "host.mounts": frozenset({"not_writable"}),
+    "host.dstate": _ANY,
+    "host.fds": _ANY,
+    "host.pids": _ANY,
+    "host.zombies": _ANY,
+}
+"""Check → codes of what a user's jobs can use up, or leave behind, on as many nodes as they run on; of a shared file system, on all nodes.
+Not a file system that went read-only: an error of its disk does that, or another hand on many nodes alike."""
 
 
 RAISED_BY_PROGRAMS = frozenset({"8", "11", "13", "25", "31", "32", "43", "45", "68", "69", "109", "137"})
@@ -150,7 +159,8 @@ Xid, and 109, a context switch that took too long, which long kernels cause as w
 def _by_job(finding: Finding) -> bool:
     """Whether a user's job can have caused it, on as many nodes as it runs on."""
     xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
-    used_up = finding.check in _USED_UP_BY_JOBS  # rule kind-not-check: a finding has no kind
+    codes = _USED_UP_BY_JOBS.get(finding.check)
+    used_up = codes is not None and (codes is _ANY or finding.code in codes)
     return used_up or (xid and finding.code in RAISED_BY_PROGRAMS)
 
 
