@@ -72,6 +72,24 @@ def run(python: str, folder: Path, *words: str, **environment: str) -> subproces
     )
 
 
+def test_a_signal_of_a_job_of_several_nodes_is_registered_for_this_one_alone_and_that_is_said(
+    folder: Path, said: list[Item]
+) -> None:
+    verbs = str(folder / VERBS)
+
+    def register(**environment: str) -> subprocess.CompletedProcess[str]:
+        return run(sys.executable, folder, verbs, "register", str(folder), "--save-signal", "USR1", **environment)
+
+    told = register(SLURM_JOB_NUM_NODES="2")
+    assert (told.returncode, told.stderr) == (
+        0,
+        "registered for this node alone: export HOLDFAST_SAVE_SIGNAL=USR1 before srun, for the other nodes\n",
+    )
+    assert register(SLURM_JOB_NUM_NODES="2", HOLDFAST_SAVE_SIGNAL="USR1").stderr == ""
+    assert register(SLURM_JOB_NUM_NODES="1").stderr == ""
+    assert len(said) == 3
+
+
 @pytest.mark.parametrize("python", _pythons())
 def test_verbs_and_library_in_an_image(python: str, folder: Path, said: list[Item]) -> None:
     verbs, held = str(folder / VERBS), folder / "checkpoints"

@@ -24,6 +24,7 @@ from holdfast_checkpoint.statements import Taken
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
+SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
 VERIFY_DEADLINE_S = 3600.0
 """Somebody who asks for every digest means to wait: at 2 GB/s this reads 7 TB."""
 
@@ -167,9 +168,19 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _register(arguments: argparse.Namespace) -> int:
     receipt = tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal)
     if receipt.taken is Taken.YES:
+        if arguments.save_signal and _has_other_nodes() and SAVE_SIGNAL_ENV not in os.environ:
+            name = arguments.save_signal
+            _complain(
+                f"registered for this node alone: export {SAVE_SIGNAL_ENV}={name} before srun, for the other nodes"
+            )
         return FOUND
     found = "the checkpoints are found by their files all the same"
     return _complain(f"no agent took the registration; {found}: {_why(receipt)}", NONE)
+
+
+def _has_other_nodes() -> bool:
+    """Agents of those send a job no signal that it did not name there."""
+    return os.environ.get("SLURM_JOB_NUM_NODES", "1") not in ("", "1")
 
 
 def _why(receipt: statements.Receipt) -> str:
