@@ -14,14 +14,25 @@ from_aws() { # from_aws SERVICE ARGUMENT …: the aws command with a deadline; n
 	AWS_MAX_ATTEMPTS=3 timeout -k 2 20 aws "$@" --output text 2>/dev/null
 }
 
+enrol_at() { # enrol_at URL: by the machine's own identity; once for each machine, so not where a token is
+	_python=$(any_python) || return 1
+	_ca=
+	[ ! -f "$R/etc/holdfast/ca.pem" ] || _ca=$R/etc/holdfast/ca.pem
+	if ! _why=$(HOLDFAST_STS_HOST=${HOLDFAST_STS_HOST:-} timeout -k 2 40 "$_python" "$LIB/enrol.py" "$1" "$node" "$region" "$_ca" 2>&1 >&3); then
+		say "no token of $node from $1: $_why"
+		return 1
+	fi
+} 3>&1
+
 read_source() { # read_source KIND:PLACE prints the token
 	_place=${1#*:}
 	case $1 in
 	file:*) timeout -k 2 10 cat "$R$_place" 2>/dev/null ;;
 	ssm:*) from_aws ssm get-parameter --with-decryption --name "$_place" --query Parameter.Value ;;
 	secretsmanager:*) from_aws secretsmanager get-secret-value --secret-id "$_place" --query SecretString ;;
+	enrol:*) enrol_at "$_place" ;;
 	*)
-		say "HOLDFAST_TOKEN_FROM: '$1' is none of file:PATH, ssm:NAME, secretsmanager:NAME"
+		say "HOLDFAST_TOKEN_FROM: '$1' is none of file:PATH, ssm:NAME, secretsmanager:NAME, enrol:URL"
 		return 1
 		;;
 	esac
@@ -34,6 +45,7 @@ fetch_token() { # the first source that has one; false when none has
 	fi
 	for _source in ${HOLDFAST_TOKEN_FROM:-}; do
 		_source=$(fill_in "$_source")
+		case $_source in enrol:*) [ ! -s "$TOKEN" ] || continue ;; esac
 		_token=$(read_source "$_source" | tr -d '[:space:]') || true
 		case $_token in
 		'' | None | *[!A-Za-z0-9_-]*) continue ;; # the aws command prints None for a missing field

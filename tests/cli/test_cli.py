@@ -301,12 +301,21 @@ class TestTokens:
         assert any(line.endswith("never valid, ends soon") for line in ends), lines
         assert any(line.endswith("ended") for line in ends), lines
 
+    def test_leave_to_enrol_is_for_an_hour(self, holdfast: Any, config: str) -> None:
+        got = holdfast("token", "allow", "n1", "-c", config)
+        assert (got.status, got.out) == (0, "one machine of n1 may enrol within 60 minutes\n")
+        now = datetime.now(UTC)
+        with closing(open_store(tomllib.loads(Path(config).read_text())["store"]["url"])) as store:
+            open_for = [store.enrolment_open("n1", (), now + timedelta(minutes=m)) for m in (59, 61)]
+            assert (open_for, store.enrolment_open("n2", (), now)) == ([True, False], False)
+
     @pytest.mark.parametrize(
         ("argv", "words"),
         [
             (("create", "root", "me"), "none of agent, user, viewer, operator"),
             (("create", "user", "ann"), "numeric uid"),
             (("create", "viewer", "x", "--days", "1", "--never-ends"), "not both"),
+            (("allow", "n[1-4]"), "no node's name"),
             (("revoke", "ab"), "at least 6 digits"),
             (("revoke", "abcdefabcdef"), "0 tokens begin with"),
         ],

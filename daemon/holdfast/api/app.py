@@ -12,6 +12,7 @@ from holdfast.api import errors
 from holdfast.api.budgets import budgets_router
 from holdfast.api.checks import checks_router
 from holdfast.api.deps import Api, ApiDeps
+from holdfast.api.enrol import enrol_router
 from holdfast.api.gauges import Gauges
 from holdfast.api.guarded import guarded_router
 from holdfast.api.health import health_router
@@ -34,6 +35,7 @@ DESCRIPTION = (
 TAGS = [
     {"name": "health", "description": "Open to everybody."},
     {"name": "agents", "description": "Role `agent`, bound to one node."},
+    {"name": "enrolment", "description": "Open where `[enrolment]` is on: a node without a token proves its machine."},
     {"name": "reading", "description": "Roles `viewer` and `operator`."},
     {"name": "jobs", "description": "Roles `viewer` and `operator`; role `user` sees the jobs of its own uid."},
     {"name": "operating", "description": "Role `operator`."},
@@ -60,6 +62,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     for router in (
         health_router(api, health),
         ingest_router(api, counters),
+        enrol_router(api),
         rooms_router(api),
         self_router(api),
         reading_router(api),

@@ -21,13 +21,14 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers, metered
-from holdfast.config.sections import QuorumSection
+from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
 from holdfast.controller.parts import Certificate
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
+from holdfast.model.enrolment import Identity, Proof
 from holdfast.model.parts import DiskRoom, NotifierState, ProcessSeen
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report, SeenFinding
@@ -47,12 +48,29 @@ class Evidence(Protocol):
     def bundle(self) -> bytes: ...
 
 
+class WhoSigned(Protocol):
+    """Tells who signed a proof."""
+
+    def identity(self, proof: Proof) -> Identity:
+        """Raises Rejected, Unavailable."""
+        ...
+
+
 class ApiStore(Store, TokenStore, Protocol):
     """The store's port, its tokens, and what only the API asks."""
 
     def accept_soon(self, report: Report, shown: Collection[int] | None = None) -> Future[Accepted]:
         """As ``accept``; the future resolves when it is durable. Writes of many reports share one commit. ``shown``: jobs that Slurm shows
         on the node; None: not known."""
+        ...
+
+    def enrolment_open(self, node: str, machines: Collection[str], now: datetime) -> bool:
+        """Whether one of these machines has had no token yet, or an operator's leave for the node holds."""
+        ...
+
+    def enrol(self, node: str, instance_id: str, token_hash: str, at: datetime, *, needs_allowance: bool) -> None:
+        """Keep a token for the node, once for each machine. A second one, or ``needs_allowance``, takes an operator's leave, which is then
+        used up. Raises Rejected without."""
         ...
 
     def evidence(self, incident_id: str) -> Evidence | None:
@@ -137,6 +155,10 @@ class ApiDeps:
     """Checkpoint directories that this node's agent reads now and then."""
     heartbeat_s: Callable[[], float | None] = lambda: None
     """Interval that agents without one of their own are given; None: the fleet is not known yet."""
+    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
+    """Who may have a token for the identity of a machine."""
+    sts: WhoSigned | None = None
+    """None: enrolment is off."""
     acting: Lists = field(default_factory=Lists)
     """Which checks act: every agent is given this."""
     look: Callable[[int], None] = lambda _job_id: None

@@ -54,6 +54,19 @@ def _body(schema: dict[str, Any], example: dict[str, Any], answer: dict[str, Any
     }
 
 
+def enrol(schema: dict[str, Any]) -> dict[str, Any]:
+    """The only message that needs no token: it brings one."""
+    example = {
+        "version": 1,
+        "node": "n1",
+        "controller": "https://head:8460",
+        "date": "20260301T120000Z",
+        "authorization": "AWS4-HMAC-SHA256 Credential=ASIA…/20260301/us-west-2/sts/aws4_request, SignedHeaders=…, Signature=…",
+        "security_token": "IQoJ…",
+    }
+    return {**_body(schema, example, {"token": "…", "node": "n1"}), "security": []}
+
+
 def _ok(answer: dict[str, Any]) -> dict[str, Any]:
     return {
         "200": {

@@ -97,6 +97,7 @@ _config.command()(local.example)
 _token = _group("token", "Bearer tokens of the API.", "Set up")
 _token.command("create")(local.token_create)
 _token.command("list")(local.token_list)
+_token.command("allow")(local.token_allow)
 _token.command("revoke")(local.token_revoke)
 _tls = _group("tls", "The cluster's own certificate authority and the controllers' certificate.", "Set up")
 for paper in (tls.init, tls.renew, tls.show):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import secrets
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -173,6 +174,20 @@ def _last_use(row: TokenRow) -> str:
     if row.last_used_at is None and row.recorded_since is not None:
         return f"not since {moment(row.recorded_since)}"
     return moment(row.last_used_at) or "never"
+
+
+def token_allow(
+    node: Annotated[str, typer.Argument(help="Slurm's name of the node.")],
+    config: Config = DEFAULT_PATH,
+    minutes: Annotated[float, typer.Option(min=1, max=1440, help="For so long.")] = 60,
+) -> None:
+    """Let one machine of a node enrol once more, or for the first time where Holdfast knows no machine of the node (`[enrolment]`)."""
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", node):
+        raise Usage(f"{node!r} is no node's name; give one node")
+    now = datetime.now(UTC)
+    with _Store(config) as store:
+        store.allow_enrolment(node, now + timedelta(minutes=minutes))
+    line(f"one machine of {node} may enrol within {minutes:g} minutes")
 
 
 def token_revoke(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from holdfast.config import limits
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
+from holdfast.config.enrolment import check_enrolment
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
     LOG_FORMATS,
@@ -21,6 +22,7 @@ from holdfast.config.sections import (
     ActorSection,
     ChecksSection,
     ClusterSection,
+    EnrolmentSection,
     LogSection,
     ModeSection,
     NotifySection,
@@ -93,6 +95,7 @@ SECTIONS: Mapping[str, tuple[type[Any], frozenset[str]]] = {
     "run": (RunSection, frozenset()),
     "actor": (ActorSection, frozenset()),
     "quorum": (QuorumSection, frozenset()),
+    "enrolment": (EnrolmentSection, frozenset()),
     "log": (LogSection, frozenset()),
 }
 """Section → the class that it fills, and fields of it that are set elsewhere.
@@ -118,6 +121,7 @@ class Settings:
     run: RunSection = field(default_factory=RunSection)
     actor: ActorSection = field(default_factory=ActorSection)
     quorum: QuorumSection = field(default_factory=QuorumSection)
+    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
     log: LogSection = field(default_factory=LogSection)
     profile: str | None = None
     profile_changes: Mapping[str, Any] = field(default_factory=dict)
@@ -184,6 +188,7 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
         run=section("run", RunSection),
         actor=section("actor", ActorSection),
         quorum=section("quorum", QuorumSection),
+        enrolment=section("enrolment", EnrolmentSection),
         log=section("log", LogSection),
         profile=profile,
         profile_changes={f"{name}.{key}": value for name, keys in changes.items() for key, value in keys.items()},
@@ -306,6 +311,7 @@ def _checked(settings: Settings, where: str) -> Settings:
         settings.policy, timedelta(days=settings.store.keep_days)
     ):
         raise ConfigError(f"{where}: {why}")
+    check_enrolment(settings.enrolment, f"{where}: enrolment")
     networks(settings.server.proxies, f"{where}: server.proxies")
     try:
         check_bind(settings.server.host, settings.server.tls_cert, settings.server.tls_key)

@@ -43,6 +43,7 @@ _ABOUT = {
     "actor": "Limits that the actor keeps by itself.",
     "run": "The controller's own processes.",
     "quorum": "Where the groups of elastic jobs meet.",
+    "enrolment": "Tokens for nodes on EC2 by the identity of their machine.",
     "log": "The log on standard error.",
 }
 

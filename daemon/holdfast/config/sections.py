@@ -136,6 +136,22 @@ class QuorumSection:
 
 
 @dataclass(frozen=True, slots=True)
+class EnrolmentSection:
+    enabled: bool = option(
+        False, "Nodes on EC2 get their token for the identity of their machine (docs/how-to-tokens.md)."
+    )
+    names: tuple[str, ...] = option(
+        (),
+        "URLs by which nodes call this controller, as in HOLDFAST_TOKEN_FROM=enrol:URL; a proof for another one is refused.",
+    )
+    roles: tuple[str, ...] = option((), "Roles of nodes, each as ACCOUNT/ROLE; roles that EC2 alone may take on.")
+    sts_url: str = option(
+        "",
+        "The STS of the nodes' region, such as https://sts.us-west-2.amazonaws.com, or the endpoint of a VPC for it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSection:
     format: str = option("text", "Shape of a log line: text (key=value) or json.")
     level: str = option("info", "debug, info, warning or error.")

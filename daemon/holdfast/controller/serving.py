@@ -33,6 +33,7 @@ from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.controller.process_state import StateReader, StateWriter
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.sts import Sts
 from holdfast.controller.survey_turns import Surveys
 from holdfast.controller.wiring import (
     actor_socket,
@@ -132,6 +133,8 @@ def build_controller(settings: Settings) -> Controller:
         surveys=Surveys(lambda: loop.world, clock).of,
         heartbeat_s=FleetPace(lambda: loop.world, clock),
         acting=Lists(settings.checks.act_on, settings.checks.observe_only),
+        enrolment=settings.enrolment,
+        sts=Sts(settings.enrolment.sts_url) if settings.enrolment.enabled else None,
         look=loop.reader.asked_for,
         untaken=loop.untaken,
         trouble=lambda: loop.trouble,

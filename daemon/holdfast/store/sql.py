@@ -20,7 +20,7 @@ from holdfast.model.lookback import SHIPPED, Lookback
 from holdfast.model.machine import ProviderView
 from holdfast.model.report import Inventory, Report, SeenFinding
 from holdfast.model.room_names import KnownRoom
-from holdfast.model.tokens import TokenRow
+from holdfast.model.tokens import AGENT, TokenRow
 from holdfast.ports import Accepted, Lease, Operation, Outcome
 from holdfast.store import (
     books,
@@ -215,6 +215,19 @@ class SqlStore:
         """``token_hash``: SHA-256 in hex. Raises Rejected when it is there already."""
         row = TokenRow(token_hash, role, subject, created_at=at, expires_at=expires_at, revoked=False)
         self._writer.run(lambda c: tokens.add(c, row))
+
+    def allow_enrolment(self, node: str, until: datetime) -> None:
+        """One machine more may have the node's token until then."""
+        self._writer.run(lambda c: tokens.allow_enrolment(c, node, until))
+
+    def enrolment_open(self, node: str, machines: Collection[str], now: datetime) -> bool:
+        """Whether one of these machines has had no token yet, or an operator's leave for the node holds."""
+        return self._read(lambda c: tokens.enrolment_open(c, node, machines, now))
+
+    def enrol(self, node: str, instance_id: str, token_hash: str, at: datetime, *, needs_allowance: bool) -> None:
+        """Raises Rejected where the machine has had a token, or ``needs_allowance``, and no operator allowed the node."""
+        row = TokenRow(token_hash, AGENT, node, created_at=at, expires_at=None, revoked=False)
+        self._writer.run(lambda c: tokens.enrol(c, row, instance_id, needs_allowance=needs_allowance))
 
     def find_token(self, token_hash: str) -> TokenRow | None:
         """Also a revoked or expired one: ask its ``valid``."""

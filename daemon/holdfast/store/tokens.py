@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,11 @@ from sqlalchemy import Connection, Row, bindparam, or_, select
 
 from holdfast.model.errors import Rejected
 from holdfast.model.tokens import AGENT, TokenRow, handover_end
+from holdfast.store import rows
 from holdfast.store import tables as t
+
+_ENROLLED, _ALLOWED = "enrolled/", "enrolment_allowed/"
+"""Notes: by a machine's id, when it had which node's token; by a node, until when an operator's leave holds."""
 
 
 def add(connection: Connection, row: TokenRow) -> None:
@@ -45,6 +49,42 @@ def revoke(connection: Connection, token_hash: str) -> bool:
     """False: there is no such token."""
     done = connection.execute(t.tokens.update().where(t.tokens.c.hash == token_hash).values(revoked=True))
     return done.rowcount > 0
+
+
+def allow_enrolment(connection: Connection, node: str, until: datetime) -> None:
+    rows.upsert(connection, t.notes, [{"key": f"{_ALLOWED}{node}", "value": until.isoformat()}])
+
+
+def _allowed(connection: Connection, node: str, now: datetime) -> bool:
+    until = _note(connection, f"{_ALLOWED}{node}")
+    try:
+        return until is not None and now < datetime.fromisoformat(until)
+    except (ValueError, TypeError):
+        return False  # damaged
+
+
+def enrolment_open(connection: Connection, node: str, machines: Collection[str], now: datetime) -> bool:
+    """Whether one of these machines has had no token yet, or an operator's leave for the node holds."""
+    new = any(_note(connection, f"{_ENROLLED}{machine}") is None for machine in machines)
+    return new or _allowed(connection, node, now)
+
+
+def enrol(connection: Connection, row: TokenRow, instance_id: str, *, needs_allowance: bool) -> None:
+    """An operator's leave is used up. Raises Rejected where the machine has had a token, or ``needs_allowance``, and there is none."""
+    before = _note(connection, f"{_ENROLLED}{instance_id}")
+    if needs_allowance or before is not None:
+        if not _allowed(connection, row.subject, row.created_at):
+            why = f"{instance_id} has had one: {before}" if before else f"{instance_id} is not known as its machine"
+            raise Rejected(f"{why}; holdfast token allow {row.subject}")
+        connection.execute(t.notes.delete().where(t.notes.c.key == f"{_ALLOWED}{row.subject}"))
+    add(connection, row)
+    given = f"{row.created_at.isoformat()} for {row.subject}"
+    rows.upsert(connection, t.notes, [{"key": f"{_ENROLLED}{instance_id}", "value": given}])
+
+
+def _note(connection: Connection, key: str) -> str | None:
+    value: str | None = connection.execute(select(t.notes.c.value).where(t.notes.c.key == key)).scalar()
+    return value
 
 
 def used(connection: Connection, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
