@@ -28,7 +28,7 @@ from moto.server import ThreadedMotoServer
 from api.conftest import T0
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
-from holdfast.api.enrol import LIMIT_BYTES
+from holdfast.api.enrol import LIMIT_BYTES, LOGGED
 from holdfast.api.server import build_server
 from holdfast.config.sections import EnrolmentSection
 from holdfast.controller.sts import ANSWER_BYTES, Sts
@@ -219,6 +219,13 @@ def test_no_more_questions_than_a_few_a_second(site: Site, monkeypatch: pytest.M
     statuses = [site.send(body).status_code for _ in range(200)]
     assert set(statuses) == {403, 429}
     assert statuses.count(403) <= 61
+
+
+def test_strangers_do_not_fill_the_log(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(200):
+        site.send(changed(site.body("n1", ONE), controller="https://elsewhere:8460"))
+    lines = [record for record in caplog.records if "event=enrolment_refused" in record.getMessage()]
+    assert 0 < len(lines) <= LOGGED + 2
 
 
 def test_a_body_without_end_is_bounded(site: Site) -> None:

@@ -29,6 +29,8 @@ AT_ONCE = 2
 """Questions to STS at the same time."""
 BURST, PER_S = 60.0, 1.0
 """Questions to STS: a cluster that starts asks once for each node, a stranger no more often."""
+LOGGED, LOGGED_PER_S = 60.0, 0.2
+"""Lines of the log about refusals: anybody can be refused."""
 Visible = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+( [\x21-\x7e]+)*$", max_length=8192)]
 
 
@@ -65,7 +67,7 @@ _STATUSES = (400, 403, 404, 413, 422, 429, 503)
 class _Enrolment:
     def __init__(self, api: Api) -> None:
         self._api, self._deps = api, api.deps
-        self._bucket = Bucket(BURST, PER_S)
+        self._bucket, self._logged = Bucket(BURST, PER_S), Bucket(LOGGED, LOGGED_PER_S)
         self._limiter: CapacityLimiter | None = None
 
     async def enrol(self, request: Request) -> Response:
@@ -128,5 +130,6 @@ class _Enrolment:
         return JSONResponse({"token": token, "node": proof.node})
 
     def _refused(self, proof: Proof, why: str) -> ApiError:
-        log.warning("event=enrolment_refused node=%s reason=%r", proof.node, why)
+        if self._logged.take(self._deps.clock.monotonic_s()):
+            log.warning("event=enrolment_refused node=%s reason=%r", proof.node, why)
         return ApiError(403, "forbidden", f"No token for {proof.node}: {why}")
