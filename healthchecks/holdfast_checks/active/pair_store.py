@@ -6,6 +6,7 @@ put, and answers the other side."""
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import struct
@@ -85,6 +86,8 @@ class Meeting:
         stream.settimeout(deadline_s)
         self._kept: Shared | Asked
         self._server: threading.Thread | None = None
+        self._store: Any = None
+        """Kept for as long as PyTorch may ask it: it holds the C++ half alone."""
         if listens:
             self._kept = shared = Shared()
             self._server = threading.Thread(target=shared.serve, args=(stream,), name="pair-store", daemon=True)
@@ -94,14 +97,16 @@ class Meeting:
 
     def store(self, dist: Any) -> Any:
         """For ``torch.distributed.init_process_group``."""
-        return type("PairStore", (_Answers, dist.Store), {})(self._kept, self._deadline_s)
+        self._store = type("PairStore", (_Answers, dist.Store), {})(self._kept, self._deadline_s)
+        return self._store
 
     def end(self) -> None:
         """The listener goes when the other side has; its own end comes with the stream's."""
         if self._server is not None:
             self._server.join(_BYE_S)
         else:
-            self._stream.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the listener has gone already
+                self._stream.shutdown(socket.SHUT_RDWR)
 
 
 class _Answers:
