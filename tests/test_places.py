@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import checkpoint_verbs
+from holdfast.agent.memory import only_agent, others_may_write
 from holdfast.agent.reporting import STATUS_FILE
+from holdfast.agent.selfcheck import Level, state_dir
 from holdfast.controller.poke import Alone, Bell, Ringer
 from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound
@@ -127,3 +129,36 @@ def test_a_lock_is_a_plain_file(tmp_path: Path, victim: Path) -> None:
     lock = Alone(tmp_path / "run" / "controller" / "lock")
     assert stat.S_IMODE((tmp_path / "run" / "controller").stat().st_mode) & 0o027 == 0
     lock.release()
+
+
+@pytest.mark.parametrize(
+    ("mode", "uid", "others"),
+    [
+        (0o700, 0, ""),
+        (0o755, None, ""),
+        (0o2770, None, "gid"),
+        (0o777, None, "everybody"),
+        pytest.param(0o700, 65534, "uid 65534", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")),
+    ],
+)
+def test_an_agents_folder_that_another_user_may_write_to_is_said(
+    tmp_path: Path, mode: int, uid: int | None, others: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a head node where the agent was given no folder of its own: that is the controller's."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    folder.chmod(mode)
+    if uid:
+        os.chown(folder, uid, -1)
+    assert others_may_write(folder).startswith(others)
+    assert state_dir(folder).level is (Level.WARNING if others else Level.OK)
+    os.close(only_agent(folder))
+    assert ("event=state_dir_shared" in caplog.text) is bool(others)
+    assert others_may_write(tmp_path / "missing") == ""
+
+
+def test_the_agents_lock_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "agent.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match=r"agent\.lock cannot be opened"):
+        only_agent(tmp_path)
+    assert not (tmp_path / "elsewhere").exists()

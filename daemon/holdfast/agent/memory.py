@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import sqlite3
+import stat
 import threading
 import uuid
 from collections.abc import Iterator
@@ -22,11 +24,15 @@ from holdfast.agent.salvage import SUFFIXES, connect, damaged, fits, foreign, sa
 from holdfast.model.errors import ConfigError
 from holdfast_checks.aside import SetAside, files_aside, put_aside
 
+log = logging.getLogger(__name__)
+
 FILE = "agent.db"
 ASIDE = 2
 """Lane of items that cannot be read: they are kept as they are, and never sent."""
 ASIDE_SINCE = "unreadable_since"
 """When the first of them was met, in seconds since the epoch."""
+OWN_FOLDER = "give this agent a state_dir of its own, such as /var/lib/holdfast-agent"
+"""What it keeps in another's folder, that one may exchange for a link to any file of root's."""
 _EFFECT = "a new memory is begun with what can be read of it"
 _DO = "nothing is left to do on this node; keep the file for a report of the fault, or remove it"
 _VERSION = 1
@@ -43,13 +49,31 @@ CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, received_s REAL NOT NULL
 def only_agent(folder: Path) -> int:
     """Be the only agent that uses this folder, until the process ends; the lock's descriptor. Raises ConfigError."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if others := others_may_write(folder):
+        log.warning("event=state_dir_shared path=%s who=%r do=%r", folder, others, OWN_FOLDER)
+    try:
+        descriptor = os.open(folder / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"state_dir {folder}: agent.lock cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise ConfigError(f"another agent uses state_dir {folder}") from error
     return descriptor
+
+
+def others_may_write(folder: Path) -> str:
+    """Who may put a file or a link into the folder beside root and this process's user; empty: nobody, or it is not there."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return ""
+    if found.st_uid not in (0, os.geteuid()):
+        return f"uid {found.st_uid}"
+    if found.st_mode & stat.S_IWOTH:
+        return "everybody"
+    return f"gid {found.st_gid}" if found.st_mode & stat.S_IWGRP else ""
 
 
 class Memory:

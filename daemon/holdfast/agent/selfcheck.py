@@ -20,6 +20,7 @@ from holdfast.agent.authorities import trust_context
 from holdfast.agent.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Answer, Client, Controllers, NoAnswer
 from holdfast.agent.contact import Standing
 from holdfast.agent.failures import Failure, Kind, of_error
+from holdfast.agent.memory import OWN_FOLDER, others_may_write
 from holdfast.agent.pace import UNTOLD_S
 from holdfast.agent.reporting import Status, read_status
 from holdfast.config.agent import AgentConfig
@@ -233,7 +234,15 @@ def check(config: AgentConfig) -> Iterator[Line]:
         yield Line(
             Level.FAILED, Kind.CONTROLLER, "none of `controllers` answers as leader: holdfast doctor on the head node"
         )
+    yield state_dir(config.state_dir)
     yield running(config.run_dir)
+
+
+def state_dir(folder: Path) -> Line:
+    """Nobody else may write to the agent's folder: it is root, and would follow their links."""
+    if others := others_may_write(folder):
+        return Line(Level.WARNING, "state_dir", f"{folder} may be written to by {others}: {OWN_FOLDER}")
+    return Line(Level.OK, "state_dir", str(folder))
 
 
 def _leads(lines: tuple[Line, ...]) -> bool:
