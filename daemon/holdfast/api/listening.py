@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 import struct
@@ -18,6 +19,7 @@ from typing import Any
 import uvicorn
 
 from holdfast import unexpected
+from holdfast.api import tls_memory
 from holdfast.api.connections import Connection, Connections
 from holdfast.descriptors import LOG_EVERY_S, OWN_LACK, NotAccepted
 
@@ -32,6 +34,9 @@ SHED_AT_ONCE = 64
 """Where this process has no descriptor left in spite of the bounds."""
 NO_DESCRIPTOR_PAUSE_S = 0.5
 SWEEP_S = 1.0
+COLLECT_EVERY = 10_000
+"""Connections that ended: asyncio's transports refer to themselves, 2 KiB each, and :func:`holdfast.api.server.quiet_gc` has the collector
+look at what is old hardly ever."""
 CANNOT_LISTEN = 3
 """Exit status, uvicorn's own."""
 _RESET = struct.pack("ii", 1, 0)
@@ -60,7 +65,7 @@ class _Accepted(socket.socket):
 
     def close(self) -> None:
         super().close()
-        on_close, self.on_close = self.on_close, None
+        on_close, self.on_close, self.connection = self.on_close, None, None
         if on_close is not None:
             on_close()
 
@@ -78,6 +83,8 @@ class Guard:
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
         self._by_descriptor: dict[int, Connection] = {}
+        self._left = 0
+        """Connections that ended since what they left was collected."""
 
     def enter(self, accepted: _Accepted, host: str) -> bool:
         """Whether the connection is kept; it is counted until its socket is closed."""
@@ -91,6 +98,7 @@ class Guard:
             if self._by_descriptor.get(number) is connection:
                 del self._by_descriptor[number]
             self.connections.left(connection)
+            self._left += 1
 
         accepted.connection, accepted.on_close = connection, left
         return True
@@ -112,6 +120,9 @@ class Guard:
             unexpected.failed("connections", error)
         else:
             unexpected.passed("connections")
+        if self._left >= COLLECT_EVERY:
+            self._left = 0
+            gc.collect()
         loop.call_later(SWEEP_S, self._sweep, loop)
 
 
@@ -222,6 +233,8 @@ class GuardedServer(uvicorn.Server):
                 log.error("event=cannot_listen host=%s port=%d error=%r", config.host, config.port, str(error))
                 sys.exit(CANNOT_LISTEN)
         guard.start(asyncio.get_running_loop())
+        if config.is_ssl:
+            tls_memory.install()
         own = logging.getLogger("uvicorn.error")
         if not any(isinstance(each, SeldomWarnings) for each in own.filters):
             own.addFilter(SeldomWarnings())

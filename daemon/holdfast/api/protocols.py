@@ -72,6 +72,9 @@ class _Guarded(asyncio.Protocol):
 
         connection.close, connection.paused, self.app = close, lambda: bool(self.flow.read_paused), app
 
+    def abandon(self) -> None:
+        """There will be no connection: what refers to each other would wait for the collector."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._connection, self.app = None, None  # what refers to each other would wait for the collector
@@ -162,6 +165,9 @@ with contextlib.suppress(ImportError):
                 self._kept_bytes = 0 if self._came_on else self._kept_bytes + len(part)
                 if self._kept_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                     self._end_too_large()
+
+        def abandon(self) -> None:
+            self.parser = None  # type: ignore[assignment]
 
         def _reading(self) -> Stage | None:
             return self._incomplete

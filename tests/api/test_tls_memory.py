@@ -1,0 +1,106 @@
+"""What is left in memory of TLS connections that are over: nothing that would wait for the garbage collector, which hardly ever looks."""
+
+from __future__ import annotations
+
+import gc
+import socket
+import ssl
+from asyncio import sslproto
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.api import listening, tls_memory
+from holdfast.api.connections import Bounds
+from support.serving import GET, Running, answer, running, small_app, until
+from tls import authorities
+
+pytestmark = pytest.mark.slow
+
+MANY = 60
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return authorities.former(tmp_path_factory.mktemp("tls") / "site")
+
+
+@pytest.fixture
+def made(certificate: Path) -> Iterator[Running]:
+    with running(small_app(), Bounds(1000, 1000), tls=certificate) as running_server:
+        yield running_server
+
+
+@pytest.fixture
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def hello() -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    going = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), going).do_handshake()
+    return going.read()
+
+
+def silent(made: Running) -> None:
+    made.connect().close()
+
+
+def reset(made: Running) -> None:
+    one = made.connect()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    one.close()
+
+
+def broken(made: Running) -> None:
+    with made.connect() as one:
+        one.sendall(b"\x16\x03\x01no handshake")
+        one.recv(100)
+
+
+def begun(made: Running) -> None:
+    with made.connect() as one:
+        one.sendall(hello())
+        one.recv(10)
+
+
+def served(made: Running) -> None:
+    with made.client() as one:
+        answer(one, GET)
+
+
+def left() -> int:
+    return sum(isinstance(each, tls_memory.SmallTls) for each in gc.get_objects())
+
+
+@pytest.mark.usefixtures("_no_collector")
+@pytest.mark.parametrize("kind", [silent, reset, broken, begun, served])
+def test_nothing_that_is_large_is_left(made: Running, kind: Callable[[Running], None]) -> None:
+    for _ in range(MANY):
+        kind(made)
+    until(lambda: made.connections.seen().open == 0)
+    until(lambda: left() <= 2, within_s=5)
+
+
+def test_a_connection_has_a_small_buffer(made: Running) -> None:
+    one = made.client()
+    answer(one, GET)
+    (found,) = (each for each in gc.get_objects() if isinstance(each, tls_memory.SmallTls))
+    assert len(vars(found)["_ssl_buffer"]) == tls_memory.BUFFER_BYTES
+    assert sslproto.SSLProtocol is tls_memory.SmallTls
+
+
+def test_what_refers_to_itself_is_collected_after_many(made: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "COLLECT_EVERY", MANY)
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    for _ in range(MANY):
+        silent(made)
+    until(lambda: bool(collected))
