@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.controller.actor_limits import LEAST_OUT, ActorLimits, Limited, limited, most
+from holdfast.controller.begun import Begun
+from holdfast.controller.lanes import pools
 from holdfast.model.action import (
     Action,
+    AdoptSpare,
     Drain,
+    DropHold,
     HoldJob,
+    HoldNodes,
     Intent,
     IntentState,
     Launch,
@@ -25,9 +31,10 @@ from holdfast.model.action import (
     Terminate,
     Undrain,
 )
-from holdfast.model.book import Change
+from holdfast.model.book import Change, NodeMark
 from holdfast.model.cluster import JobKey
 from holdfast.model.errors import Unavailable
+from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Policy, RepairPolicy
 from support.simulated.site import Site
 
@@ -47,6 +54,7 @@ def limits(
     [
         (DRAIN, Limited.OUT),
         (SetDown("n1", "a reason"), Limited.OUT),
+        (AdoptSpare("n1"), Limited.OUT),
         (Requeue(JOB, 0), Limited.STOPPED),
         (HoldJob(JOB, "why"), Limited.STOPPED),
         (Terminate("i-1", "n1"), Limited.ENDED),
@@ -80,11 +88,11 @@ def test_a_large_cluster_is_asked_for_its_size_only_where_it_matters() -> None:
     mine = replace(limits(), nodes=nodes)
     for number in range(100):
         assert mine.full(Drain(f"n{number}", "r")) is None
-        mine.take(DRAIN, f"n{number}")
+        mine.begin(DRAIN, f"n{number}")
     assert asked == [1], "once an hour"
     mine = replace(limits(), nodes=_away)
     for number in range(LEAST_OUT):
-        mine.take(DRAIN, f"n{number}")
+        mine.begin(DRAIN, f"n{number}")
     assert mine.full(Drain("n99", "r")) is not None, "not known is small"
 
 
@@ -98,7 +106,7 @@ def test_the_same_node_counts_once_and_the_oldest_leaves(tmp_path: Path) -> None
     for _ in range(3):
         for number in range(LEAST_OUT):
             assert mine.full(Drain(f"n{number}", "r")) is None
-            mine.take(DRAIN, f"n{number}")
+            mine.begin(DRAIN, f"n{number}")
     held = mine.full(Drain("n99", "r"))
     assert held is not None
     assert held.text.startswith(
@@ -112,7 +120,7 @@ def test_the_same_node_counts_once_and_the_oldest_leaves(tmp_path: Path) -> None
 def test_a_restart_forgets_nothing_and_a_broken_file_is_put_aside(tmp_path: Path) -> None:
     first = limits(tmp_path)
     for number in range(LEAST_OUT):
-        first.take(DRAIN, f"n{number}")
+        first.begin(DRAIN, f"n{number}")
     assert limits(tmp_path).full(Drain("n99", "r")) is not None
     for broken in ("[", "[[1]]", '[["out", 1, 2]]', '[["out", "n1", 1e99]]', "[" * 100_000):
         (tmp_path / "steps.json").write_text(broken)
@@ -123,8 +131,8 @@ def test_a_restart_forgets_nothing_and_a_broken_file_is_put_aside(tmp_path: Path
 
 def test_a_folder_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mine = limits(tmp_path / "none")
-    mine.take(DRAIN, "n1")
-    mine.take(DRAIN, "n2")
+    mine.begin(DRAIN, "n1")
+    mine.begin(DRAIN, "n2")
     assert caplog.text.count("event=actor_limits_not_written") == 1
     assert mine.full(Drain("n3", "r")) is None
 
@@ -132,7 +140,7 @@ def test_a_folder_that_is_away_stops_nothing_and_is_said_once(tmp_path: Path, ca
 def test_what_goes_by_the_providers_word_and_a_factor_of_zero_hold_nothing() -> None:
     for mine in (replace(limits(), going=lambda: frozenset({"n99"})), limits(factor=0)):
         for number in range(100):
-            mine.take(DRAIN, f"n{number}")
+            mine.begin(DRAIN, f"n{number}")
         assert mine.full(Drain("n99", "r")) is None
 
 
@@ -141,11 +149,10 @@ def site() -> Site:
     return Site(8)
 
 
-def _planned(site: Site, *actions: Action) -> list[Intent]:
-    """Somebody who writes the store plans these steps, each for an incident that is not there; the actor looks often."""
+def _made(site: Site, *actions: Action, state: IntentState = IntentState.PLANNED, first: int = 0) -> tuple[Intent, ...]:
+    """Somebody who writes the store plans these steps, each for an incident that is not there. ``first``: number of the first one."""
     fence = site.store.take_lease("head", site.clock.now(), 15)
     assert fence is not None
-    now = site.clock.now()
     made = tuple(
         Intent(
             f"1kjmmb0rr{n:03d}/{type(a).__name__}/x/1",
@@ -153,12 +160,18 @@ def _planned(site: Site, *actions: Action) -> list[Intent]:
             a,
             "a stranger's",
             fence.fence,
-            IntentState.PLANNED,
-            now,
+            state,
+            site.clock.now(),
         )
-        for n, a in enumerate(actions)
+        for n, a in enumerate(actions, first)
     )
     site.store.commit(Change(intents=made), fence.fence)
+    return made
+
+
+def _planned(site: Site, *actions: Action, state: IntentState = IntentState.PLANNED, first: int = 0) -> list[Intent]:
+    """As :func:`_made`; the actor looks often."""
+    made = _made(site, *actions, state=state, first=first)
     for _ in range(5):
         site.act()
     known = {i.key: i for i in site.store.intents()}
@@ -172,7 +185,7 @@ def test_a_store_that_plans_everything_gets_so_many_nodes_and_a_word_to_people(s
         limits(tmp_path, policy=replace(site.policy, repair=repair), factor=1.0), now=site.clock.now
     )
     for number in range(LEAST_OUT - 2):
-        site.actor.limits.take(DRAIN, f"before-{number}")
+        site.actor.limits.begin(DRAIN, f"before-{number}")
     drains = (Drain(f"n{n}", f"holdfast[1kjmmb0rr00{n - 1}]: a stranger's") for n in range(1, 6))
     states = [intent.state for intent in _planned(site, *drains)]
     assert states.count(IntentState.DONE) == 2
@@ -219,3 +232,106 @@ def test_limits_are_for_root_alone_to_change() -> None:
     small = replace(Policy(), repair=RepairPolicy(terminations_per_hour=0, terminations_per_day=0))
     mine = limits(policy=small)
     assert mine.full(Terminate("i-1", "n1")) is not None, "a budget of none is a limit of none"
+
+
+# A store that says more than that a step is planned
+
+
+@pytest.fixture
+def guarded(site: Site, tmp_path: Path) -> Site:
+    site.actor.limits = replace(limits(tmp_path, policy=site.policy), now=site.clock.now)
+    site.actor.begun = Begun(tmp_path)
+    return site
+
+
+def test_what_the_store_calls_begun_is_looked_at_like_a_new_step(guarded: Site, tmp_path: Path) -> None:
+    """Begun steps are ended without a look, so the actor believes its own memory alone of what it has begun."""
+    job = guarded.slurm.submit(2, comment="holdfast")
+    down, fenced = job.nodes
+    steps = (
+        SetDown(down, "holdfast[1kjmmb0rr000]: a stranger's", None, node_dead=False),
+        Terminate(guarded.machine(fenced).instance_id, fenced, fence=True),
+    )
+    said = [intent.outcome for intent in _planned(guarded, *steps, state=IntentState.STARTED)]
+    assert said == ["the node answers a connection: it lives"] * 2
+    assert guarded.slurm.job(job.job_id).state == "RUNNING"
+    assert guarded.provider.terminated == {}
+    for number in range(LEAST_OUT - 1):
+        assert guarded.actor.limits is not None
+        guarded.actor.limits.begin(DRAIN, f"before-{number}")
+    drains = (Drain(f"n{n}", f"holdfast[1kjmmb0rr{n:03d}]: a stranger's") for n in range(3, 8))
+    _planned(guarded, *drains, state=IntentState.STARTED, first=3)
+    assert sum(node.draining for node in guarded.slurm.all_nodes().values()) == 1
+    assert "the actor's own limit holds back" in guarded.actor.held_back
+
+
+def test_what_the_actor_has_begun_itself_it_ends_after_a_restart(guarded: Site, tmp_path: Path) -> None:
+    drain = Drain("n1", "holdfast[1kjmmb0rr000]: ours")
+    intent = Intent("1kjmmb0rr000/Drain/x/1", "1kjmmb0rr000", drain, "r", 1, IntentState.STARTED, guarded.clock.now())
+    Begun(tmp_path).note(intent)
+    again = Begun(tmp_path)
+    assert again.has(intent)
+    assert not again.has(replace(intent, action=Drain("n2", "holdfast[1kjmmb0rr000]: ours"))), "the key of another step"
+    again.over(intent)
+    assert not Begun(tmp_path).has(intent)
+    for broken in ("[", "[1]", '{"a": 1}', "[" * 100_000):
+        (tmp_path / "begun.json").write_text(broken)
+        assert not Begun(tmp_path).has(intent)
+
+
+def test_steps_that_begin_together_are_counted_together(guarded: Site) -> None:
+    """All are handed out before the first has begun: each asks and counts in one."""
+    limit = guarded.actor.limits
+    assert limit is not None
+    for number in range(LEAST_OUT - 3):
+        limit.begin(DRAIN, f"before-{number}")
+    plain = guarded.slurm.drain
+
+    def slowly(node: str, reason: str) -> None:
+        time.sleep(0.05)
+        plain(node, reason)
+
+    guarded.slurm.drain = slowly  # type: ignore[method-assign]
+    drains = [Drain(f"n{n}", f"holdfast[1kjmmb0rr{n:03d}]: a stranger's") for n in range(1, 9)]
+    intents = _made(guarded, *drains)
+    with pools() as workers:
+        guarded.actor._hand_out(workers)
+    states = [i.state for i in guarded.store.intents() if i.key in {each.key for each in intents}]
+    assert states.count(IntentState.DONE) == 3
+    assert states.count(IntentState.PLANNED) == 5
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (KeepWindow("everything", ("n1",), NOW + timedelta(days=1)), "is no window of ours"),
+        (KeepWindow("ops_own", (), NOW), "is no window of ours"),
+        (KeepWindow("holdfast-maint-x", ("n1",), NOW + timedelta(days=300)), "is no window of ours"),
+        (HoldNodes("everything", ("n1",), "mallory", JOB, 600), "is no name of a hold of ours"),
+        (DropHold("ops_own"), "is no name of a hold of ours"),
+    ],
+)
+def test_no_reservation_of_others_is_made_or_deleted(site: Site, action: Action, why: str) -> None:
+    site.slurm.create_reservation("ops_own", ("n2",), users=("root",), duration_s=3600)
+    (done,) = _planned(site, action)
+    assert (done.state, why in done.outcome) == (IntentState.REFUSED, True), done.outcome
+    assert set(site.slurm.all_reservations()) == {"ops_own"}
+
+
+def test_a_hold_is_for_the_jobs_owner_alone(site: Site) -> None:
+    job = site.slurm.submit(2, comment="holdfast")
+    (done,) = _planned(site, HoldNodes(f"holdfast-1kjmmb0rr000-{job.job_id}", ("n5",), "mallory", site.slurm.job(job.job_id).key, 600))
+    assert (done.state, "mallory" in done.outcome) == (IntentState.REFUSED, True), done.outcome
+
+
+def test_a_drain_of_an_operators_is_neither_ended_nor_taken_over(site: Site) -> None:
+    """Whatever mark the store has of it."""
+    site.slurm.operator_drains("n1", "psu")
+    node = site.slurm.node("n1")
+    fence = site.store.take_lease("head", site.clock.now(), 15)
+    assert fence is not None
+    mark = NodeMark("n1", "1kjmmb0rr000", node.reason, node.reason_user, node.reason_time)
+    site.store.commit(Change(marks=(mark,)), fence.fence)
+    said = _planned(site, Undrain("n1", "psu"), Drain("n1", "holdfast[1kjmmb0rr001]: ours now", node.given_reason))
+    assert [each.state for each in said] == [IntentState.REFUSED, IntentState.REFUSED], [s.outcome for s in said]
+    assert (site.slurm.node("n1").draining, site.slurm.node("n1").reason) == (True, "psu")

@@ -55,7 +55,8 @@ def test_systemd_understands_the_helpers_units(name: str, tmp_path: Path) -> Non
         *SCRIPTS.glob("holdfast-*.timer"),
         *SCRIPTS.glob("holdfast-*.path"),
     ):
-        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/holdfast", str(tmp_path)))
+        text = unit.read_text().replace("/opt/holdfast", str(tmp_path)).replace("/usr/sbin/nft ", "/bin/true ")
+        (tmp_path / unit.name).write_text(text)  # nft need not be installed here
     done = subprocess.run(
         ["systemd-analyze", "verify", tmp_path / name], capture_output=True, text=True, timeout=30, check=False
     )

@@ -10,7 +10,7 @@ from datetime import timedelta
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from holdfast import unexpected
-from holdfast.controller import facts, machines
+from holdfast.controller import facts, machines, slurm_drains
 from holdfast.controller.outside import (
     NotProven,
     NotYetProven,
@@ -53,8 +53,8 @@ from holdfast.model.action import (
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
 from holdfast.model.errors import FencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.model.ids import held_reason, incident_of_reason, is_reason
-from holdfast.model.maintenance import KeepWindow
+from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
+from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
 from holdfast.model.resizing import DelayStart, SetThrottle
 from holdfast.ports import Outcome
 
@@ -140,8 +140,7 @@ def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noq
         case AllowNodes():
             return _allow_nodes(action, outside)
         case DropHold():
-            outside.scheduler.delete_reservation(action.reservation)
-            return done(f"reservation {action.reservation} is gone")
+            return _drop_hold(action, outside)
         case KeepWindow():
             return _keep_window(action, outside)
         case HoldJob():
@@ -182,7 +181,9 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
 
 def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
     node = outside.scheduler.node(action.node)
-    takes_over = action.over is not None and node.given_reason == action.over
+    takes_over = (
+        action.over is not None and node.given_reason == action.over and slurm_drains.is_slurms(action.over.text)
+    )
     if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
         raise _taken(node)
     if takes_over or not node.draining:
@@ -229,13 +230,19 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
         return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
     if mark is None or not is_reason(mark.reason, action.mark):
         raise Refused("the store knows no drain of ours on this node")
-    if not facts.is_marked(mark, node):
+    if not facts.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
         raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
     outside.scheduler.undrain(action.node)
     return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
 
 
 def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
+    """The name is one of ours, and the job's owner alone gets the nodes. Raises Refused."""
+    if incident_of_job_hold(action.reservation) is None:
+        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+    owner = _job(action.job, outside).user
+    if owner != action.user:
+        raise Refused(f"job {action.job} is {owner}'s, not {action.user}'s")
     outside.scheduler.create_reservation(
         action.reservation,
         action.nodes,
@@ -245,6 +252,14 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
         over=outside.spare_reservation,
     )
     return done(f"{len(action.nodes)} nodes kept for job {action.job}")
+
+
+def _drop_hold(action: DropHold, outside: Outside) -> Outcome:
+    """Raises Refused for every reservation but a hold of ours."""
+    if incident_of_job_hold(action.reservation) is None and hold_of_name(action.reservation) is None:
+        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+    outside.scheduler.delete_reservation(action.reservation)
+    return done(f"reservation {action.reservation} is gone")
 
 
 def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
@@ -275,6 +290,10 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 
 def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
     name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
+    if not name.startswith(RESERVATION) or left > LONGEST:  # rule prose: the names of our own windows
+        raise Refused(
+            f"{name!r} until {action.until:%Y-%m-%d} is no window of ours: {RESERVATION}ID, {LONGEST.days} days at most"
+        )
     if not action.nodes or left <= timedelta(0):
         scheduler.delete_reservation(name)
         return done(f"reservation {name} is gone")

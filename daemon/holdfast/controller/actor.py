@@ -16,7 +16,8 @@ from typing import cast
 
 from holdfast import unexpected
 from holdfast.controller.act import carry_out
-from holdfast.controller.actor_limits import ActorLimits, Limited, limited
+from holdfast.controller.actor_limits import ActorLimits, Full, Limited, limited
+from holdfast.controller.begun import Begun
 from holdfast.controller.idle_actor import IdleWatch, idle
 from holdfast.controller.lanes import lane, pools
 from holdfast.controller.last_words import last_words
@@ -76,6 +77,8 @@ class Actor:
     """As this process's own configuration has it; in observe steps that were planned before wait."""
     limits: ActorLimits | None = None
     """What it does at most, whatever the store says; None: no limits."""
+    begun: Begun | None = None
+    """Which steps it has begun itself; None: the store is believed."""
     problem: str = ""
     """Why the last look failed, for the controller and for people; empty: it did not."""
     held_back: str = ""
@@ -114,7 +117,7 @@ class Actor:
             return
         book = self.store.load_book(self.outside.clock.now())
         taken: set[tuple[str, str]] = set(self._busy)
-        for intent in intents:
+        for intent in map(self._as_begun, intents):
             queue = (intent.incident_id, lane(intent.action))
             if queue in taken:
                 continue
@@ -141,17 +144,28 @@ class Actor:
             self._settle(intent, fence, ended or BRAKED)
         return Look.WAIT if look is Look.GO and self._is_full(intent) else look
 
+    def _as_begun(self, intent: Intent) -> Intent:
+        """As this actor knows it: what it has not begun itself is new to it, whatever the store says."""
+        if intent.state is not IntentState.STARTED or self.begun is None or self.begun.has(intent):
+            return intent
+        log.warning("event=step_not_begun_here intent=%s effect='it is looked at like a new one'", intent.key)
+        return replace(intent, state=IntentState.PLANNED)
+
     def _is_full(self, intent: Intent) -> bool:
-        """Whether the actor's own limits hold the step back. What was begun is ended."""
+        """Whether the actor's own limits hold the step back now, so that it need not be handed out. What was begun is ended."""
         held = self.limits.full(intent.action) if self.limits and intent.state is IntentState.PLANNED else None
+        return self._held(held)
+
+    def _held(self, held: Full | None) -> bool:
         if held is not None and not self.held_back:
             self.held_back = held.text
         return held is not None
 
-    def _count(self, action: Action) -> None:
-        """The step begins; a job counts for the first of its nodes, as Slurm shows it now."""
+    def _may_begin(self, action: Action) -> bool:
+        """Whether the actor's own limits let the step begin, which is counted then; a job counts for the first of its nodes, as Slurm
+        shows it now."""
         if self.limits is None or (kind := limited(action)) is None:
-            return
+            return True
         what = str(action.target.node)
         if kind is Limited.STOPPED and action.target.job is not None:
             what = f"job {action.target.job.job_id}"
@@ -159,7 +173,7 @@ class Actor:
                 what = next(iter(self.outside.scheduler.job(action.target.job.job_id).nodes), what)
             except OutsideError as error:
                 log.debug("job=%s error=%r", action.target.job, str(error))
-        self.limits.take(action, what)
+        return not self._held(self.limits.begin(action, what))
 
     def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:
         try:
@@ -219,13 +233,17 @@ class Actor:
                 if said is not None:
                     self.store.finish_intent(intent.key, fence, said, now())
                     return
+            if intent.state is IntentState.PLANNED and not self._may_begin(intent.action):
+                return
+            if self.begun is not None:
+                self.begun.note(intent)
             self.store.start_intent(intent.key, fence, now())
-            if intent.state is IntentState.PLANNED:
-                self._count(intent.action)
             self.before_step(intent, "started")
             outcome = carry_out(intent, self._outside_while_leading(fence))
             self.before_step(intent, "acted")
             self.store.finish_intent(intent.key, fence, outcome, now())
+            if self.begun is not None:
+                self.begun.over(intent)
             level = logging.INFO if outcome.state is IntentState.DONE else logging.WARNING
             log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
             self.before_step(intent, "finished")

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast.controller.budgets import limits as budget_limits
-from holdfast.model.action import Action, Drain, HoldJob, Requeue, SetDown
+from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Requeue, SetDown
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
@@ -39,7 +39,7 @@ class Limited(StrEnum):
     """What is counted together."""
 
     OUT = "out"
-    """Nodes drained or set DOWN."""
+    """Nodes drained, set DOWN, or put into the pool of spares, where no user's job starts."""
     STOPPED = "stopped"
     """Nodes whose jobs were requeued or held; a job counts for the first of its nodes, so that the small jobs of one node count once."""
     ENDED = "ended"
@@ -59,7 +59,7 @@ _BUDGETS = {BudgetKind.ENDED: Limited.ENDED, BudgetKind.CYCLED: Limited.CYCLED, 
 
 def limited(action: Action) -> Limited | None:
     """What the step counts for; None: it takes nothing from anybody."""
-    if isinstance(action, Drain | SetDown):
+    if isinstance(action, Drain | SetDown | AdoptSpare):
         return Limited.OUT
     if isinstance(action, Requeue | HoldJob):
         return Limited.STOPPED
@@ -162,18 +162,29 @@ class ActorLimits:
             return None
         return full(taken, kind, what, most(self.policy, kind, self.factor, self._cluster(now)), now)
 
-    def take(self, action: Action, what: str) -> None:
-        """The step begins. ``what``: its node; of a job the first of its nodes."""
+    def begin(self, action: Action, what: str) -> Full | None:
+        """Count the step, which begins now; or the limit that holds it back: asked and counted in one, since many begin at once.
+        ``what``: its node; of a job the first of its nodes."""
         kind = limited(action)
         if kind is None or self.factor <= 0:
-            return
-        now = self.now()
+            return None
+        now, goes = self.now(), what in self.going()
         with self._lock:
-            self._taken = [
-                each for each in self._taken if now - each.at < DAY and (each.kind, each.what) != (kind, what)
-            ]
-            self._taken.append(Taken(kind, what, now))
-            self._write()
+            held = None if goes else full(self._taken, kind, what, most(self.policy, kind, self.factor, 0), now)
+            if held is None:
+                self._count(kind, what, now)
+                return None
+        windows = most(self.policy, kind, self.factor, self._cluster(now))
+        with self._lock:
+            held = full(self._taken, kind, what, windows, now)
+            if held is None:
+                self._count(kind, what, now)
+            return held
+
+    def _count(self, kind: Limited, what: str, now: datetime) -> None:
+        self._taken = [each for each in self._taken if now - each.at < DAY and (each.kind, each.what) != (kind, what)]
+        self._taken.append(Taken(kind, what, now))
+        self._write()
 
     def _cluster(self, now: datetime) -> int:
         if self._nodes is None or not timedelta(0) <= now - self._nodes[0] < HOUR:

@@ -71,6 +71,11 @@ KNOWN = (
 """``Not responding`` and ``Node unexpectedly rebooted`` set a node DOWN: those are silence's (:mod:`silence`) and a fault's."""
 
 
+def is_slurms(text: str) -> bool:
+    """Whether a node's reason reads as one that Slurm itself sets, and that Holdfast takes over."""
+    return any(row.text.fullmatch(text) for row in KNOWN)
+
+
 def recognised(world: World, node: Node) -> SlurmDrain | None:
     """The row that the node's drain is; None: it is not Slurm's own, or no longer, or who SlurmUser is is not known."""
     slurm_user = world.background.slurm_user

@@ -14,6 +14,7 @@ from holdfast.config.controller import Settings
 from holdfast.controller import lease_holder
 from holdfast.controller.actor import Actor
 from holdfast.controller.actor_limits import ActorLimits
+from holdfast.controller.begun import Begun
 from holdfast.controller.disputes import claimants
 from holdfast.controller.hands_off import own_reservations
 from holdfast.controller.notify import notifier_for
@@ -115,6 +116,7 @@ def build_actor(settings: Settings) -> ActorParts:
         ring,
         mode=settings.policy.mode,
         limits=limits,
+        begun=Begun(settings.actor.dir),
     )
     paging = ActorPaging(
         StateReader(controller_state(settings), clock.monotonic_s),
