@@ -72,22 +72,30 @@ def run(python: str, folder: Path, *words: str, **environment: str) -> subproces
     )
 
 
-def test_a_signal_of_a_job_of_several_nodes_is_registered_for_this_one_alone_and_that_is_said(
-    folder: Path, said: list[Item]
+@pytest.mark.parametrize(
+    ("signal", "environment", "taken"),
+    [
+        ("TERM", {"SLURM_JOB_NUM_NODES": "1"}, True),
+        ("USR1", {"SLURM_JOB_NUM_NODES": "2"}, True),
+        ("SIGUSR2", {"SLURM_JOB_NUM_NODES": "2"}, True),
+        ("TERM", {"SLURM_JOB_NUM_NODES": "2"}, False),
+        ("TERM", {"SLURM_JOB_NUM_NODES": "2", "HOLDFAST_SAVE_SIGNAL": "SIGTERM"}, True),
+        ("USR1", {"SLURM_JOB_NUM_NODES": "2", "HOLDFAST_SAVE_SIGNAL": "TERM"}, False),
+        ("TERM", {"SLURM_JOB_NUM_NODES": "2", "HOLDFAST_SAVE_SIGNAL": "TERM", "SLURM_EXPORT_ENV": "NONE"}, False),
+        ("USR1", {"SLURM_JOB_NUM_NODES": "2", "HOLDFAST_SAVE_SIGNAL": "TERM", "SLURM_EXPORT_ENV": "NONE"}, True),
+    ],
+)
+def test_a_signal_that_only_some_nodes_would_send_is_not_registered_and_that_is_said(
+    signal: str, environment: dict[str, str], taken: bool, folder: Path, said: list[Item]
 ) -> None:
-    verbs = str(folder / VERBS)
-
-    def register(**environment: str) -> subprocess.CompletedProcess[str]:
-        return run(sys.executable, folder, verbs, "register", str(folder), "--save-signal", "USR1", **environment)
-
-    told = register(SLURM_JOB_NUM_NODES="2")
-    assert (told.returncode, told.stderr) == (
-        0,
-        "registered for this node alone: export HOLDFAST_SAVE_SIGNAL=USR1 before srun, for the other nodes\n",
+    """Half a job that saves waits for the other half for ever."""
+    told = run(
+        sys.executable, folder, str(folder / VERBS), "register", str(folder), "--save-signal", signal, **environment
     )
-    assert register(SLURM_JOB_NUM_NODES="2", HOLDFAST_SAVE_SIGNAL="USR1").stderr == ""
-    assert register(SLURM_JOB_NUM_NODES="1").stderr == ""
-    assert len(said) == 3
+    assert told.returncode == 0
+    assert told.stderr.startswith(f"registered without the signal {signal}: ") is not taken, told.stderr
+    eventually(lambda: len(said) == 1, within_s=30)
+    assert said[0].body["detail"].get("save_signal") == (signal if taken else None)
 
 
 @pytest.mark.parametrize("python", _pythons())

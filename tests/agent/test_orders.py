@@ -438,10 +438,17 @@ def test_no_other_signal_than_the_one_that_the_job_registered_here_is_sent(
 @pytest.mark.parametrize(
     "signals", [SaveSignals(), registered(job_id=8), registered(uid=os.getuid() + 1), registered(None)]
 )
-def test_a_job_that_registered_none_here_is_sent_none(signals: SaveSignals, trapping: subprocess.Popen[bytes]) -> None:
+def test_a_job_that_registered_none_here_is_sent_none_but_the_users_own(
+    signals: SaveSignals, trapping: subprocess.Popen[bytes]
+) -> None:
+    """One of several nodes may have registered elsewhere: it saves on all of them, or hangs."""
     ask = verbs.ask_job_to_save(FakeSlurm(frozenset({trapping.pid})), signals)
-    with pytest.raises(Rejected, match=r"registered no save signal on this node.*HOLDFAST_SAVE_SIGNAL=USR1"):
-        ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR1"))
+    for name in sorted(SAVE_SIGNALS - {"SIGUSR1", "SIGUSR2"}):
+        with pytest.raises(Rejected, match=f"registered no save signal on this node.*HOLDFAST_SAVE_SIGNAL={name[3:]}"):
+            ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal=name))
+    done = ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR1"))
+    assert (done.ok, done.detail["pids"]) == (True, [trapping.pid])
+    assert not ask(order("ask_job_to_save", job_id=7, uid=os.getuid(), signal="USR2")).ok, "it does not handle it"
 
 
 def test_what_a_process_has_in_its_environment_counts_for_it_alone_where_the_job_registered_none(

@@ -25,6 +25,7 @@ from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 FOUND, USAGE, UNKNOWN, NONE = 0, 2, 3, 4
 SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
+_USERS_OWN = ("USR1", "USR2")
 VERIFY_DEADLINE_S = 3600.0
 """Somebody who asks for every digest means to wait: at 2 GB/s this reads 7 TB."""
 
@@ -166,21 +167,34 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def _register(arguments: argparse.Namespace) -> int:
-    receipt = tell_agent(arguments.directory, layout=arguments.layout, save_signal=arguments.save_signal)
+    name = arguments.save_signal
+    partly = name is not None and not _taken_on_all_nodes(name)
+    receipt = tell_agent(arguments.directory, layout=arguments.layout, save_signal=None if partly else name)
     if receipt.taken is Taken.YES:
-        if arguments.save_signal and _has_other_nodes() and SAVE_SIGNAL_ENV not in os.environ:
-            name = arguments.save_signal
+        if partly:
             _complain(
-                f"registered for this node alone: export {SAVE_SIGNAL_ENV}={name} before srun, for the other nodes"
+                f"registered without the signal {name}: agents of the job's other nodes would not send it, and half a job that saves "
+                f"hangs. Take USR1 or USR2, or export {SAVE_SIGNAL_ENV}={_plain_name(name or '')} in the script before this command "
+                "and srun (and no sbatch --export=NONE)"
             )
         return FOUND
     found = "the checkpoints are found by their files all the same"
     return _complain(f"no agent took the registration; {found}: {_why(receipt)}", NONE)
 
 
-def _has_other_nodes() -> bool:
-    """Agents of those send a job no signal that it did not name there."""
-    return os.environ.get("SLURM_JOB_NUM_NODES", "1") not in ("", "1")
+def _taken_on_all_nodes(name: str) -> bool:
+    """Whether the agents of all of the job's nodes send the signal: theirs know nothing of this registration. They send those that
+    mean nothing but what the job makes of them, and what the tasks have in their environment."""
+    wanted, exported = _plain_name(name), _plain_name(os.environ.get(SAVE_SIGNAL_ENV, ""))
+    if os.environ.get("SLURM_JOB_NUM_NODES", "1") in ("", "1"):
+        return True
+    if exported == "" or os.environ.get("SLURM_EXPORT_ENV", "ALL").upper() == "NONE":
+        return wanted in _USERS_OWN
+    return wanted == exported
+
+
+def _plain_name(signal: str) -> str:
+    return signal.upper().removeprefix("SIG")
 
 
 def _why(receipt: statements.Receipt) -> str:

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
 """What a job may register: nothing that ends it without a chance to save."""
+USERS_OWN = frozenset({signal.SIGUSR1, signal.SIGUSR2})
+"""Those of them that neither the kernel nor Slurm nor a shell gives a meaning."""
 SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
 """Set by the SPANK plug-in (``--holdfast-signal``) or by the job's script; the tasks inherit it on every node."""
 _KEY = "save_signals"

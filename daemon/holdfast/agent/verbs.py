@@ -16,6 +16,7 @@ from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_task
 from holdfast.agent.save_signals import (
     SAVE_SIGNAL_ENV,
     SAVE_SIGNALS,
+    USERS_OWN,
     SaveSignals,
     signal_in_environment,
     signal_named,
@@ -207,9 +208,9 @@ def _without_tasks(steps: list[Stepd], age_at_least_s: float) -> list[Stepd]:
 
 
 def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
-    """Send the job's processes on this node the signal that its owner chose: the one that the job registered here, and where it
-    registered none, the one that a process has in its own environment. Only to those that belong to that owner, and only to
-    those that handle the signal, since it would end the others (a batch script's shell above all)."""
+    """Send the job's processes on this node the signal that its owner chose: the one that the job registered here; where it registered
+    none, the one that a process has in its own environment; where there is none either, SIGUSR1 or SIGUSR2. Only to those that
+    belong to that owner, and only to those that handle the signal, since it would end the others (a batch script's shell above all)."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
@@ -235,18 +236,24 @@ def ask_job_to_save(slurm: SlurmNode, registered: SaveSignals) -> Handler:
 def _agreed(
     owned: list[tuple[int, int]], chosen: signal.Signals, registered: signal.Signals | None, job_id: int
 ) -> list[tuple[int, int]]:
-    """Those of a job's processes that its owner agreed to have sent this signal. Raises Rejected where there is none."""
+    """Those of a job's processes that may be sent this signal. Raises Rejected where there is none.
+
+    A job of several nodes that registers on one has said nothing on the others, and saves together or not at all: there the signals that
+    mean nothing but what a job makes of them are taken from the order."""
     if registered is not None:
         if registered is not chosen:
             raise Rejected(f"job {job_id} registered {registered.name} on this node, not {chosen.name}")
         return owned
-    named = [(pid, ticks) for pid, ticks in owned if signal_in_environment(pid) is chosen]
-    if not named:
+    named = {pid: signal_in_environment(pid) for pid, _ticks in owned}
+    agreed = owned if chosen in USERS_OWN else []
+    if any(named.values()):
+        agreed = [(pid, ticks) for pid, ticks in owned if named[pid] is chosen]
+    if not agreed:
         raise Rejected(
             f"job {job_id} registered no save signal on this node, and none of its processes has "
             f"{SAVE_SIGNAL_ENV}={chosen.name.removeprefix('SIG')} in its environment"
         )
-    return named
+    return agreed
 
 
 def _owned_by(pid: int, uid: int) -> int | None:
