@@ -147,6 +147,14 @@ class Flooded:
             return str(error)
         return None if answer.status == 200 else f"{answer.status} {answer.error}"
 
+    def _be_known(self, agent: Client, number: int) -> None:
+        """Its connection is known before the flood, as an agent's is. Raises Unavailable where a flood before keeps it out."""
+        until_s = time.monotonic() + _UP_WITHIN_S
+        while (why := self._beat(agent, number)) is not None:
+            if time.monotonic() > until_s:
+                raise Unavailable(f"an agent does not come in: {why}")
+            time.sleep(0.5)
+
     def _ask_health(self, seen: Seen, stop: threading.Event) -> None:
         while not stop.wait(HEALTH_S):
             try:
@@ -154,8 +162,7 @@ class Flooded:
             except OSError as error:
                 seen.health_failed.append(repr(error))
 
-    def _keep_beating(self, seen: Seen, stop: threading.Event, number: int) -> None:
-        agent = self._agent(number)
+    def _keep_beating(self, seen: Seen, stop: threading.Event, number: int, agent: Client) -> None:
         while not stop.wait(BEAT_S):
             began_s, why = time.monotonic(), self._beat(agent, number)
             seen.beats_s.append(time.monotonic() - began_s)
@@ -174,7 +181,10 @@ class Flooded:
         """Honest callers at work, until the end of the block."""
         seen, stop = Seen(), threading.Event()
         threads = [threading.Thread(target=each, args=(seen, stop)) for each in (self._ask_health, self._read_memory)]
-        threads += [threading.Thread(target=self._keep_beating, args=(seen, stop, each)) for each in range(HONEST)]
+        for number in range(HONEST):
+            agent = self._agent(number)
+            self._be_known(agent, number)
+            threads.append(threading.Thread(target=self._keep_beating, args=(seen, stop, number, agent)))
         for each in threads:
             each.start()
         try:
