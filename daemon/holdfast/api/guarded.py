@@ -30,6 +30,11 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
     class Guarded(APIRoute):
         """FastAPI itself reads a body, however long, before it asks for the dependencies of a route."""
 
+        def __init__(self, path: str, endpoint: Callable[..., Any], **given: Any) -> None:
+            if set(given.get("methods") or ()) - {"GET"}:  # what changes something, and may have a body
+                given["responses"] = answers(400, 408, 409, 413) | (given.get("responses") or {})
+            super().__init__(path, endpoint, **given)
+
         def get_route_handler(self) -> Handler:
             handler = super().get_route_handler()
             has_body = self.body_field is not None
