@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,14 +19,16 @@ import pytest
 
 from holdfast.agent.orders import Done, Order
 from holdfast.agent.probing import probe_pair, run_checks
-from holdfast.agent.processes import SlurmNode, Stepd
+from holdfast.agent.processes import SlurmNode, Stepd, may_be_of
 from holdfast.agent.trust import Weighed
 from holdfast.agent.vacancy import busy, held_by
+from holdfast.agent.verbs import validate
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.settings import ActiveSettings
+from support.practice import eventually
 
 IDLE = "NodeName=n1 Arch=x86_64 State=IDLE CPUAlloc=0"
 ARGS: dict[str, Any] = {
@@ -38,10 +44,21 @@ GOOD = PairAnswer("done", wrong=0, rounds=8, gigabytes_s=1.5)
 class Node(SlurmNode):
     """slurmd's and slurmctld's words, one after the other; the last stays."""
 
-    def __init__(self, *records: str, jobs: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, *records: str, jobs: tuple[int, ...] = (), strays: tuple[str, ...] = (), slurmd: bool | None = None
+    ) -> None:
+        """``slurmd``: whether it runs; None: where slurmctld answers."""
         super().__init__("n1", Path("/nowhere"), "scontrol", None)
         self._records = list(records or (IDLE,))
         self._jobs = jobs
+        self._strays = strays
+        self._slurmd = self._records != [""] if slurmd is None else slurmd
+
+    def has_slurmd(self) -> bool:
+        return self._slurmd
+
+    def strays(self) -> list[str]:
+        return list(self._strays)
 
     def address_of(self, name: str) -> tuple[str, int]:
         if self._records == [""]:
@@ -224,6 +241,128 @@ def test_checks_wait_for_an_empty_node_and_for_no_longer_than_they_may() -> None
     assert checked(results, deadline_s=0).detail["outcome"] == "unknown"
     with pytest.raises(Rejected):
         checked({}, checks=[])
+
+
+STRAY = ("slurmstepd 4711 of job 77",)
+
+
+@pytest.mark.parametrize(
+    ("node", "holder"),
+    [
+        (Node(jobs=(77,)), "job 77"),
+        (Node("State=MIXED"), "Slurm shows the node MIXED"),
+        (Node("", strays=STRAY, slurmd=False), STRAY[0]),
+        (Node(strays=("process 4712 of job 77",)), "process 4712 of job 77"),
+    ],
+)
+def test_no_order_has_a_running_job_disturbed_whatever_it_says(node: Node, holder: str) -> None:
+    """A listener that was taken over says that the machine does not serve yet."""
+    ran: list[object] = []
+
+    def run(what: Any) -> Any:
+        ran.append(what)
+        return {}
+
+    check = run_checks(run, KNOWN, node)(order(checks=["active.burn"], serves=False))
+    pair = probe_pair(run, node)(order(**ARGS, serves=False))
+    active = order(checks=["active.burn"], expect_no_job=False)
+    valid = validate(run, {}, list, int, node, KNOWN)(active)
+    assert (check.detail["held"], pair.detail["held"], valid.detail["held"]) == (holder, holder, holder)
+    assert (check.ok, pair.ok, valid.ok) == (False, False, False)
+    assert ran == []
+
+
+def test_where_slurmd_runs_and_slurm_cannot_be_asked_nothing_is_tried() -> None:
+    node = Node("", slurmd=True)
+    for verb, args in (
+        (run_checks(lambda _names: {}, KNOWN, node), {"checks": ["active.burn"], "serves": False}),
+        (probe_pair(lambda _side: GOOD, node), {**ARGS, "serves": False}),
+        (validate(lambda _names: {}, {}, list, int, node, KNOWN), {"checks": ["active.burn"], "expect_no_job": False}),
+    ):
+        with pytest.raises(Unavailable):
+            verb(order(**args))
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_the_node_is_looked_at_again_before_each_active_check(serves: bool) -> None:
+    ran: list[str] = []
+
+    def taken(node: Node) -> Callable[[list[str]], dict[str, tuple[Weighed, ...]]]:
+        def run(names: list[str]) -> dict[str, tuple[Weighed, ...]]:
+            ran.extend(names)
+            node._strays = STRAY
+            return {name: (result(name, OK),) for name in names}
+
+        return run
+
+    both = ["active.burn", "active.memory"]
+    record = IDLE if serves else ""
+    node = Node(record)
+    checked = run_checks(taken(node), KNOWN, node)(order(checks=both, serves=serves))
+    assert (checked.ok, checked.detail["held"], ran) == (False, STRAY[0], ["active.burn"])
+    ran.clear()
+    node = Node(record)
+    valid = validate(taken(node), {}, list, int, node, KNOWN)(order(checks=both, expect_no_job=serves))
+    assert (valid.ok, valid.detail["held"], ran) == (False, STRAY[0], ["active.burn"])
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "ours"),
+    [
+        ("/slurm/uid_1000/job_77", True),
+        ("/system.slice/slurmstepd.scope/job_77", True),
+        ("/system.slice/n1_slurmstepd.scope/job_77", True),
+        ("/system.slice/n2_slurmstepd.scope/job_77", False),
+    ],
+)
+def test_a_jobs_cgroup_counts_unless_it_names_another_node(cgroup: str, ours: bool) -> None:
+    assert may_be_of(cgroup, "n1") is ours
+
+
+@contextlib.contextmanager
+def started(folder: Path, name: str, title: str, *more: str) -> Iterator[int]:
+    """A program of this name, with this command line."""
+    shutil.copy("/bin/sh", folder / name)
+    process = subprocess.Popen(
+        [title, "-c", "sleep 60 & wait", name, *more], executable=folder / name, start_new_session=True
+    )
+    try:
+        yield process.pid
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_what_shows_a_job_where_no_slurmd_can_be_asked(tmp_path: Path) -> None:
+    """Real processes: the node's slurmd has died; another node's, of a simulated cluster, is there or not."""
+    conf = tmp_path / "slurm.conf"
+    node = SlurmNode("lone7", None, "scontrol", conf)
+    with started(tmp_path, "slurmstepd", "slurmstepd: [77.0]") as step:
+        trace = f"slurmstepd {step} of job 77"
+        eventually(lambda: trace in node.strays())
+        assert not node.has_slurmd()
+        with started(tmp_path, "slurmd", "slurmd", "-N", "lone8", "-f", str(conf)):
+            eventually(lambda: trace not in node.strays())  # this process has started both
+            assert not node.has_slurmd()
+        assert trace in node.strays()
+        with started(tmp_path, "slurmd", "slurmd", "-N", "lone7", "-f", str(conf)):
+            eventually(node.has_slurmd)
+            assert trace in node.strays()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user's process: needs root")
+def test_a_user_who_calls_a_program_slurmstepd_keeps_no_node_from_being_tested() -> None:
+    node = SlurmNode("lone7", None, "scontrol", None)
+    process = subprocess.Popen(["slurmstepd: [77.0]", "-c", "while :; do :; done"], executable="/bin/sh", user=65534)
+    try:
+        time.sleep(0.1)
+        assert process.poll() is None
+        assert [each for each in node.strays() if str(process.pid) in each] == []
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_two_nodes_in_children_of_their_own() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.trust import Weighed
-from holdfast.agent.vacancy import held_by
+from holdfast.agent.vacancy import disturbed_by
 from holdfast.agent.verbs import CheckRun, number, plain, problem
 from holdfast.model.answers import OUTCOME, SAID, CheckWord, PairWord
 from holdfast.model.errors import Rejected, Unavailable
@@ -31,23 +31,29 @@ def probe_pair(run: RunSide, slurm: SlurmNode) -> Handler:
     """One side of a test between two nodes. ok: it was carried through and every round was right.
 
     ``result.said`` is the word that counts: ``done``, ``failed``, or ``unknown`` where it says nothing of the path. A job that holds the
-    node, also one that came in the meantime, makes it unknown. ``serves`` = false: the machine has no slurmd yet, no job can be there."""
+    node, also one that came in the meantime, makes it unknown. ``serves`` = false: the order says that the machine has no slurmd yet and
+    no job can be there, which is believed only where that is so."""
 
     def verb(order: Order) -> Done:
         side = side_of(order.args)
-        serves = order.args.get("serves", True) is not False
+        serves = _serves(order, slurm)
         _must_be_a_nodes(side.address, order.args.get("listener"), slurm, serves=serves)
-        holder = held_by(slurm) if serves else None
+        holder = disturbed_by(slurm, serves=serves)
         if holder is not None:
             return Done(False, f"not probed: {holder} holds the node", {SAID: PairWord.UNKNOWN.value, "held": holder})
         answer = run(side)
         known = PairWord(answer.said) is not PairWord.UNKNOWN
-        if serves and known and (holder := held_by(slurm)) is not None:
+        if known and (holder := disturbed_by(slurm, serves=serves)) is not None:
             text = f"{holder} took the node while it was probed"
             return Done(False, text, {SAID: PairWord.UNKNOWN.value, "held": holder})
         return _told(side, answer)
 
     return verb
+
+
+def _serves(order: Order, slurm: SlurmNode) -> bool:
+    """Whether Slurm can be asked of this node, whatever the order says of a machine that runs slurmd. Raises OSError without procfs."""
+    return order.args.get("serves", True) is not False or slurm.has_slurmd()
 
 
 def _must_be_a_nodes(address: str, listener: object, slurm: SlurmNode, *, serves: bool) -> None:
@@ -99,6 +105,8 @@ def _told(side: PairSide, answer: PairAnswer) -> Done:
 def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -> Handler:
     """Named checks now, active ones too, on a node that no job holds; ok if nothing is bad and nothing is unknown.
 
+    The node is looked at again before each check, whatever the order says (:func:`disturbed_by`).
+
     ``result.outcome``: ``ok``, ``bad`` (``bad`` names what), ``unknown`` (``unknown`` names what could not be had within ``deadline_s``)
     or ``held`` (a job has the node). What does not apply to this node, or is no check of this agent, is in ``skipped``."""
 
@@ -107,19 +115,26 @@ def run_checks(checks: CheckRun, known: Mapping[str, Check], slurm: SlurmNode) -
         if not wanted:
             raise Rejected("argument checks must name some")
         until_s = time.monotonic() + number(order.args, "deadline_s", 600.0, _MOST_CHECKS_S)
-        if order.args.get("serves", True) is not False and (holder := held_by(slurm)) is not None:
-            return Done(False, f"not checked: {holder} holds the node", {OUTCOME: CheckWord.HELD.value, "held": holder})
+        serves = _serves(order, slurm)
+        if (holder := disturbed_by(slurm, serves=serves)) is not None:
+            return _held(holder)
         report = _Report()
         for name in dict.fromkeys(wanted):
             if name not in known:
                 report.skipped.append(name)
             elif time.monotonic() >= until_s:
                 report.unknown.append(f"{name}: no time was left for it")
+            elif (holder := disturbed_by(slurm, serves=serves)) is not None:
+                return _held(holder)
             else:
                 report.add(name, checks([name]).get(name, ()))
         return report.done()
 
     return verb
+
+
+def _held(holder: str) -> Done:
+    return Done(False, f"not checked: {holder} holds the node", {OUTCOME: CheckWord.HELD.value, "held": holder})
 
 
 class _Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -14,8 +15,9 @@ from pathlib import Path
 
 import psutil
 
+from holdfast.agent.job_cgroup import named_in
 from holdfast.model.errors import Rejected, Unavailable
-from holdfast_checks.probes.slurmd import Wanted, find
+from holdfast_checks.probes.slurmd import Wanted, find, may_run, of_others
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ _NO_STEPS = ("no steps for job", "No job steps exist")
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
 """The executable; Debian installs it with the suffix."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
+_SCOPE = re.compile(r"/(?P<node>[^/]+)_slurmstepd\.scope/")
 _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
 
 
@@ -172,6 +175,27 @@ class SlurmNode:
                 found.append(step)
         return found
 
+    def has_slurmd(self) -> bool:
+        """Whether any process may be this node's slurmd, whoever runs it."""
+        return may_run(self._wanted)
+
+    def strays(self) -> list[str]:
+        """What shows a job on this machine without slurmd's word: a slurmstepd that is not another node's, a process in a job's cgroup.
+
+        Those of a simulated cluster's other nodes are known by the process that started their slurmd."""
+        others = self._others()
+        traces = (_trace(process, others, self._node) for process in psutil.process_iter())
+        return [trace for trace in traces if trace is not None]
+
+    def _others(self) -> frozenset[int]:
+        """Slurmds of other nodes here, and what started them."""
+        pids = of_others(self._wanted)
+        started = set()
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                started.add(psutil.Process(pid).ppid())
+        return pids | started - {1}
+
     def epilogs(self, job_id: int) -> list[Script]:
         """Epilogs of the job that this node's slurmd runs, proved by parent, owner and slurmd's own word in their environment.
 
@@ -271,6 +295,29 @@ def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
         )
     except (OSError, psutil.Error):
         return False
+
+
+def _trace(process: psutil.Process, others: frozenset[int], node: str) -> str | None:
+    """Of which job this process is a trace, in a few words; None: of none."""
+    try:
+        name = process.name()
+        if (step := _stepd(process)) is not None or name in _STEPD_NAMES:
+            if process.status() == psutil.STATUS_ZOMBIE or process.ppid() in others:
+                return None
+            if owner_of(process.pid) not in (0, os.geteuid()):  # a user may call any program so
+                return None
+            return f"slurmstepd {process.pid}" + (f" of job {step.job_id}" if step else "")
+        cgroups = Path(f"/proc/{process.pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+    except (OSError, psutil.Error):
+        return None
+    jobs = sorted({each.job.job_id for each in named_in(cgroups) if may_be_of(each.path, node)})
+    return f"process {process.pid} of job {jobs[0]}" if jobs else None
+
+
+def may_be_of(cgroup: str, node: str) -> bool:
+    """Not one of which the path names another node of a simulated cluster (``n2_slurmstepd.scope``)."""
+    named_node = _SCOPE.search(cgroup)
+    return named_node is None or named_node["node"] == node
 
 
 def _is_epilog(process: psutil.Process, uid: int, job_id: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from holdfast.agent.processes import SlurmNode
+from holdfast.model.errors import Unavailable
 
 _STATE = re.compile(r"\bState=(\S+)")
 _FREE = frozenset({"IDLE", "DOWN"})
@@ -20,6 +21,21 @@ def held_by(slurm: SlurmNode) -> str | None:
     if jobs:
         return f"job {', '.join(map(str, jobs))}"
     return busy(slurm.show("node", slurm.node))
+
+
+def disturbed_by(slurm: SlurmNode, *, serves: bool) -> str | None:
+    """Whose work an active check or a pair probe would disturb here, in a few words; None: nobody's.
+
+    ``serves`` = False is an order's word that no job can be here yet. It is believed only where this machine runs nothing that may be
+    the node's slurmd; else Slurm is asked as ever. Raises Unavailable when it cannot say."""
+    try:
+        strays = slurm.strays()
+        believed = not serves and not slurm.has_slurmd()
+    except OSError as error:
+        raise Unavailable(f"the processes of this machine cannot be listed: {error}") from error
+    if not believed and (holder := held_by(slurm)) is not None:
+        return holder
+    return strays[0] if strays else None
 
 
 def busy(record: str) -> str | None:

@@ -22,6 +22,7 @@ from holdfast.agent.save_signals import (
     signal_named,
 )
 from holdfast.agent.trust import Weighed
+from holdfast.agent.vacancy import disturbed_by
 from holdfast.model.errors import Rejected
 from holdfast_checks.registry import Check, Cost
 from holdfast_checks.result import Severity, Verdict
@@ -67,8 +68,8 @@ def validate(
     """All checks afresh; ok only if nothing is bad, every check that applies has answered, and no GPU that is on the bus
     (or that the order expects) is missing from NVML's answer: a machine without a driver is not a healthy one.
 
-    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only,
-    unless the order says that no job can be there (a machine that does not serve yet has no slurmd to ask)."""
+    ``named``: what an order may name, beside the checks that run by themselves; an active one runs on an empty node only, looked at
+    again before each. That the machine does not serve yet (``expect_no_job`` = false) is believed only where it has no slurmd to ask."""
     may_be_named = known if named is None else named
 
     def verb(order: Order) -> Done:
@@ -76,12 +77,20 @@ def validate(
         unknown = [name for name in wanted if name not in may_be_named]
         if unknown:
             raise Rejected(f"unknown checks: {', '.join(unknown)}")
-        active = any(may_be_named[name].cost is Cost.ACTIVE for name in wanted)
-        if order.args.get("expect_no_job", active):
+        active = [name for name in dict.fromkeys(wanted) if may_be_named[name].cost is Cost.ACTIVE]
+        if order.args.get("expect_no_job", bool(active)):
             jobs = sorted({step.job_id for step in slurm.stepds()})
             if jobs:
                 return Done(False, f"jobs are on the node: {', '.join(map(str, jobs))}", {"jobs": jobs})
-        results = checks(wanted)
+        serves = order.args.get("expect_no_job", True) is not False
+        if active and (holder := disturbed_by(slurm, serves=serves)) is not None:
+            return Done(False, f"not checked: {holder} holds the node", {"held": holder})
+        others = [name for name in wanted if name not in active]
+        results = dict(checks(others)) if others or not wanted else {}
+        for name in active:
+            if (holder := disturbed_by(slurm, serves=serves)) is not None:
+                return Done(False, f"{holder} took the node: {name} was not begun", {"held": holder})
+            results |= checks([name])
         weighed = [each for found in results.values() for each in found]
         problems = [text for each in weighed if (text := problem(each))]
         silent = sorted(set(wanted or known) - set(results))

@@ -47,6 +47,23 @@ def find(wanted: Wanted) -> int | None:
     return of_unit if of_unit is not None else _choose(wanted, os.listdir(wanted.proc))
 
 
+def may_run(wanted: Wanted) -> bool:
+    """Whether any process may be the node's slurmd, whoever runs it: for those who need to know that there is none. Raises OSError."""
+    return _choose(wanted, os.listdir(wanted.proc), trusted=True) is not None
+
+
+def of_others(wanted: Wanted) -> frozenset[int]:
+    """Slurmds of other nodes on this machine (a simulated cluster), by their ``-N`` or slurm.conf. Raises OSError without procfs."""
+    return frozenset(
+        each.pid
+        for each in named(wanted.proc, (entry for entry in os.listdir(wanted.proc) if entry.isdigit()))
+        if each.name in NAMES
+        and each.state not in "ZX"
+        and _trusted_owner(wanted.proc, each.pid)
+        and not _is_wanted(wanted, wanted.proc / str(each.pid))
+    )
+
+
 def _unit_pids(cgroups: Path) -> list[str]:
     """What systemd lists for the unit, under cgroups v2, v1 and both: slurmd, and with some plug-ins its steps and their tasks."""
     listed = (text(cgroups / place / "system.slice" / UNIT / "cgroup.procs") for place in ("", "systemd", "unified"))
