@@ -15,6 +15,7 @@ import pytest
 from holdfast.agent import verbs
 from holdfast.agent.orders import Done, Order
 from holdfast.agent.processes import SlurmNode, Stepd, start_ticks
+from holdfast.model.errors import Rejected
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +31,12 @@ class _Steps(SlurmNode):
     def __init__(self) -> None:
         self.running: list[subprocess.Popen[bytes]] = []
         self.steps: list[Stepd] = []
+        self.state = "COMPLETING"
+        """By slurmctld's word."""
+
+    def squeue(self, job_id: int, *, each: bool) -> str:
+        assert (job_id, each) == (7, False)
+        return f"7 {self.state} 1\n"
 
     def start(self, script: str, step: str = "0") -> subprocess.Popen[bytes]:
         process = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True)
@@ -55,7 +62,7 @@ def node() -> Iterator[_Steps]:
 
 
 def _order(node: _Steps, **args: float) -> Done:
-    return verbs.end_leftover_step(node)(
+    return verbs.end_leftover_step(node, 0.1)(
         Order("o1", "end_leftover_step", {"job_id": 7, **args}, "", "", time.monotonic() + 60)
     )
 
@@ -95,3 +102,42 @@ def test_some_steps_are_never_ended(node: _Steps, step: str) -> None:
     done = _order(node, grace_s=0.0, wait_s=0.3)
     assert (done.ok, done.detail["ended"]) == (True, [])
     assert process.poll() is None
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "CONFIGURING", "SUSPENDED", "STAGE_OUT"])
+def test_no_step_is_ended_while_the_job_is_not_over_by_slurms_own_word(node: _Steps, state: str) -> None:
+    """One that has no task yet, since its container is fetched, looks like one that has none any more."""
+    step = node.start(IDLE)
+    node.state = state
+    time.sleep(0.2)
+    with pytest.raises(Rejected, match=f"job 7 is {state}, its run is not over"):
+        _order(node, grace_s=0.0)
+    assert step.poll() is None
+
+
+def test_a_step_of_a_run_that_begins_after_slurms_word_is_left_alone(node: _Steps) -> None:
+    old = node.start(IDLE)
+    started: list[subprocess.Popen[bytes]] = []
+    said = node.squeue
+
+    def squeue(job_id: int, *, each: bool) -> str:
+        text = said(job_id, each=each)
+        started.append(node.start(IDLE, "1"))
+        return text
+
+    node.squeue = squeue  # type: ignore[method-assign]
+    time.sleep(0.2)
+    assert _order(node, grace_s=0.0).detail["ended"] == ["7.0"]
+    assert old.wait(1) == -signal.SIGKILL
+    assert [each.poll() for each in started] == [None]
+
+
+def test_no_order_makes_the_grace_shorter_than_the_agents_own(node: _Steps) -> None:
+    node.start(IDLE)
+    time.sleep(0.5)
+    began_s = time.monotonic()
+    done = verbs.end_leftover_step(node, 0.4)(
+        Order("o1", "end_leftover_step", {"job_id": 7, "grace_s": 0}, "", "", time.monotonic() + 60)
+    )
+    assert done.detail["ended"] == ["7.0"]
+    assert time.monotonic() - began_s >= 0.4

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.agent import stuckjob
 from holdfast.agent.orders import Order
-from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, start_ticks
-from holdfast.agent.stuckjob import JobSeen, NodeSeen, end_stuck_job, job_seen, node_seen
+from holdfast.agent.processes import JobSeen, Script, SlurmNode, Stepd, age_s, job_seen, start_ticks
+from holdfast.agent.stuckjob import NodeSeen, end_stuck_job, node_seen
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
 

@@ -30,6 +30,8 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _WHERE = "NodeList:0 ,NodeAddr:0 ,Port:0"
 _NO_STEPS = ("no steps for job", "No job steps exist")
 """What scontrol says (22.05 and later) of a job that has nothing on the node."""
+RUN_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
+"""States in which the run that held this node is over."""
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
 """The executable; Debian installs it with the suffix."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
@@ -53,6 +55,14 @@ class Script:
 
     pid: int
     started_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """The job as slurmctld has it."""
+
+    state: str
+    restarts: int
 
 
 def start_ticks(pid: int) -> int | None:
@@ -261,6 +271,15 @@ class SlurmNode:
         if pid is None:
             raise Unavailable(f"no slurmd of {self._node} among the processes")
         return psutil.Process(pid)
+
+
+def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
+    """Raises Unavailable when slurmctld does not say. An element of an array may have a line of its own only where each one has."""
+    for each in (False, True):
+        found = re.findall(rf"^{job_id} (\w+) (\d+)$", slurm.squeue(job_id, each=each), re.MULTILINE)
+        if len(found) == 1:
+            return JobSeen(found[0][0], int(found[0][1]))
+    raise Unavailable(f"squeue does not say how job {job_id} is")
 
 
 def parse_listpids(text: str) -> dict[int, frozenset[int]]:

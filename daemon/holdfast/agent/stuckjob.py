@@ -15,13 +15,22 @@ from typing import Any
 import psutil
 
 from holdfast.agent.orders import Done, Handler, Order
-from holdfast.agent.processes import Script, SlurmNode, Stepd, age_s, send_signal, start_ticks, task_pids
+from holdfast.agent.processes import (
+    RUN_OVER,
+    JobSeen,
+    Script,
+    SlurmNode,
+    Stepd,
+    age_s,
+    job_seen,
+    send_signal,
+    start_ticks,
+    task_pids,
+)
 from holdfast.agent.verbs import job_id_of, number
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import held_reason, hold_of_name, incident_of_reason
 
-_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
-"""States in which the run that held this node is over."""
 _GRACE_MAX_S = 30.0
 LETS_GO_WITHIN_S = 12.0
 """slurmd looks for the end of the steps after 1, 2, 4, 8 and then every 10 s (22.05, tried), and runs its epilog only then."""
@@ -29,14 +38,6 @@ _LOOK_EVERY_S = 0.3
 _MARKS = "*~#!%$@^-"
 """What scontrol hangs on a node's state."""
 _RESERVATION = re.compile(r"^ReservationName=(\S+) .*? Nodes=(\S+) ", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class JobSeen:
-    """The job as slurmctld has it."""
-
-    state: str
-    restarts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +71,11 @@ def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
     """Why nothing of the job may be ended here; None: it may."""
     if "DRAIN" not in node.flags or incident_of_reason(node.reason) is None:
         return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
-    if job.state not in _OVER:
+    if job.state not in RUN_OVER:
         return f"it is {job.state}, its run is not over"
     if not restarts <= job.restarts <= restarts + 1:  # Restarts grows with the requeue, before the old run is gone
         return f"its run is another one ({job.restarts} restarts, meant was {restarts})"
     return None
-
-
-def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
-    """Raises Unavailable when slurmctld does not say. An element of an array may have a line of its own only where each one has."""
-    for each in (False, True):
-        found = re.findall(rf"^{job_id} (\w+) (\d+)$", slurm.squeue(job_id, each=each), re.MULTILINE)
-        if len(found) == 1:
-            return JobSeen(found[0][0], int(found[0][1]))
-    raise Unavailable(f"squeue does not say how job {job_id} is")
 
 
 def node_seen(slurm: SlurmNode) -> NodeSeen:

@@ -12,7 +12,17 @@ import psutil
 
 from holdfast.agent.neighbours import Neighbours, Target, alive, connect
 from holdfast.agent.orders import Done, Handler, Order
-from holdfast.agent.processes import SlurmNode, Stepd, age_s, handles, live_tasks, send_signal, start_ticks
+from holdfast.agent.processes import (
+    RUN_OVER,
+    SlurmNode,
+    Stepd,
+    age_s,
+    handles,
+    job_seen,
+    live_tasks,
+    send_signal,
+    start_ticks,
+)
 from holdfast.agent.save_signals import (
     SAVE_SIGNAL_ENV,
     SAVE_SIGNALS,
@@ -29,6 +39,8 @@ from holdfast_checks.result import Severity, Verdict
 
 _GRACE_MAX_S = 30.0
 _PROBE_TIMEOUT_MAX_S = 10.0
+LEAST_GRACE_S = 1.0
+"""No order makes the grace shorter."""
 _LOOK_S = 0.25
 """Between two looks at the tasks of a step; one reads the table of processes."""
 _NEVER_ENDED = frozenset({"extern", "batch", "interactive"})
@@ -177,18 +189,20 @@ def _target(args: Mapping[str, Any]) -> Target:
     return address, port
 
 
-def end_leftover_step(slurm: SlurmNode) -> Handler:
-    """End slurmstepd processes of a job that have nothing left to do, as the facts in the order claim.
+def end_leftover_step(slurm: SlurmNode, least_grace_s: float = LEAST_GRACE_S) -> Handler:
+    """End slurmstepd processes of a job that have nothing left to do, when the job's run is over by slurmctld's own word.
 
-    Only those that are there when the order comes; none of ``batch`` or ``extern``; each must have no live task both before
-    and after the grace, so that one that is just starting or just ending is left alone. Tasks that are just being killed get
-    ``wait_s`` to be gone; the grace begins after that."""
+    Only those that were there before it was asked: of a run that begins after its answer nothing is ended. None of ``batch`` or
+    ``extern``; each must have no live task both before and after the grace, which is never shorter than ``least_grace_s``, so that one
+    that is just ending is left alone. Tasks that are just being killed get ``wait_s`` to be gone; the grace begins after that."""
 
     def verb(order: Order) -> Done:
         job_id = job_id_of(order.args)
-        grace_s = number(order.args, "grace_s", 1.0, _GRACE_MAX_S)
+        grace_s = max(number(order.args, "grace_s", 1.0, _GRACE_MAX_S), least_grace_s)
         until_s = time.monotonic() + number(order.args, "wait_s", 0.0, _GRACE_MAX_S)
         steps = [step for step in slurm.stepds(job_id) if step.step not in _NEVER_ENDED]
+        if steps and (seen := job_seen(slurm, job_id)).state not in RUN_OVER:
+            raise Rejected(f"job {job_id} is {seen.state}, its run is not over")
         idle = _without_tasks(steps, grace_s)
         while len(idle) < len(steps) and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
