@@ -45,6 +45,13 @@ nonsense
 """
 
 
+@pytest.mark.parametrize("end", ["\x0c", "\x1d", "\u2028"])
+def test_no_name_of_a_folder_adds_a_mount(end: str) -> None:
+    line = f"80 70 0:90 / /home/m/a{end}41\xa022\xa00:44\xa0/\xa0/fsx\xa0rw rw - fuse.x x rw"
+    (mount,) = read_mounts(line)
+    assert (mount.device, str(mount.point)[:9]) == ("0:90", "/home/m/a")
+
+
 @pytest.mark.parametrize(
     ("said", "node"),
     [

@@ -35,6 +35,8 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make d
         ("0::/system.slice/slurmd.service", set()),
         # what a user names in a cgroup of the own
         (f"{MINE}/app.slice/job_8", set()),
+        (f"{MINE}/a\x0c0::/system.slice/slurmstepd.scope/job_8", set()),
+        (f"{MINE}/a\u20280::/system.slice/slurmstepd.scope/job_8", set()),
         (f"{MINE}/slurmstepd.scope/job_8", set()),
         (f"{MINE}/system.slice/slurmstepd.scope/job_8", set()),
         (f"{MINE}/slurm/uid_0/job_8", set()),
@@ -75,6 +77,16 @@ class Trees:
 @pytest.fixture
 def trees(tmp_path: Path) -> Trees:
     return Trees(tmp_path)
+
+
+@pytest.mark.parametrize(("end", "space"), [("\x0c", "\xa0"), ("\u2028", "\u2003"), ("\x85", "\x1f")])
+def test_no_name_of_a_mounted_folder_adds_a_hierarchy(end: str, space: str) -> None:
+    """A user's FUSE file system could say of any folder that it is root's."""
+    fields = ["33", "25", "0:29", "/", "/home/m/tree", "rw", "-", "cgroup2", "cgroup2", "rw"]
+    forged = space.join(fields)
+    assert hierarchy("", f"90 25 0:50 / /home/m/a{end}{forged} rw - fuse.x x rw\n") is None
+    separated = " ".join(fields)
+    assert hierarchy("", separated) == Path("/home/m/tree"), "as root would have mounted it"
 
 
 @needs_root

@@ -38,7 +38,7 @@ class Owner:
 
 def owner_in(status: str) -> Owner | None:
     """Of a process, by its ``/proc/PID/status``; None: its real, effective and saved ids are not the same. Pure."""
-    fields = dict(line.partition(":")[::2] for line in status.splitlines())
+    fields = dict(line.partition(":")[::2] for line in status.split("\n"))
     try:
         uids, gids, groups = (tuple(map(int, fields[name].split())) for name in ("Uid", "Gid", "Groups"))
     except (KeyError, ValueError):

@@ -28,8 +28,8 @@ class Mount:
 
 
 def read_mounts(text: str) -> tuple[Mount, ...]:
-    """In the kernel's order; lines of another form are passed over."""
-    rows = (line.split() for line in text.splitlines())
+    """In the kernel's order; lines of another form are passed over. Only a newline and a space part anything: the kernel escapes both."""
+    rows = (line.split(" ") for line in text.split("\n"))
     return tuple(
         Mount(row[2], _path(row[3]), _path(row[4]))
         for row in rows

@@ -51,9 +51,11 @@ def job_of_cgroup(pid: int) -> CgroupJob | None:
 
 
 def named_in(cgroups: str) -> list[Named]:
-    """Cgroups of jobs in a process's ``/proc/PID/cgroup``. Pure."""
+    """Cgroups of jobs in a process's ``/proc/PID/cgroup``. Pure.
+
+    Only a newline ends a line: whatever else Python takes for one may be part of a name that a user chose."""
     found = []
-    for line in cgroups.splitlines():
+    for line in cgroups.split("\n"):
         controllers, _, path = line.partition(":")[2].partition(":")
         match = _JOB_CGROUP.match(path)
         if match is not None:
@@ -77,9 +79,9 @@ def job_in(named: Iterable[Named], mounts: str) -> CgroupJob | None:
 def hierarchy(controllers: str, mounts: str) -> Path | None:
     """Where the whole hierarchy of these controllers is mounted; None: nowhere. Pure."""
     wanted = set(controllers.split(",")) if controllers else set()
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):  # as above
         where, _, what = line.partition(" - ")
-        fields, kind = where.split(), what.split()
+        fields, kind = where.split(" "), what.split(" ")
         if len(fields) < 5 or len(kind) < 3 or fields[3] != "/" or "\\" in fields[4]:
             continue
         if kind[0] == ("cgroup" if wanted else "cgroup2") and wanted <= set(kind[2].split(",")):

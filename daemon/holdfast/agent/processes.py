@@ -105,7 +105,7 @@ def age_s(process: Stepd | Script) -> float:
 def handles(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for the signal (SigCgt in /proc/PID/status)."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return False
     masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
@@ -377,12 +377,12 @@ def _lives(process: psutil.Process) -> bool:
 
 def _step_cgroup_pids(pid: int) -> set[int]:
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return set()
     pids: set[int] = set()
     for line in lines:
-        _number, controllers, path = line.split(":", 2)
+        controllers, _, path = line.partition(":")[2].partition(":")
         match = _STEP_CGROUP.match(path)
         if match is None:
             continue
