@@ -25,6 +25,7 @@ from holdfast.api.rooms import rooms_router
 from holdfast.api.selfcheck import self_router
 from holdfast.api.spares import spares_router
 from holdfast.api.status import StoreHealth, status_router
+from holdfast.api.strangers import StrangersLast
 from holdfast.api.suppressing import suppressing_router
 
 DESCRIPTION = (
@@ -57,6 +58,7 @@ def create_app(deps: ApiDeps) -> FastAPI:
     errors.install(app)
     api = Api.of(deps)
     app.state.api = api
+    app.add_middleware(StrangersLast, api=api)
     health, counters = StoreHealth(api), api.counters
     counters.registry.register(Gauges(deps))
     for router in (

@@ -133,6 +133,8 @@ class Connection:
     _sent_before: int = 0
     request: object = None
     """The newest request on it; only for comparison."""
+    gone: Callable[[], None] = lambda: None
+    """To be called when it is closed, whoever did it."""
 
     def mark_sent(self) -> bool:
         """Whether something was sent since this was last called."""
@@ -245,6 +247,7 @@ class Connections:
         here.unknown.pop(connection, None)
         if not here.count:
             del self._addresses[connection.address]
+        connection.gone()
 
     def sweep(self) -> None:
         """Close what is late, and say in the log what was closed."""
@@ -333,9 +336,15 @@ def attach(scope: Scope, connections: Connections, connection: Connection) -> No
     scope[_SCOPE_KEY] = (connections, connection)
 
 
+def attached(scope: Scope) -> tuple[Connections, Connection] | None:
+    """A request's connection; None: it came in another way, as in a test."""
+    found: tuple[Connections, Connection] | None = scope.get(_SCOPE_KEY)
+    return found
+
+
 def identified(scope: Scope, owner: str, *, agent: bool) -> None:
     """The request with this scope was authenticated with this one's token: its connection is known from now on."""
-    found = scope.get(_SCOPE_KEY)
+    found = attached(scope)
     if found is not None:
         connections, connection = found
         connections.identified(connection, owner, agent=agent)
@@ -343,5 +352,5 @@ def identified(scope: Scope, owner: str, *, agent: bool) -> None:
 
 def unread_by(scope: Scope) -> int:
     """Answers that wait to be read by whoever made this request's connection known."""
-    found = scope.get(_SCOPE_KEY)
+    found = attached(scope)
     return found[0].unread_by(found[1].owner) if found is not None else 0

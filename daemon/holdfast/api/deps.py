@@ -21,6 +21,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers, metered
+from holdfast.api.stranger_turns import Strangers
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.inputs import Input
@@ -221,6 +222,7 @@ class Api:
     quota: Quota
     readers: Readers
     counters: Counters
+    strangers: Strangers
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
@@ -228,4 +230,4 @@ class Api:
         auth = Authenticator(deps.store, threads.read, deps.clock)
         counters, monotonic_s = Counters(), deps.clock.monotonic_s
         readers = Readers(monotonic_s, refused=counters.limited.inc)
-        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters)
+        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters, Strangers())
