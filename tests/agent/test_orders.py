@@ -23,7 +23,7 @@ from holdfast.agent import verbs
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.memory import Memory
 from holdfast.agent.neighbours import Neighbours
-from holdfast.agent.orders import Done, Order, OrderBook, Orders, refusal
+from holdfast.agent.orders import Done, Handler, Order, OrderBook, Orders, refusal
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, handles, start_ticks
 from holdfast.agent.save_signals import SAVE_SIGNALS, SaveSignals
@@ -61,9 +61,8 @@ class Desk:
         self.items: list[Item] = []
         self.changed = threading.Condition()
         self.memory = Memory(folder)
-        self.orders = Orders(
-            Client(Controllers((url,)), None, None), self.memory, ME, {"note": self._note}, self._report
-        )
+        self.handlers: dict[str, Handler] = {"note": self._note}
+        self.orders = Orders(Client(Controllers((url,)), None, None), self.memory, ME, self.handlers, self._report)
 
     def _note(self, order: Order) -> Done:
         if order.args.get("bug"):
@@ -110,6 +109,25 @@ def test_an_order_for_another_boot_machine_or_time_is_refused_and_said(tmp_path:
     assert summary.startswith("refused: ")
     assert why in summary
     assert desk.done == []
+
+
+def test_what_users_can_hold_up_takes_no_place_of_the_orders_that_heal_the_node(tmp_path: Path) -> None:
+    """Four failed jobs, each with its output on a file system that does not answer: no order of the node was carried out any more."""
+    gate = threading.Event()
+
+    def hangs(_order: Order) -> Done:
+        gate.wait(20)
+        return Done(True, "read")
+
+    desk = Desk(tmp_path)
+    desk.handlers |= {"read_job_output": hangs, "survey_checkpoints": hangs, "collect_stacks": hangs}
+    for number in range(3):
+        for verb in ("read_job_output", "survey_checkpoints", "collect_stacks"):
+            desk.orders.take(raw(f"{verb}{number}", verb))
+    desk.orders.take(raw("heals"))
+    assert desk.outcomes(1) == [("heals", True, "noted")]
+    gate.set()
+    assert len(desk.outcomes(10)) == 10
 
 
 def test_an_empty_boot_id_means_any_boot(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent import output
 from holdfast.agent.orders import Done, Order
 from holdfast.agent.output import path_of, read_output
+from holdfast.agent.readers import Readers
 from holdfast.model.answers import output_read
 from holdfast.model.errors import Rejected
 from holdfast.model.job_ends import Sign
+from holdfast_checks.probes.child import Children
 
 NOBODY = 65534
 
@@ -71,6 +74,30 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
         done = _read(path)
         assert not done.ok
         assert output_read(done.detail) is None
+
+
+def test_an_output_on_a_file_system_that_does_not_answer_ends_the_order_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is in state D, holds its end of the pipe, and SIGKILL does nothing."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setattr(output, "_READ", "open(sys.argv[1]).read()")
+    monkeypatch.setattr(output, "_MARGIN_S", 0.5)
+    children = Children(kill=lambda pid: None)
+    verb = read_output("host1", Readers(children))
+    args = {"job_id": 7, "uid": os.geteuid(), "path": str(gate), "deadline_s": 1}
+    began_s = time.monotonic()
+    for _ in range(3):
+        done = verb(Order("o1", "read_job_output", args, "", "", began_s + 9.0))
+        assert (done.ok, output_read(done.detail)) == (False, None)
+        assert "cannot be ended; nothing more is read for this user" in done.summary
+    assert time.monotonic() - began_s < 4.0
+    (left,) = children.left_behind()
+    gate.write_text("it answers")
+    while children.left_behind():
+        time.sleep(0.02)
+    assert not Path(f"/proc/{left}").exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")

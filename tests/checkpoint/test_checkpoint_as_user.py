@@ -80,7 +80,7 @@ def test_nothing_of_roots_rights_is_left_in_the_child(build: Build, monkeypatch:
     )
     monkeypatch.setenv("SECRET_TOKEN", "x")
     monkeypatch.setattr(as_user, "_START", start)
-    answer = json.loads(as_user._run_child(b"", 10.0))
+    answer = json.loads(as_user._run_child(b"", 10.0, 54321))
     none = "0" * 16
     assert answer[:6] == [[54321] * 3, [54321] * 3, [54322], [none, none], True, False]
     assert "SECRET_TOKEN" not in answer[6]
@@ -93,6 +93,30 @@ def test_a_judge_that_hangs_is_ended_at_its_deadline(build: Build, monkeypatch: 
     with pytest.raises(Unreadable, match="deadline"):
         survey_as(str(build.root), ME, limits=Limits(deadline_s=0.1))
     assert time.monotonic() - began < 5.0
+
+
+def test_a_judge_that_cannot_be_killed_is_left_behind_and_no_other_is_started_for_that_user(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file system answers no OPEN: it is in state D, holds its end of the pipe, and SIGKILL does nothing."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setattr(as_user, "_START", f"open({str(gate)!r}).read()")
+    monkeypatch.setattr(as_user, "_MARGIN_S", 0.1)
+    monkeypatch.setattr(as_user, "_REAP_S", 0.1)
+    monkeypatch.setattr(as_user, "_kill", lambda child: None)
+    began_s = time.monotonic()
+    with pytest.raises(Unreadable, match="hangs in the kernel"):
+        survey_as(str(build.root), ME, limits=Limits(deadline_s=0.5))
+    left = as_user._LEFT[ME.uid]
+    with pytest.raises(Unreadable, match=f"pid {left.pid}.*nothing more is read"):
+        survey_as(str(build.root), ME, limits=Limits(deadline_s=0.5))
+    assert time.monotonic() - began_s < 5.0
+    assert as_user._LEFT[ME.uid] is left, "no second one"
+    gate.write_text("now")
+    assert left.wait(5.0) == 0
+    monkeypatch.undo()
+    assert survey_as(str(build.root), ME).directory == str(build.root)
 
 
 @pytest.mark.parametrize(

@@ -8,20 +8,22 @@ deciding where *this user's* job resumes and for nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
+import select
 import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.model import Checkpoint, CheckpointError, Survey, Unreadable
-from holdfast_checkpoint.tail import Tail
 from holdfast_checkpoint.wire import parse_checkpoint, parse_survey
 
 _START = "import sys; sys.path.insert(0, sys.argv[1]); from holdfast_checkpoint.child import main; main()"
@@ -30,6 +32,12 @@ _MARGIN_S = 3.0
 """Beyond the deadline that the child keeps by itself: its start and the answer."""
 _REAP_S = 1.0
 """A child that hangs in the kernel on a dead file server cannot even be killed; it is left behind then."""
+_CHUNK_BYTES = 1 << 16
+_LOCK = threading.Lock()
+_TURNS: dict[int, threading.Lock] = {}
+"""By uid: held while a child reads in its name."""
+_LEFT: dict[int, subprocess.Popen[bytes]] = {}
+"""By uid: a child that outlived SIGKILL. Read and written by whoever holds the turn."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +91,6 @@ def verify_as(path: str, who: Identity, *, any_owner: bool = False, limits: Limi
         raise Unreadable(f"the judge gave an answer that cannot be read: {error}") from error
 
 
-def tail_as(path: str, who: Identity, *, from_byte: int = 0, limits: Limits | None = None) -> Tail:
-    """The last 64 KiB of a file (:func:`~holdfast_checkpoint.tail.tail`) as another user. Raises Unreadable, FileNotFoundError."""
-    said = _ask("tail", path, who, limits or Limits(), {"from_byte": from_byte})
-    text, size_bytes, quiet_s = said.get("text"), said.get("size_bytes"), said.get("quiet_s")
-    if not isinstance(text, str) or type(size_bytes) is not int or not isinstance(quiet_s, (int, float)):
-        raise Unreadable("the answer holds no text")
-    return Tail(text, size_bytes, float(quiet_s))
-
-
 def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str, bool | int | None]) -> dict[str, Any]:
     if os.geteuid() != 0 and who.uid != os.geteuid():
         raise CheckpointError(f"only root can judge as uid {who.uid}")
@@ -103,68 +102,112 @@ def _ask(verb: str, path: str, who: Identity, limits: Limits, options: dict[str,
         "options": options,
     }
     try:
-        answer = json.loads(_run_child(json.dumps(request).encode(), limits.deadline_s + _MARGIN_S))
+        answer = json.loads(_run_child(json.dumps(request).encode(), limits.deadline_s + _MARGIN_S, who.uid))
     except (ValueError, RecursionError) as error:
         raise Unreadable("the judge gave no answer") from error
     if not isinstance(answer, dict):
         raise Unreadable("the judge gave no answer")
     if answer.get("error") == "FileNotFoundError":
-        raise FileNotFoundError(f"no such {'file' if verb == 'tail' else 'checkpoint'}: {path}")
+        raise FileNotFoundError(f"no such checkpoint: {path}")
     if "error" in answer:
         raise Unreadable(str(answer.get("text"))[:500])
     return answer
 
 
-def _run_child(request: bytes, deadline_s: float) -> bytes:
+def _run_child(request: bytes, deadline_s: float, uid: int) -> bytes:
+    """What the child answers. Of one uid one child runs at a time, and none while an earlier one is left that SIGKILL does not end."""
+    until_s = time.monotonic() + deadline_s
+    with _LOCK:
+        turn = _TURNS.setdefault(uid, threading.Lock())
+    if not turn.acquire(timeout=deadline_s):
+        raise Unreadable(f"another judge reads as uid {uid}")
+    try:
+        left = _LEFT.get(uid)
+        if left is not None and left.poll() is None:
+            raise Unreadable(f"{_hangs(left.pid)}; nothing more is read as uid {uid} until it has ended")
+        _LEFT.pop(uid, None)
+        return _answer_of(_started(), request, until_s, uid)
+    finally:
+        turn.release()
+
+
+def _started() -> subprocess.Popen[bytes]:
     package_folder = str(Path(__file__).resolve().parent.parent)
-    child = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _START, package_folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        bufsize=0,
         env={"LC_ALL": "C.UTF-8"},
         cwd="/",
         start_new_session=True,
     )
+
+
+def _answer_of(child: subprocess.Popen[bytes], request: bytes, until_s: float, uid: int) -> bytes:
+    """Never waits for a child that the kill does not end: it is left behind and remembered."""
     if child.stdin is None or child.stdout is None:
         raise Unreadable("the judge has no pipes")
-    timer = threading.Timer(deadline_s, _kill, (child,))
-    timer.daemon = True
-    timer.start()
     try:
-        return _exchange(child.stdin, child.stdout, request, deadline_s)
+        with child.stdin, child.stdout:
+            answer = _exchange(child.stdin, child.stdout, request, until_s)
     finally:
-        timer.cancel()
         _kill(child)
-        child.stdout.close()
-        _reap(child)
-
-
-def _exchange(stdin: IO[bytes], stdout: IO[bytes], request: bytes, deadline_s: float) -> bytes:
-    """The read ends when the child has answered or its end of the pipe has been closed by the kill."""
-    answer: list[bytes] = []
-    reader = threading.Thread(target=lambda: answer.append(stdout.read(_ANSWER_BYTES_MAX + 1)), daemon=True)
-    try:
-        stdin.write(request)
-        stdin.close()
-    except BrokenPipeError as error:
-        raise Unreadable("the judge did not start") from error
-    reader.start()
-    reader.join(deadline_s + _REAP_S)
-    if not answer:
-        raise Unreadable("the judge hangs; the file system may be dead")
-    if not answer[0] or len(answer[0]) > _ANSWER_BYTES_MAX:
+        ended = _reaped(child)
+        if not ended:
+            _LEFT[uid] = child
+    if answer is None and not ended:
+        raise Unreadable(f"{_hangs(child.pid)}; the file system may be dead")
+    if not answer or len(answer) > _ANSWER_BYTES_MAX:
         raise Unreadable("the judge passed its deadline or was ended")
-    return answer[0]
+    return answer
+
+
+def _hangs(pid: int) -> str:
+    return f"the judge (pid {pid}) hangs in the kernel and cannot be ended"
+
+
+def _exchange(stdin: IO[bytes], stdout: IO[bytes], request: bytes, until_s: float) -> bytes | None:
+    """The request in, the answer out until its end, without ever blocking; None: no end by then (on CLOCK_MONOTONIC)."""
+    answer, rest = bytearray(), memoryview(request)
+    poll = select.poll()
+    for pipe, event in ((stdin, select.POLLOUT), (stdout, select.POLLIN)):
+        os.set_blocking(pipe.fileno(), False)
+        poll.register(pipe, event)
+    while (left_s := until_s - time.monotonic()) > 0 and len(answer) <= _ANSWER_BYTES_MAX:
+        for fd, _events in poll.poll(max(1, int(left_s * 1000))):
+            if fd == stdout.fileno():
+                data = os.read(fd, _CHUNK_BYTES)
+                if not data:
+                    return bytes(answer)
+                answer += data
+            else:
+                rest = rest[_taken(fd, rest) :]
+                if not rest:
+                    poll.unregister(fd)
+                    stdin.close()
+    return bytes(answer) if len(answer) > _ANSWER_BYTES_MAX else None
+
+
+def _taken(fd: int, data: memoryview) -> int:
+    """How many bytes the pipe took; all of them where nobody reads: then there is no answer either."""
+    try:
+        return os.write(fd, data)
+    except BrokenPipeError:
+        return len(data)
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
+    """Its whole group; a child that is not waited for yet keeps the number."""
     if child.poll() is None:
-        child.send_signal(signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
 
 
-def _reap(child: subprocess.Popen[bytes]) -> None:
+def _reaped(child: subprocess.Popen[bytes]) -> bool:
     try:
         child.wait(_REAP_S)
     except subprocess.TimeoutExpired:
-        threading.Thread(target=child.wait, daemon=True).start()
+        return False
+    return True

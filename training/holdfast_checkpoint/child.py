@@ -16,7 +16,6 @@ from typing import Any
 from holdfast_checkpoint.confined import Limits
 from holdfast_checkpoint.judge import survey, survey_all, verify
 from holdfast_checkpoint.model import CheckpointError
-from holdfast_checkpoint.tail import tail
 from holdfast_checkpoint.wire import dump_checkpoint, dump_survey
 
 _MEMORY_BYTES = 1 << 30
@@ -41,8 +40,6 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["who"] is not None:
         become(**request["who"])
     options, path = request["options"], request["path"]
-    if request["verb"] == "tail":
-        return tail(path, **options)._asdict()
     if request["verb"] == "verify":
         return dump_checkpoint(verify(path, limits=limits, **options))
     judge = survey_all if request["verb"] == "survey_all" else survey

@@ -16,6 +16,7 @@ from holdfast.agent.client import Client
 from holdfast.agent.memory import Memory
 from holdfast.agent.outbox import Item
 from holdfast.agent.sender import Identity, backoff_s
+from holdfast.model.action import Verb
 from holdfast.model.answers import REFUSED, Refusal
 from holdfast.model.errors import HoldfastError, Unavailable
 
@@ -26,6 +27,9 @@ _AGAIN_S = 30.0
 """An outcome that the controller has, yet asks for again after this long, is sent again."""
 _KEPT_S = 7 * 24 * 3600.0
 _AT_A_TIME = 4
+"""Of the orders about users' jobs, and as many of the others."""
+ABOUT_JOBS = frozenset(v.value for v in (Verb.OUTPUT, Verb.SURVEY, Verb.STACKS, Verb.SAVE, Verb.LEAVE))
+"""Verbs whose time is in a user's hands: they have places of their own, so that no user holds up the orders that heal the node."""
 _LOST = "the outcome in the agent's memory cannot be read; not known how far it came, not tried again"
 _PAUSE_S = 0.2
 """Between two polls that brought nothing but orders known already (being carried out)."""
@@ -167,7 +171,7 @@ class OrderBook:
 
 
 class Orders:
-    """A thread that polls, and up to four that carry out."""
+    """A thread that polls, and up to four that carry out what is about users' jobs, and four for everything else."""
 
     def __init__(
         self,
@@ -186,7 +190,8 @@ class Orders:
         self._handlers = handlers
         self._report = report
         self._stopping = threading.Event()
-        self._slots = threading.BoundedSemaphore(_AT_A_TIME)
+        self._for_jobs = threading.BoundedSemaphore(_AT_A_TIME)
+        self._for_node = threading.BoundedSemaphore(_AT_A_TIME)
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
 
     def start(self) -> None:
@@ -255,7 +260,7 @@ class Orders:
         return True
 
     def _carry_out(self, order: Order) -> None:
-        with self._slots:
+        with self._for_jobs if order.verb in ABOUT_JOBS else self._for_node:
             refused = refusal(order, self._identity, self._handlers, time.monotonic())  # it may have waited for a slot
             if refused is not None:
                 self._settle(order, refused)
