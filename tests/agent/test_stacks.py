@@ -16,8 +16,10 @@ import psutil
 import pytest
 
 from holdfast.agent.orders import Done, Order
-from holdfast.agent.stacks import Seen, collect_stacks, find_tool, frames_of, plain, ranks_of
+from holdfast.agent.processes import start_ticks
+from holdfast.agent.stacks import Seen, _Reader, collect_stacks, find_tool, frames_of, plain, ranks_of
 from holdfast.model.errors import Rejected, Unavailable
+from holdfast_checks.probes.child import Children
 from support.job_socket import KnownJobs
 
 SLEEPS = """
@@ -274,3 +276,21 @@ def test_no_json_is_no_stack_and_texts_are_plain() -> None:
     assert "error" in frames_of("", 7)
     assert "error" in frames_of("[" * 100_000, 7)
     assert plain("a\nü") == "a??"
+
+
+def test_no_reader_is_started_for_a_user_whose_last_one_hangs_in_the_kernel() -> None:
+    """py-spy opens files that the process has mapped: on a file system that does not answer it is in state D, one for each process."""
+    spared: list[int] = []
+    children = Children(kill=spared.append)
+    children.run(f"stacks/{os.geteuid()}/1", ["sleep", "60"], 0.1)
+    try:
+        reader = _Reader("/bin/true", children, 1.0, time.monotonic() + 10.0)
+        me = Seen(os.getpid(), start_ticks(os.getpid()) or 0, (), ("",) * 4)
+        assert reader.read(me) == {
+            "error": f"not read: an earlier py-spy of uid {os.geteuid()} (pid {spared[0]}) hangs in the kernel"
+        }
+        assert children.left_behind() == (spared[0],)
+    finally:
+        os.kill(spared[0], signal.SIGKILL)
+        while children.left_behind():
+            time.sleep(0.02)

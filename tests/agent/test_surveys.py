@@ -14,14 +14,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.agent import surveys as surveys_module
 from holdfast.agent.orders import Order
 from holdfast.agent.outbox import Item
+from holdfast.agent.questions import Answers
+from holdfast.agent.readers import Readers
 from holdfast.agent.statements import Malformed, parse
 from holdfast.agent.survey_plan import MOST, SurveyPlan, Target
 from holdfast.agent.surveys import Seen, Surveys, look
 from holdfast.agent.surveys import parse as parse_answer
 from holdfast.model.errors import Rejected
 from holdfast.model.surveys import SURVEYED, CheckpointSurvey, Written, dump_written, survey_of
+from holdfast_checks.probes.child import Children
 
 UID = os.geteuid()
 
@@ -93,16 +97,20 @@ def test_a_slow_file_system_is_read_ever_more_seldom() -> None:
     assert plan.next_s() == now_s + 600.0
 
 
-def test_a_directory_that_hung_is_left_alone_by_every_way() -> None:
+def test_a_user_whose_directory_hung_is_left_alone_by_every_way() -> None:
+    """Whoever has a file system that hangs has as many names in it as they like, and as many jobs."""
     plan = SurveyPlan(_least)
     plan.told([raw(every_s=1.0)], 0.0)
     plan.due(0.0)
     plan.read(target(), 25.0, 25.0, hung=True)
-    plan.told([raw(every_s=1.0), raw(8, every_s=1.0), raw(9, directory="/other", every_s=1.0)], 26.0)
-    assert plan.due(500.0) == [target(9, "/other")], "another job's in the same place waits too"
-    assert not plan.may_read(target(restarts=1), 500.0)
-    assert plan.may_read(target(9, "/other"), 500.0)
-    assert plan.due(626.0) == [target(), target(8)]
+    mine = [raw(8, every_s=1.0), raw(9, directory="/hangs/too", every_s=1.0)]
+    plan.told([*mine, raw(10, every_s=1.0, uid=UID + 1)], 26.0)
+    assert plan.due(500.0) == [target(10, uid=UID + 1)], "the job of which it was known is over; its user's others wait"
+    assert not plan.may_read(target(9, "/hangs/too"), 500.0)
+    assert plan.may_read(target(11, uid=UID + 1), 500.0)
+    plan.read(target(10, uid=UID + 1), 0.1, 501.0, hung=False)
+    assert plan.due(624.0) == [target(10, uid=UID + 1)]
+    assert plan.due(625.0) == [target(8), target(9, "/hangs/too")]
 
 
 @pytest.mark.parametrize(
@@ -403,6 +411,26 @@ def test_what_the_user_may_not_read_is_not_read(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     nobody = pwd.getpwnam("nobody").pw_uid
     assert not look(Target(7, nobody, 0, str(tmp_path / "private")), 10.0).known
+
+
+def test_a_reader_that_cannot_be_ended_is_the_users_only_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setattr(surveys_module, "_LOOK", "open(sys.argv[1]).read()")
+    monkeypatch.setattr(surveys_module, "_MARGIN_S", 0.5)
+    children = Children(kill=lambda pid: None)
+    readers = Readers(children)
+    for name in (gate, tmp_path / "another-name"):
+        seen = look(Target(7, UID, 0, str(name)), 0.5, readers)
+        assert not seen.known
+        assert "cannot be ended; nothing more is read for this user" in seen.problem
+    assert len(children.left_behind()) == 1
+    answers = Answers(readers=readers)
+    for _ in range(8):
+        assert "cannot be ended; nothing more is read" in json.loads(answers.latest(str(gate), UID, 1.0))["error"]
+    assert len(children.left_behind()) == 1, "a question of that user starts none either"
+    gate.write_text("it answers")
+    eventually(lambda: not children.left_behind())
 
 
 @pytest.mark.slow

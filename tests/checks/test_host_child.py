@@ -106,6 +106,9 @@ def test_a_child_that_survives_sigkill_is_left_and_not_started_again(
     assert started.read_text() == "\n"
     assert isinstance(children.run("mount /b", ["true"], 5), Finished)
     assert children.left_behind() == (first.pid,)
+    assert (left := children.hung("mount /")) is not None
+    assert left.pid == first.pid
+    assert children.hung("mount /b") is None
 
     os.kill(spared[0], signal.SIGKILL)
     assert eventually(lambda: children.left_behind() == ())

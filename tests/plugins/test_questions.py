@@ -7,19 +7,23 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent import questions
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode
 from holdfast.agent.questions import Answers, parse_question
+from holdfast.agent.readers import Readers
 from holdfast.agent.standing import Standing
 from holdfast.agent.statements import Malformed
 from holdfast.agent.trust import Weighed
+from holdfast_checks.probes.child import Children
 from holdfast_checks.result import Remedy, Result, Severity
 
 NOTHING = {"v": 1, "kind": "standing", "mode": "observe", "fatal": "", "observed": ""}
@@ -142,11 +146,28 @@ def test_what_goes_wrong_is_no_answer(
     assert json.loads(Answers().latest("/x", os.geteuid(), 0.3)) == {"error": answer}
 
 
-def test_too_many_questions_at_a_time_are_refused() -> None:
-    answers = Answers()
-    taken = [answers._free.acquire(blocking=False) for _ in range(5)]
-    assert taken == [True, True, True, True, False]
-    assert json.loads(answers.latest("/x", os.geteuid(), 1.0)) == {"error": "too many questions at a time"}
+def test_questions_of_a_user_beyond_those_that_wait_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    monkeypatch.setattr(questions, "_LOOK", "open(sys.argv[1]).read()")
+    children = Children(kill=lambda pid: None)
+    answers, said = Answers(readers=Readers(children)), []
+    threads = [
+        threading.Thread(target=lambda: said.append(json.loads(answers.latest(str(gate), os.geteuid(), 1.0))["error"]))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10.0)
+    assert sum(f"reads of uid {os.geteuid()} wait already" in each for each in said) >= 3
+    assert len(said) == 8
+    assert len(children.left_behind()) == 1, "no further process of that user, whatever is asked"
+    gate.write_text("it answers")
+    while children.left_behind():
+        time.sleep(0.02)
 
 
 def test_a_statement_is_no_question_and_a_question_needs_its_fields(desk: Desk) -> None:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.agent.container_paths import as_said
 from holdfast.agent.job_gate import JobGate
+from holdfast.agent.readers import READERS, Readers
 from holdfast.agent.rooms import Rooms, no_room
 from holdfast.agent.statements import Malformed, absolute_path, read_object, whole_number
+from holdfast.model.errors import Unavailable
 from holdfast.model.said import RESTARTS_MAX
 
 log = logging.getLogger(__name__)
@@ -27,22 +26,16 @@ log = logging.getLogger(__name__)
 ROOM = "ask.room"
 KINDS = frozenset({"ask.standing", "ask.latest", ROOM})
 _WITHIN_MS = (50, 5000)
-_AT_A_TIME = 4
-"""Searches in flight; a question beyond them is refused at once."""
 _LINE_MAX = 8000
 _NONE = 10
 _LOOK = f"""
-import sys
-from holdfast_checkpoint.as_user import identity_of, survey_as
-from holdfast_checkpoint.confined import Limits
-from holdfast_checkpoint.judge import must_know
 where, uid, within_s = sys.argv[1:]
-newest = must_know(survey_as(where, identity_of(int(uid)), limits=Limits(deadline_s=float(within_s))))
+become_user(int(uid), float(within_s))
+newest = must_know(survey(os.path.abspath(where), limits=Limits(deadline_s=float(within_s))))
 if newest is None:
     sys.exit({_NONE})
 sys.stdout.write(newest.path)
 """
-"""Not imported: the agent loads little. The judge is bounded and cannot be traced, so no user gains a process in the agent's cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +83,14 @@ def _within_s(raw: Mapping[str, Any]) -> float:
 class Answers:
     """Answers questions; safe to ask from any thread."""
 
-    def __init__(self, rooms: Rooms | None = None) -> None:
+    def __init__(self, rooms: Rooms | None = None, readers: Readers = READERS) -> None:
         """Without ``rooms`` no job has one."""
         self._rooms = rooms
         self.fatal: tuple[str, ...] = ()
         """Fatal findings that stand, as ``check component code``; set by whoever judges."""
         self.gate = JobGate()
         self._let_in = ""
-        self._free = threading.BoundedSemaphore(_AT_A_TIME)
+        self._readers = readers
 
     def standing(self) -> bytes:
         """What stands is one text, so that a shell's helper needs no list: ``fatal`` where jobs are to be kept off, else ``observed``."""
@@ -116,44 +109,21 @@ class Answers:
         return encode(self._rooms.of(job_id, uid, restarts, pid))
 
     def latest(self, directory: str, uid: int, within_s: float, *, said: str | None = None) -> bytes:
-        """Blocks for ``within_s``, and longer only while the child hangs in the kernel on a dead file server.
+        """Blocks for ``within_s``, the wait for the user's other questions included, and a second more at most.
 
         ``said``: what the asker, in a container, calls the directory; the answer is in these terms."""
-        if not self._free.acquire(blocking=False):
-            return encode({"error": "too many questions at a time"})
         try:
-            return _latest(directory, uid, within_s, said or directory)
-        finally:
-            self._free.release()
+            done = self._readers.run(uid, _LOOK, (directory, uid, within_s), within_s)
+        except Unavailable as error:
+            return encode({"error": str(error)})
+        path = done.text.rstrip("\n")
+        if done.status == _NONE:
+            return encode({"v": 1, "kind": "latest", "path": None})
+        if done.status or not path.startswith("/"):
+            return encode({"error": "nothing can be said of the directory now"})
+        return encode({"v": 1, "kind": "latest", "path": as_said(path, directory, said or directory)})
 
 
 def encode(answer: Mapping[str, object]) -> bytes:
     line = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
     return line + b"\n" if len(line) <= _LINE_MAX else b'{"error":"the answer is too long"}\n'
-
-
-def _latest(directory: str, uid: int, within_s: float, said: str) -> bytes:
-    argv = [sys.executable, "-P", "-c", _LOOK, directory, str(uid), str(within_s)]
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=within_s,
-            cwd="/",
-            env={"LC_ALL": "C.UTF-8"},
-            check=False,
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired:
-        return encode({"error": "no answer from the file system in time"})
-    except (OSError, subprocess.SubprocessError) as error:
-        log.warning("event=question_failed uid=%d error=%r", uid, str(error))
-        return encode({"error": "it cannot be looked up"})
-    path = done.stdout.decode(errors="replace").rstrip("\n")
-    if done.returncode == _NONE:
-        return encode({"v": 1, "kind": "latest", "path": None})
-    if done.returncode or not path.startswith("/"):
-        return encode({"error": "nothing can be said of the directory now"})
-    return encode({"v": 1, "kind": "latest", "path": as_said(path, directory, said)})

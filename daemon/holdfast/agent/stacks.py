@@ -170,14 +170,19 @@ class _Reader:
 
     def _once(self, seen: Seen, more: Sequence[str]) -> dict[str, Any]:
         argv = [self.path, "dump", "--json", *more, "--pid", str(seen.pid)]
-        if os.geteuid() == 0:
+        uid = os.geteuid()
+        if uid == 0:
             owner = _owner_of(seen.pid)
             if owner is None:
                 return {"error": "its user ids are not all the same: it is read by nobody"}
-            argv = command(owner, argv, int(self.deadline_s) + 1, keep_ptrace=must_keep_ptrace())
+            uid, argv = owner.uid, command(owner, argv, int(self.deadline_s) + 1, keep_ptrace=must_keep_ptrace())
+        if (left := self.children.hung(f"stacks/{uid}/")) is not None:
+            return {"error": f"not read: an earlier py-spy of uid {uid} (pid {left.pid}) hangs in the kernel"}
         env = {"LC_ALL": "C", "PATH": os.defpath}
         try:
-            done = self.children.run(f"stacks/{seen.pid}", argv, self.deadline_s, max_bytes=_SAID_BYTES_MAX, env=env)
+            done = self.children.run(
+                f"stacks/{uid}/{seen.pid}", argv, self.deadline_s, max_bytes=_SAID_BYTES_MAX, env=env
+            )
         except OSError as error:
             return {"error": f"py-spy cannot be started: {error}"}
         if isinstance(done, Hung):

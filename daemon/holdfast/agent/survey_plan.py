@@ -1,7 +1,7 @@
 """When this agent reads which checkpoint directory. Pure but for the clock and the chance that are handed in.
 
 The controller names the directories of the jobs whose first node this is, with each answer to a heartbeat. Each is read once soon, then now
-and then; a file system that is slow or hangs is left alone for ever longer."""
+and then; a file system that is slow is left alone for ever longer, and a user whose file system hangs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOW_S = 3.0
 _DOUBLED = 6
 """So many times the pause is doubled at most: from ten minutes to ten hours."""
 _HUNG_S = 600.0
-"""A directory whose last read hung is not read for this long, by order either: each read may leave a process behind in the kernel."""
+"""Nothing of a user's is read for this long after a read of theirs hung, by order either: each may leave a process behind in the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,6 @@ class _Turn:
     due_s: float
     slow: int = 0
     """Slow reads in a row."""
-    hung_s: float | None = None
-    """When the last read hung; None: it did not."""
 
 
 def target_of(raw: object) -> Target:
@@ -63,6 +61,8 @@ class SurveyPlan:
         """``chance`` draws a number between two others: agents that were named a job at the same moment do not read at the same one."""
         self._chance = chance
         self._turns: dict[Target, _Turn] = {}
+        self._hung_s: dict[int, float] = {}
+        """By uid: when a read last hung. Kept although the job is named no more: its user may start another."""
 
     def told(self, named: object, now_s: float) -> None:
         """What the controller named; anything else than a list of targets says nothing. What is not named any more is forgotten."""
@@ -83,12 +83,11 @@ class SurveyPlan:
         """Another run of a job that is known inherits how slow its directory is."""
         same = [turn for known, turn in self._turns.items() if known.directory == target.directory]
         slow = max((turn.slow for turn in same), default=0)
-        hung_s = max((turn.hung_s for turn in same if turn.hung_s is not None), default=None)
-        return _Turn(every_s, now_s + self._chance(0.0, _FIRST_S), slow, hung_s)
+        return _Turn(every_s, now_s + self._chance(0.0, _FIRST_S), slow)
 
     def due(self, now_s: float) -> list[Target]:
         """Those to be read now; each is given out once."""
-        ready = [target for target, turn in self._turns.items() if turn.due_s <= now_s and not _hangs(turn, now_s)]
+        ready = [each for each, turn in self._turns.items() if turn.due_s <= now_s and self.may_read(each, now_s)]
         for target in ready:
             self._turns[target] = replace(self._turns[target], due_s=float("inf"))
         return ready
@@ -100,26 +99,27 @@ class SurveyPlan:
 
     def next_s(self) -> float | None:
         """When the first is due; None: none is."""
-        times = (max(t.due_s, (t.hung_s or float("-inf")) + _HUNG_S) for t in self._turns.values())
+        times = (max(turn.due_s, self._hung_until_s(each.uid)) for each, turn in self._turns.items())
         return min(times, default=None)
 
     def may_read(self, target: Target, now_s: float) -> bool:
-        """Whether it is read by order, out of turn."""
-        same = (turn for known, turn in self._turns.items() if known.directory == target.directory)
-        return not any(_hangs(turn, now_s) for turn in same)
+        """Whether no read of its user's hung lately; asked also before one out of turn, by order."""
+        return now_s >= self._hung_until_s(target.uid)
+
+    def _hung_until_s(self, uid: int) -> float:
+        return self._hung_s.get(uid, float("-inf")) + _HUNG_S
 
     def read(self, target: Target, took_s: float, now_s: float, *, hung: bool) -> None:
         """A read is over; ``hung``: it did not end by itself."""
+        self._hung_s = {uid: at_s for uid, at_s in self._hung_s.items() if now_s < at_s + _HUNG_S}
+        if hung:
+            self._hung_s[target.uid] = now_s
         old = self._turns.get(target)
         if old is None:
             return
         slow = min(old.slow + 1, _DOUBLED) if hung or took_s > _SLOW_S else 0
         pause_s = old.every_s * 2**slow * self._chance(0.75, 1.25)
-        self._turns[target] = _Turn(old.every_s, now_s + pause_s, slow, now_s if hung else None)
-
-
-def _hangs(turn: _Turn, now_s: float) -> bool:
-    return turn.hung_s is not None and now_s < turn.hung_s + _HUNG_S
+        self._turns[target] = _Turn(old.every_s, now_s + pause_s, slow)
 
 
 def _read(raw: object) -> tuple[Target, float] | None:

@@ -1,6 +1,6 @@
 """Surveys of jobs' checkpoint directories: which complete checkpoints are there, read with the job's own rights.
 
-A child reads, in the user's name and under a deadline (:mod:`holdfast_checkpoint.as_user`), so that neither a user's files nor a dead file
+A child reads, in the user's name and under a deadline (:mod:`holdfast.agent.readers`), so that neither a user's files nor a dead file
 server can hold up the agent; one at a time for each user, four in all."""
 
 from __future__ import annotations
@@ -8,21 +8,18 @@ from __future__ import annotations
 import json
 import logging
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.outbox import Item
+from holdfast.agent.readers import READERS, Readers
 from holdfast.agent.statements import Malformed
 from holdfast.agent.survey_plan import SurveyPlan, Target, target_of
-from holdfast.model.errors import Rejected
+from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.surveys import SURVEYED, Written, dump_written
 
 log = logging.getLogger(__name__)
@@ -32,7 +29,7 @@ WITHIN_S = 20.0
 ORDERED_WITHIN_S = 5.0
 """Of a read at a fault: the answer is of use for a moment only."""
 _MARGIN_S = 5.0
-"""Beyond the deadline that the child keeps by itself: two starts of the interpreter and its own patience with a dead file server."""
+"""Beyond the deadline that the child keeps by itself: its start, and the wait for another read of its user's."""
 _AT_A_TIME = 4
 _ENTRIES = 20_000
 """Directory entries read in all: those of the directory itself and of each checkpoint that is a folder."""
@@ -40,20 +37,14 @@ _ENOUGH = 3
 """Newest complete checkpoints that are reported: the one that a run went on from, and how fast it saves."""
 _ANSWER_MAX = 64 << 10
 _LOOK = f"""
-import json, sys, time
-sys.path.insert(0, sys.argv[1])
-from holdfast_checkpoint.as_user import identity_of, survey_as
-from holdfast_checkpoint.confined import Limits, printable
-from holdfast_checkpoint.judge import must_know
-from holdfast_checkpoint.model import CheckpointError
-where, uid, within_s = sys.argv[2:]
+import time
+where, uid, within_s = sys.argv[1:]
 limits = Limits(deadline_s=float(within_s), entries={_ENTRIES}, small_file_bytes=16 << 20)
 now_s = time.time()
 try:
-    found = survey_as(
-        where, identity_of(int(uid)), digests=False, limits=limits, enough={_ENOUGH}, must_exist=True
-    )
-except CheckpointError as error:
+    become_user(int(uid), limits.deadline_s)
+    found = survey(os.path.abspath(where), digests=False, limits=limits, enough={_ENOUGH}, must_exist=True)
+except FAULTS as error:
     answer = {{"known": False, "problem": printable(str(error))}}
 else:
     complete = [c for c in found.candidates if c.complete][:{_ENOUGH}]
@@ -72,7 +63,6 @@ else:
     }}
 sys.stdout.write(json.dumps(answer))
 """
-"""Not imported: the agent loads little. The reader is bounded and cannot be traced, so no user gains a process in the agent's cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,32 +192,14 @@ class Surveys:
         self.report(seen.item(target, began_s))
 
 
-def look(target: Target, within_s: float) -> Seen:
+def look(target: Target, within_s: float, readers: Readers = READERS) -> Seen:
     """Read the directory in a child, with the user's rights."""
-    argv = [sys.executable, "-P", "-c", _LOOK, _packages(), target.directory, str(target.uid), str(within_s)]
+    args = (target.directory, target.uid, within_s)
     try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=within_s + _MARGIN_S,
-            cwd="/",
-            env={"LC_ALL": "C.UTF-8"},
-            check=False,
-            start_new_session=True,
-        )
-    except subprocess.TimeoutExpired:
-        return Seen(known=False, problem="no answer from the file system in time")
-    except (OSError, subprocess.SubprocessError) as error:
-        return Seen(known=False, problem=f"the directory cannot be read: {error}")
-    return parse(done.stdout)
-
-
-def _packages() -> str:
-    """The folder that the reader's package is in, which is not loaded here."""
-    spec = find_spec("holdfast_checkpoint")
-    return str(Path(spec.origin).parent.parent) if spec is not None and spec.origin else ""
+        done = readers.run(target.uid, _LOOK, args, within_s + _MARGIN_S, max_bytes=_ANSWER_MAX + 1)
+    except Unavailable as error:
+        return Seen(known=False, problem=str(error))
+    return parse(done.out)
 
 
 def parse(answer: bytes) -> Seen:

@@ -111,6 +111,12 @@ class Children:
         with self._lock:
             return tuple(hung.pid for key in list(self._left) if (hung := self._still_there(key)) is not None)
 
+    def hung(self, prefix: str) -> Hung | None:
+        """One that survived SIGKILL and is still there, of the keys that begin so."""
+        with self._lock:
+            found = (self._still_there(key) for key in list(self._left) if key.startswith(prefix))
+            return next((hung for hung in found if hung is not None), None)
+
     def _still_there(self, key: str) -> Hung | None:
         if (left := self._left.get(key)) is None:
             return None
