@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_checks.probes.child import CHILDREN, Hung
-from holdfast_checks.probes.mounts import read_mounts
+from holdfast_checks.probes.mounts import covered, read_mounts
 from holdfast_checks.probes.procfs import cpu_list, meminfo, modules, text
 from holdfast_checks.registry import Context, NotGathered
 
@@ -94,13 +94,14 @@ def learn_manifest(context: Context, root: Path = Path("/")) -> Manifest:
     ``root``: where packages are looked up."""
     settings = context.settings
     proc, sysfs = settings.host.proc, settings.sysfs
+    mounts = read_mounts(proc)
     return Manifest(
         cpus=_online(sysfs),
         memory_kib=meminfo(proc).get("MemTotal"),
         governor=text(sysfs / "devices/system/cpu/cpu0/cpufreq/scaling_governor") or "",
         versions=versions(context, root),
         modules=tuple(sorted(modules(proc) & WATCHED_MODULES)),
-        mounts={mount.path: mount.kind for mount in read_mounts(proc) if mount.remote},
+        mounts={each.path: each.kind for each in mounts if each.remote and not covered(each.path, mounts)},
     )
 
 

@@ -234,12 +234,13 @@ LUSTRE = Mount("10.0.0.1@tcp:/x", "/fsx", "lustre", read_only=False)
         ((True, "", LUSTRE, finished()), OK),
         ((False, "", LUSTRE, finished(), finished()), OK),
         ((True, "", LUSTRE, HANGS), ("hang", "degraded", "reboot")),
-        ((False, "", LUSTRE, HANGS), ("hang", "degraded", "reboot")),
+        ((False, "", LUSTRE, HANGS), ("hang", "degraded", "human")),
         ((True, "", LUSTRE, finished(), HANGS), ("hang", "degraded", "reboot")),
         ((True, "nfs4", LUSTRE, finished()), ("type", "degraded", "human")),
         ((True, "lustre", None), ("missing", "degraded", "reboot")),
         ((False, "", None), OK),
         ((True, "", LUSTRE, finished(1, err=b"Stale file handle")), ("error", "degraded", "reboot")),
+        ((False, "", LUSTRE, finished(1, err=b"Stale file handle")), ("error", "degraded", "human")),
         ((True, "", LUSTRE, finished(), finished(1, err=b"Read-only")), ("not_writable", "degraded", "human")),
     ],
 )
@@ -252,6 +253,31 @@ def test_a_mount_table() -> None:
     mounts = parse_mounts((CAPTURED / "mounts").read_text())
     assert [mount.path for mount in mounts if mount.remote] == ["/fsx", "/home", "/mnt/my data"]
     assert [mount.path for mount in mounts if mount.read_only] == ["/mnt/my data"]
+
+
+@pytest.mark.parametrize("space", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\xa0"])
+def test_no_name_of_a_folder_adds_a_line_or_a_word_to_the_mount_table(space: str) -> None:
+    """The kernel escapes space, tab and newline alone. An empty source is a word, too."""
+    name = f"/home/m/a{space}evil:/x{space}/fsx{space}nfs4{space}rw"
+    line = f" {name} fuse.x rw,user_id=1000,group_id=1000 0 0"
+    assert parse_mounts(f"a:/b /fsx nfs4 rw 0 0\n{line}\n") == (
+        Mount("a:/b", "/fsx", "nfs4", read_only=False),
+        Mount("", name, "fuse.x", read_only=False, by_user=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "by_user"),
+    [
+        ("rw,user_id=65534,group_id=65534", True),
+        ("rw,user_id=0,group_id=0", False),
+        ("rw,vers=4.2", False),
+        ("rw,user_id=00", True),
+    ],
+)
+def test_who_mounted_a_file_system(options: str, by_user: bool) -> None:
+    (mount,) = parse_mounts(f"weka/fs /m fuse.weka {options} 0 0\n")
+    assert mount.by_user is by_user
 
 
 def services(*configured: str, text: str = "") -> host_services.Facts:

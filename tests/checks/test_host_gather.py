@@ -140,6 +140,51 @@ def test_network_mounts_that_nobody_named_are_asked_and_told_when_they_are_gone(
     assert judged(host, "host.mounts", **unnamed) == {"node": (Verdict.SKIPPED, "")}
 
 
+THEIRS = "rw,nosuid,nodev,user_id=1000,group_id=1000 0 0\n"
+
+
+def test_what_a_user_mounts_is_no_file_system_of_the_nodes(host: HostFiles) -> None:
+    """A FUSE file system with a type and source of the user's choice, and a second one over its parent."""
+    (host.folder / "manifest.json").unlink()
+    root = "/dev/root / ext4 rw 0 0\n"
+    first = root + f"weka01/fs /home/m/a/b fuse.weka {THEIRS}"
+    host.write("proc/self/mounts", first)
+    assert judged(host, "host.mounts", manifest=None) == {"node": (Verdict.SKIPPED, "")}
+    assert learn_manifest(context(host)).mounts == {}
+    automounted = "evil:/x /home/m/a/c nfs4 rw 0 0\n"
+    host.write(HUNG, "")
+    host.write("proc/self/mounts", first + automounted + f"x /home/m/a fuse.sshfs {THEIRS}")
+    assert judged(host, "host.mounts", manifest=None) == {"node": (Verdict.SKIPPED, "")}
+    assert learn_manifest(context(host)).mounts == {}
+
+
+@pytest.mark.parametrize("place", ["/shared/fsx", "/shared"])
+def test_a_named_mount_that_a_user_covers_is_told_and_not_asked(host: HostFiles, place: str) -> None:
+    """Where everybody may write to the root of a shared file system, anybody may mount there."""
+    (host.folder / "manifest.json").unlink()
+    named: dict[str, object] = {"manifest": None, "mounts": {"/shared/fsx": "lustre"}}
+    host.write(HUNG, "")
+    lines = f"/dev/root / ext4 rw 0 0\na@tcp:/x /shared/fsx lustre rw 0 0\nx {place} fuse.sshfs {THEIRS}"
+    host.write("proc/self/mounts", lines)
+    assert judged(host, "host.mounts", **named) == {"/shared/fsx": (Verdict.DEGRADED, "covered")}
+
+
+def test_a_mount_whose_name_is_no_utf_8_is_asked_and_told_of(host: HostFiles, tmp_path: Path) -> None:
+    (host.folder / "manifest.json").unlink()
+    place = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.mkdir(place)
+    (host.proc / "self/mounts").write_bytes(b"/dev/root / ext4 rw 0 0\na:/b " + place + b" nfs4 rw 0 0\n")
+    shown = f"{tmp_path}/caf\\xe9"
+    really = {"manifest": None, "stat": "/usr/bin/stat"}
+    results = run(all_checks()["host.mounts"], context(host, **really))
+    assert [(result.component, result.verdict) for result in results] == [(shown, Verdict.OK)]
+    json.dumps(results[0].plain()).encode("utf-8")
+    os.rmdir(place)
+    (result,) = run(all_checks()["host.mounts"], context(host, **really))
+    assert (result.component, result.code, result.evidence["named"]) == (shown, "error", False)
+    f"{result.component} {result.summary}".encode()
+
+
 def test_a_mount_is_written_only_where_the_site_says_so(host: HostFiles, tmp_path: Path) -> None:
     folder = tmp_path / "mnt"
     folder.mkdir()

@@ -135,6 +135,10 @@ def nodes_full_one_after_another(site: Site, check: str = "host.disk", code: str
     [
         ("host.disk", "full"),
         ("host.mounts", "not_writable"),
+        ("host.mounts", "covered"),
+        ("host.mounts", "error"),
+        ("host.credential", "hang"),
+        ("host.credential", "refused"),
         ("host.dstate", "stuck"),
         ("host.fds", "high"),
         ("host.pids", "high"),
@@ -152,6 +156,36 @@ def test_what_jobs_use_up_on_many_nodes_trips_its_own_brake_and_holds_up_no_repa
     assert "n9" in drained(site)
     assert site.incident("n9").state.value == "closed"
     assert holding(site) == {BrakeKind.TASK_DRAINS}
+
+
+def judged(site: Site, node: str, check: str, code: str, **changed: object) -> None:
+    degraded = {"severity": Severity.DEGRADED, "remedy": Remedy.REBOOT, "minor": None}
+    site.fault(node, check=check, code=code, **{**degraded, **changed})
+
+
+def test_a_mount_that_settings_or_manifest_name_counts_as_hardware_unless_a_user_can_make_it_hang() -> None:
+    """A file server is as slow as its users make it; another mount may be one that a user had the automounter make."""
+    site = Site(6)
+    judged(site, "n1", "host.mounts", "error", evidence={"named": True})
+    judged(site, "n2", "host.mounts", "error", evidence={"named": False})
+    judged(site, "n3", "host.mounts", "missing", evidence={"named": True})
+    judged(site, "n4", "host.mounts", "hang", evidence={"named": True})
+    site.run(400, step_s=2)
+    assert [site.incident(f"n{n}").users_doing for n in range(1, 5)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("check", ["host.slurmd", "host.munge", "host.services"])
+def test_a_service_that_went_as_the_node_ran_out_of_memory_is_a_users_doing(check: str) -> None:
+    """The kernel ends what it likes; without a word of it the service ended by itself."""
+    site = Site(6)
+    oom = {"severity": Severity.WARNING, "remedy": Remedy.NONE, "minor": None}
+    site.fault("n1", check="kernel.oom", code="global", **oom)
+    site.run(60)
+    judged(site, "n1", check, "down")
+    judged(site, "n2", check, "down")
+    site.run(10)
+    assert site.incident("n1").users_doing
+    assert not site.incident("n2").users_doing
 
 
 def test_full_disks_of_many_nodes_at_once_trip_the_same_brake() -> None:

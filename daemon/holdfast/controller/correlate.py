@@ -14,7 +14,7 @@ from holdfast.controller.stays_down import is_about
 from holdfast.model.book import Change, World
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import ABOUT_JOBS, Fault, Incident, IncidentKind, IncidentState
-from holdfast.model.lookback import OPENED_S
+from holdfast.model.lookback import OPENED_S, OUT_OF_MEMORY_S
 from holdfast.model.report import Finding
 from holdfast.model.transitions import Detection, Moved, NewIncident, not_dead, open_incident, raise_to
 from holdfast_checks.result import Remedy, Severity
@@ -130,8 +130,8 @@ def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
         headline=finding.headline,
         fault_at=finding.fault_at,
         gpu_minors=_minors(finding),
-        by_job=_by_job(finding),
-        by_program=_by_job(finding),
+        by_job=_by_job(finding, world),
+        by_program=_by_job(finding, world),
         code=finding.code,
     )
     state = IncidentState.OPEN if acts(finding.severity, finding.remedy) else IncidentState.WATCHING
@@ -141,23 +141,48 @@ def _open(finding: Finding, world: World, new_id: NewId) -> Moved:
 _ANY: frozenset[str] = frozenset()
 _USED_UP_BY_JOBS: Mapping[str, frozenset[str]] = {
     "host.disk": frozenset({"full", "filling"}),
-    "host.mounts": frozenset({"not_writable"}),
+    "host.mounts": frozenset({"not_writable", "covered", "hang"}),
+    "host.credential": _ANY,
     "host.dstate": _ANY,
     "host.fds": _ANY,
     "host.pids": _ANY,
     "host.zombies": _ANY,
 }
 """Check → codes of what a user's jobs can use up, or leave behind, on as many nodes as they run on; of a shared file system, on all nodes.
-Not a file system that went read-only: an error of its disk does that, or another hand on many nodes alike."""
-
+Not a file system that went read-only: an error of its disk does that, or another hand on many nodes alike. munged takes connections of
+anybody, and a file server is as slow as its users make it."""
+_SERVICES = frozenset({"host.slurmd", "host.munge", "host.services"})
+"""What the kernel may end where a user's job uses up all memory of a node."""
 
 RAISED_BY_PROGRAMS = frozenset({"8", "11", "13", "25", "31", "32", "43", "45", "68", "69", "109", "137"})
 """Xids that an error of a program raises too: those for which NVIDIA's catalogue says to restart the application or to look at another
 Xid, and 109, a context switch that took too long, which long kernels cause as well."""
 
 
-def _by_job(finding: Finding) -> bool:
+def _by_job(finding: Finding, world: World) -> bool:
     """Whether a user's job can have caused it, on as many nodes as it runs on."""
+    return _used_up(finding) or _may_be_a_users_mount(finding) or _ended_for_memory(finding, world)
+
+
+def _may_be_a_users_mount(finding: Finding) -> bool:
+    """It cannot be used, and neither the site nor a manifest named it: the automounter mounts from any server that a user names. An older
+    agent does not say who named it."""
+    mount = finding.check == "host.mounts"  # rule kind-not-check: a finding has no kind
+    return mount and finding.code == "error" and finding.evidence.get("named") is not True
+
+
+def _ended_for_memory(finding: Finding, world: World) -> bool:
+    if finding.check not in _SERVICES:  # rule kind-not-check: a finding has no kind
+        return False
+    near = timedelta(seconds=OUT_OF_MEMORY_S)
+    return any(
+        each.node == finding.node and abs(finding.fault_at - each.fault_at) <= near
+        for each in world.book.findings.values()
+        if each.check == "kernel.oom"  # rule kind-not-check: a finding has no kind
+    )
+
+
+def _used_up(finding: Finding) -> bool:
     xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
     codes = _USED_UP_BY_JOBS.get(finding.check)
     used_up = codes is not None and (codes is _ANY or finding.code in codes)
@@ -167,14 +192,14 @@ def _by_job(finding: Finding) -> bool:
 def _still_by_job(incident: Incident, finding: Finding, world: World) -> bool:
     """What is only watched says nothing of the cause: a user's job can raise warnings of other kinds first."""
     if not acts(incident.severity, incident.remedy) and acts(finding.severity, finding.remedy):
-        return _by_job(finding)
+        return _by_job(finding, world)
     return incident.by_job and not _says_more(incident, finding, world)
 
 
 def _says_more(incident: Incident, finding: Finding, world: World) -> bool:
     """Whether a finding speaks against the node where what is known already may be a job's doing. That the driver wants the GPU reset
     after what a program raised on it is the same fault told again."""
-    if _by_job(finding) or not acts(finding.severity, finding.remedy):
+    if _by_job(finding, world) or not acts(finding.severity, finding.remedy):
         return False
     xid = finding.check == "gpu.xid"  # rule kind-not-check: a finding has no kind
     read = finding.check == "gpu.recovery_action"  # rule kind-not-check: a finding has no kind
@@ -219,7 +244,7 @@ def _risen(incident: Incident, finding: Finding, world: World) -> Incident:
         remedy=max(incident.remedy, finding.remedy, key=_REMEDY_RANK.__getitem__),
         check=finding.check if leads else incident.check,
         code=finding.code if leads else incident.code,
-        by_program=_by_job(finding) if leads else incident.by_program,
+        by_program=_by_job(finding, world) if leads else incident.by_program,
         headline=finding.headline if leads else incident.headline,
         by_job=_still_by_job(incident, finding, world),
         fault_at=_fault_at(incident, finding, world),

@@ -23,6 +23,9 @@ CAP_HOUR_S, CAP_DAY_S = _HOUR_S, _DAY_S
 """The budgets on machines: ``repair.*_per_hour`` and ``*_per_day``."""
 OPENED_S = _HOUR_S
 """Incidents that one node's findings have opened (:mod:`controller.correlate`)."""
+OUT_OF_MEMORY_S = 1800.0
+"""A service that is found gone within this of the kernel's word that the node ran out of memory may have ended for it: ``host.services``
+looks every five minutes, and believes the second look."""
 INQUIRIES_S = _HOUR_S
 """``suspects.jobs_per_hour``."""
 STEP_HOUR_S = 3600
@@ -128,6 +131,7 @@ _STOPS = (_K.STEPS, _K.INCIDENTS, _K.RECOVERIES)
 
 WINDOWS: tuple[Window, ...] = (
     Window("control.join_window_s", lambda p: p.join_window_s, (_K.FINDINGS,)),
+    _fixed("services that end as memory runs out", OUT_OF_MEMORY_S, _K.FINDINGS),
     Window("control.action_backoff_max_s", lambda p: p.action_backoff_max_s, (_K.STEPS,)),
     _fixed("brakes.drains_10min", BRAKE_SHORT_S, *_DRAINS),
     _fixed("brakes.drains_10min_share", BRAKE_SHORT_S, *_DRAINS),

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast_checks.probes.mounts import NETWORK_TYPES, read_mounts
+from holdfast_checks.probes.mounts import NETWORK_TYPES, read_mounts, within
 from holdfast_checks.probes.procfs import text
 from holdfast_checks.registry import Check, Context, Cost, Need, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
@@ -86,8 +86,7 @@ def _filesystem(path: str, settings: Settings) -> str:
     """The kind of file system that a path is on, from the mount table; a path is not touched for it."""
     best, kind = "", ""
     for mount in read_mounts(settings.proc):
-        inside = path == mount.path or path.startswith(mount.path.rstrip("/") + "/")
-        if inside and len(mount.path) >= len(best):
+        if within(path, mount.path) and len(mount.path) >= len(best):
             best, kind = mount.path, mount.kind
     return kind
 

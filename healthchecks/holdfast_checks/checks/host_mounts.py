@@ -1,20 +1,24 @@
 """``host.mounts``: are the file systems of jobs mounted, and do they answer?
 
 A mount is asked by a child (``stat --file-system``, which goes to the server and not to a cache), so that a server that is away hangs the
-child alone; one that cannot be killed is left, and no second one is started for that mount."""
+child alone; one that cannot be killed is left, and no second one is started for that mount.
+
+Users mount, too: by FUSE, with any type, and by the automounter, from any server. What a user mounted by FUSE is left out, with what it
+covers; of a mount that nobody named it is told that it may be a user's doing."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast_checks.manifest import manifest_of
 from holdfast_checks.per_host import bad, good
 from holdfast_checks.probes.child import CHILDREN, Finished, Hung
-from holdfast_checks.probes.mounts import Mount, read_mounts
+from holdfast_checks.probes.mounts import Mount, covered, read_mounts
 from holdfast_checks.registry import Check, Context, Cost, Need, NotApplicable, NotGathered, Threshold
 from holdfast_checks.result import Remedy, Result, Severity
 from holdfast_checks.settings import HostSettings
@@ -42,6 +46,8 @@ class Place:
     """None: it was not asked, as it is not mounted."""
     written: Finished | Hung | None = None
     """None: the site does not want anything written there."""
+    covered: bool = False
+    """A user has mounted something over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +67,21 @@ def gather(context: Context) -> Facts:
 
     Raises NotApplicable where there is none, NotGathered or OSError without a mount table."""
     settings = context.settings.host
-    table = {mount.path: mount for mount in read_mounts(settings.proc)}
+    mounts = read_mounts(settings.proc)
+    table = {mount.path: mount for mount in mounts}
     if "/" not in table:
         raise NotGathered("the mount table has no root")
     manifest = manifest_of(context)
     named = {**(manifest.mounts if manifest is not None else {}), **settings.mounts}
     named.update({path: named.get(path, "") for path in settings.writable_mounts})
-    paths = [*named, *_others(table.values(), named)]
+    paths = [*named, *_others(mounts, named)]
     gone = _unmounted(settings.proc, paths, table)
     if not paths and not gone:
         raise NotApplicable("no network file system is mounted, and no mount point is configured")
-    places = [Place(path, path in named, named.get(path, ""), table.get(path)) for path in paths]
+    places = [
+        Place(path, path in named, named.get(path, ""), table.get(path), covered=covered(path, mounts))
+        for path in paths
+    ]
     return Facts((*_asked(places, settings), *(Place(path, wanted=False) for path in gone)))
 
 
@@ -87,11 +97,11 @@ def _unmounted(proc: Path, paths: list[str], mounted: Mapping[str, Mount]) -> li
     return gone
 
 
-def _others(mounts: Iterable[Mount], named: dict[str, str]) -> list[str]:
-    """Network file systems that nobody named, each server's export once."""
+def _others(mounts: tuple[Mount, ...], named: dict[str, str]) -> list[str]:
+    """Network file systems that nobody named, each server's export once; none that a user mounted, or covers."""
     by_source: dict[str, str] = {}
     for mount in sorted(mounts, key=lambda each: len(each.path)):
-        if mount.remote and mount.path not in named:
+        if mount.remote and mount.path not in named and not covered(mount.path, mounts):
             by_source.setdefault(mount.source, mount.path)
     return sorted(by_source.values())[:MOST]
 
@@ -118,17 +128,17 @@ def _asked(places: list[Place], settings: HostSettings) -> list[Place]:
 
 
 def _ask(place: Place, settings: HostSettings) -> Place:
-    if place.mount is None:
+    if place.mount is None or place.covered:
         return place
     argv = [settings.stat, "--file-system", "--format=%T", "--", place.path]
-    answer = CHILDREN.run(f"mount {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
+    answer = CHILDREN.run(f"mount {_shown(place.path)}", argv, settings.mount_deadline_s, max_bytes=1024)
     written = None
     if place.path in settings.writable_mounts and isinstance(answer, Finished):
         # A name that nobody can have taken, and no link is followed: users may write there, and this is root.
         file = f"{place.path.rstrip('/')}/{_SMALL_FILE}-{secrets.token_hex(8)}"
         argv = ["sh", "-c", _WRITE, "sh", file]
         written = CHILDREN.run(f"write {place.path}", argv, settings.mount_deadline_s, max_bytes=1024)
-    return Place(place.path, place.wanted, place.kind, place.mount, answer, written)
+    return replace(place, answer=answer, written=written)
 
 
 def judge(facts: Facts) -> tuple[Result, ...]:
@@ -137,9 +147,11 @@ def judge(facts: Facts) -> tuple[Result, ...]:
 
 
 def _judge_one(place: Place) -> Result:
+    if place.covered:
+        return _finding(place, "covered", Remedy.HUMAN, "is hidden by a file system that a user mounted there or above")
     if place.mount is None:
         if not place.wanted:
-            return good(CHECK_ID, "no longer mounted", place.path)
+            return good(CHECK_ID, "no longer mounted", _shown(place.path))
         return _finding(place, "missing", Remedy.REBOOT, "is not mounted")
     if place.kind and place.mount.kind != place.kind:
         return _finding(place, "type", Remedy.HUMAN, f"is {place.mount.kind} instead of {place.kind}")
@@ -150,12 +162,20 @@ def _judge_one(place: Place) -> Result:
         return _finding(place, "error", Remedy.REBOOT, f"cannot be used: {place.answer.complaint}")
     if isinstance(place.written, Finished) and place.written.status:
         return _finding(place, "not_writable", Remedy.HUMAN, f"cannot be written: {place.written.complaint}")
-    return good(CHECK_ID, f"{place.mount.kind} answers", place.path)
+    return good(CHECK_ID, f"{place.mount.kind} answers", _shown(place.path))
 
 
 def _finding(place: Place, code: str, remedy: Remedy, text: str) -> Result:
-    source = place.mount.source if place.mount is not None else ""
-    return bad(CHECK_ID, code, Severity.DEGRADED, remedy, f"{place.path} {text}", place.path, source=source)
+    """Nothing is repaired for a mount that nobody named: that it does not answer may be what a user wanted."""
+    source, name = place.mount.source if place.mount is not None else "", _shown(place.path)
+    does = remedy if place.wanted else Remedy.HUMAN
+    return bad(CHECK_ID, code, Severity.DEGRADED, does, f"{name} {text}", name, source=source, named=place.wanted)
+
+
+def _shown(path: str) -> str:
+    """A name that is anybody's choice, in letters that can be sent and shown."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 CHECK = Check(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +11,9 @@ NETWORK_TYPES = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "cifs", "smb3", "ceph", "9p", "afs", "wekafs", "fuse.weka"}
 )
 """A server that is away makes these hang."""
+_USER = "user_id="
+"""fusermount writes it for each FUSE file system, and takes no such option of a user's; the kernel shows it."""
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,8 @@ class Mount:
     path: str
     kind: str
     read_only: bool
+    by_user: bool = False
+    """A user mounted it, and chose its source, its type and what it answers."""
 
     @property
     def remote(self) -> bool:
@@ -26,21 +33,33 @@ class Mount:
 
 
 def parse_mounts(text: str) -> tuple[Mount, ...]:
-    """The lines of ``/proc/self/mounts``; ones that make no sense are left out."""
-    lines = (line.split() for line in text.splitlines())
-    return tuple(
-        Mount(_plain(words[0]), _plain(words[1]), words[2], "ro" in words[3].split(","))
-        for words in lines
-        if len(words) >= 4
-    )
+    """The lines of ``/proc/self/mounts``; ones that make no sense are left out.
+
+    The kernel escapes spaces, tabs and newlines alone: whatever else Python takes for the end of a line or a word may be part of a name."""
+    rows = (line.split(" ") for line in text.split("\n"))
+    return tuple(_mount(*row[:4]) for row in rows if len(row) >= 4)
+
+
+def _mount(source: str, path: str, kind: str, said: str) -> Mount:
+    options = said.split(",")
+    by_user = any(each.startswith(_USER) and each != f"{_USER}0" for each in options)
+    return Mount(_plain(source), _plain(path), kind, "ro" in options, by_user)
 
 
 def read_mounts(proc: Path) -> tuple[Mount, ...]:
-    """The mount table of this process. Raises OSError."""
-    return parse_mounts((proc / "self/mounts").read_text(encoding="utf-8", errors="replace"))
+    """The mount table of this process; of a name that is not UTF-8 with surrogates, as ``os.fsdecode`` gives it. Raises OSError."""
+    return parse_mounts((proc / "self/mounts").read_bytes().decode("utf-8", "surrogateescape"))
+
+
+def covered(path: str, mounts: Iterable[Mount]) -> bool:
+    """Whether a user has mounted something there, or over a folder above it: what root then sees at the path says nothing of the node."""
+    return any(mount.by_user and within(path, mount.path) for mount in mounts)
+
+
+def within(path: str, folder: str) -> bool:
+    """Whether the path is this folder, or lies in it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _plain(word: str) -> str:
-    for escaped, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        word = word.replace(escaped, plain)
-    return word
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), word)
