@@ -78,10 +78,10 @@ class WatchedStore(SqlStore):
         self.token_reads += 1
         return super().tokens()
 
-    def tokens_used(self, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
+    def tokens_used(self, uses: Mapping[str, datetime]) -> None:
         self._answer()
         self.uses_recorded.append(dict(uses))
-        return super().tokens_used(uses)
+        super().tokens_used(uses)
 
     def accept_soon(self, report: Report, _shown: Collection[int] | None = None) -> Future[Accepted]:
         self._answer()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -85,26 +86,97 @@ def test_a_store_that_takes_no_write_keeps_nobody_out(served: Any, monkeypatch: 
     assert last_used(served, "op") == [T0 + timedelta(seconds=2 * REFRESH_S + 2)]
 
 
-def test_a_nodes_new_token_ends_its_older_one_ten_minutes_after_its_first_use(
-    served: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    beat = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10.0, "all_ok": True}
+BEAT = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10.0, "all_ok": True}
+
+
+def beats(served: Any, who: str, times_s: Iterable[float]) -> list[int]:
+    """The answers to heartbeats of n1 at these times."""
+    answers = []
+    for served.clock.passed_s in times_s:
+        answers.append(served.call("POST", "/v1/heartbeats", who, json=BEAT).status_code)
+    return answers
+
+
+def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
+    return [r.getMessage() for r in caplog.records if f"event={event} " in r.getMessage()]
+
+
+def add_new(served: Any) -> None:
     served.store.add_token("agent", "n1", hash_token("token-new"), T0 + timedelta(seconds=1))
 
-    def status(who: str, passed_s: float) -> int:
-        served.clock.passed_s = passed_s
-        answer: int = served.call("POST", "/v1/heartbeats", who, json=beat).status_code
-        return answer
 
-    assert [status("n1", s) for s in (2.0, 700.0, 1400.0)] == [200] * 3, "until the new one is used, nothing ends"
-    assert status("new", 1500.0) == 200
-    assert status("new", 1500.0 + REFRESH_S + 1) == 200
-    assert (status("n1", 1500.0 + 599), status("n1", 1500.0 + 601)) == (200, 401)
-    assert status("n2", 3000.0) == 403
-    assert (status("new", 90_000.0), status("new", 9_000_000.0)) == (200, 200)
-    (line,) = [r.getMessage() for r in caplog.records if "event=token_replaced" in r.getMessage()]
+def test_an_older_token_of_a_node_ends_once_it_was_not_used_for_ten_minutes(
+    served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_new(served)
+    assert set(beats(served, "n1", range(2, 1400, 20))) == {200}, "until the new one is used, nothing ends"
+    assert set(beats(served, "new", range(1400, 1980, 20))) == {200}
+    assert beats(served, "n1", [1981]) == [200], "not yet: and this use begins the ten minutes again"
+    assert set(beats(served, "new", range(1990, 2560, 20))) == {200}
+    assert lines(caplog, "token_replaced") == []
+    assert set(beats(served, "new", range(2560, 2700, 20))) == {200}
+    assert beats(served, "n1", [2701]) == [401]
+    assert beats(served, "new", [90_000, 9_000_000]) == [200, 200]
+    (line,) = lines(caplog, "token_replaced")
     assert "node=n1" in line
     assert hash_token("token-n1")[:12] in line
+
+
+def test_a_healthy_node_that_goes_on_with_its_older_token_is_not_shut_out(
+    served: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_new(served)
+    for begin in range(2, 7200, 20):
+        assert beats(served, "new", [begin]) + beats(served, "n1", [begin + 10]) == [200, 200]
+    (line,) = lines(caplog, "token_replaced_in_use")
+    assert all(word in line for word in ("node=n1", hash_token("token-n1")[:12], hash_token("token-new")[:12]))
+    rows = {row.hash: row for row in served.store.tokens()}
+    now = served.clock.now()
+    for token in ("token-n1", "token-new"):
+        used_at = rows[hash_token(token)].last_used_at
+        assert used_at is not None
+        assert now - used_at < timedelta(minutes=3), "the other controller and the doctor see it too"
+
+
+def test_a_token_that_was_tried_once_elsewhere_ends_none(served: Any) -> None:
+    add_new(served)
+    assert beats(served, "new", [2]) == [200]
+    assert set(beats(served, "n1", range(10, 3000, 30))) == {200}
+    served.clock.passed_s = 5000.0
+    assert served.call("GET", "/v1/nodes").status_code == 200
+    assert beats(served, "n1", [5060]) == [200], "the node was away: nobody used the newer one meanwhile"
+
+
+def test_silence_of_the_controller_is_no_silence_of_the_node(served: Any) -> None:
+    add_new(served)
+    beats(served, "n1", range(2, 100, 10))
+    beats(served, "new", range(100, 500, 10))
+    beats(served, "new", range(1300, 1800, 10))
+    assert beats(served, "n1", [1805]) == [200], "nothing was heard for 800 s: ten minutes begin again"
+
+
+def test_the_holder_of_a_refused_token_is_told_why(served: Any) -> None:
+    add_new(served)
+    brief = T0 + timedelta(seconds=30)
+    served.store.add_token("viewer", "brief", hash_token("token-brief"), T0, brief)
+    served.store.add_token("viewer", "gone", hash_token("token-gone"), T0)
+    served.store.revoke_token(hash_token("token-gone"))
+    beats(served, "n1", [2])
+    beats(served, "new", range(10, 800, 20))
+
+    def why(who: str) -> str:
+        answer = served.call("GET", "/v1/nodes", who)
+        assert answer.status_code == 401
+        message: str = answer.json()["error"]["message"]
+        return message
+
+    assert "is not known here" in why("stranger")
+    assert "was revoked" in why("gone")
+    assert f"ended at {brief.isoformat(timespec='seconds')}" in why("brief")
+    assert "newer" not in why("brief")
+    ended = why("n1")
+    assert f"a newer one of n1, {hash_token('token-new')[:12]}, was used" in ended
+    assert "ended at 2" in ended
 
 
 @pytest.mark.parametrize(("role", "subject"), [("user", "ann"), ("root", "me")])

@@ -42,3 +42,26 @@ def test_what_is_said(token: TokenRow, said: list[tuple[str, Level]]) -> None:
     found = [one for one in diagnose(replace(good(), tokens=(token,))) if one not in before]
     assert [(one.id, one.level) for one in found] == said
     assert all("viewer grafana (abababababab)" in one.what or token.role == "agent" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("old_used_min", "new_used_min", "said"),
+    [
+        (1, 2, True),
+        (9, 5, True),
+        (7, 1, False),  # the node has changed to the newer one
+        (1, 8, False),  # somebody has tried the newer one
+        (40, 40, False),
+        (None, 1, False),
+        (1, None, False),
+    ],
+)
+def test_a_node_that_uses_two_tokens(old_used_min: int | None, new_used_min: int | None, said: bool) -> None:
+    def token(name: str, made: timedelta, used_min: int | None) -> TokenRow:
+        used_at = None if used_min is None else NOW - timedelta(minutes=used_min)
+        return TokenRow(name * 32, "agent", "n1", NOW - made, None, revoked=False, last_used_at=used_at)
+
+    tokens = (token("ab", 9 * DAY, old_used_min), token("cd", DAY, new_used_min))
+    found = [a for a in diagnose(replace(good(), tokens=tokens)) if a.id == "tokens.replaced_in_use"]
+    assert len(found) == said
+    assert all("n1 (abababababab beside the newer cdcdcdcdcdcd)" in one.what for one in found)

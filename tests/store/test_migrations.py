@@ -11,6 +11,7 @@ from alembic import command
 from sqlalchemy import JSON, Boolean, Engine, column, insert, inspect, select, table
 
 from holdfast.model.book import CheckpointRecord
+from holdfast.model.handover import watched
 from holdfast.model.tokens import Mark, marks
 from holdfast.store import open_store
 from holdfast.store import tables as t
@@ -86,10 +87,12 @@ def test_tokens_of_before_the_sixth_schema_go_on_and_replace_nothing(empty_url: 
     made.dispose()
     with closing(open_store(empty_url)) as store:
         since = datetime.now(UTC)
-        assert store.tokens_used({f"{2:064x}": since}) == ()
+        store.tokens_used({f"{2:064x}": since})
         rows = store.tokens()
+        assert watched(rows, {}, since, since) == {}, "what its node uses was not recorded"
         assert all(row.valid(since + timedelta(days=3650)) for row in rows)
         assert Mark.UNUSED not in marks(rows[0], since)
         assert Mark.UNUSED in marks(rows[0], since + timedelta(days=31))
         store.add_token("agent", "n1", f"{3:064x}", since)
-        assert len(store.tokens_used({f"{3:064x}": since})) == 2, "a new one replaces them"
+        store.tokens_used({f"{3:064x}": since})
+        assert len(watched(store.tokens(), {}, since, since)) == 2, "a new one replaces them"

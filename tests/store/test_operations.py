@@ -208,22 +208,23 @@ def _end(store: SqlStore, number: int) -> datetime | None:
 
 def test_the_last_use_of_a_token_is_on_record(store: SqlStore) -> None:
     store.add_token("viewer", "grafana", _hash(1), NOW)
-    assert store.tokens_used({_hash(1): later(60), _hash(9): later(60)}) == ()
-    assert store.tokens_used({_hash(1): later(30)}) == (), "another controller's word may come late"
+    store.tokens_used({_hash(1): later(60), _hash(9): later(60)})
+    store.tokens_used({_hash(1): later(30)})
     (row,) = store.tokens()
-    assert row.last_used_at == later(60)
+    assert row.last_used_at == later(60), "another controller's word may come late"
 
 
-def test_the_first_use_of_a_nodes_new_token_ends_its_older_ones(store: SqlStore) -> None:
-    for number, (role, subject) in enumerate(
-        (("agent", "n1"), ("agent", "n1"), ("agent", "n2"), ("viewer", "n1"), ("agent", "n1"), ("agent", "n1"))
-    ):
-        store.add_token(role, subject, _hash(number), later(number), later(200) if number == 1 else None)
-    ended = store.tokens_used({_hash(4): later(100)})
-    assert [(row.hash, row.expires_at) for row in ended] == [(_hash(0), later(700))]
-    assert [_end(store, n) for n in range(6)] == [later(700), later(200), None, None, None, None]
-    store.add_token("agent", "n1", _hash(7), later(2))
-    assert store.tokens_used({_hash(4): later(4000)}) == (), "only the first use"
+def test_tokens_are_ended_but_not_those_that_were_used_of_late(store: SqlStore) -> None:
+    for number in range(5):
+        store.add_token("agent", "n1", _hash(number), later(number), later(200) if number == 1 else None)
+    store.tokens_used({_hash(2): later(401), _hash(3): later(400)})
+    assert store.revoke_token(_hash(4))
+    ended = store.end_tokens([_hash(n) for n in (0, 1, 2, 3, 4, 9)], later(1000))
+    assert [(row.hash, row.expires_at) for row in ended] == [(_hash(0), later(1000)), (_hash(3), later(1000))]
+    assert [_end(store, n) for n in range(5)] == [later(1000), later(200), None, later(1000), None], (
+        "another controller saw the third in use"
+    )
+    assert store.end_tokens([_hash(0)], later(1001)) == (), "once"
 
 
 def test_an_ended_token_is_pruned_with_the_rest(store: SqlStore) -> None:

@@ -56,7 +56,7 @@ _ANSWERS: dict[int, tuple[Kind, str, str]] = {
     401: (
         Kind.AUTHENTICATION,
         "the token is refused",
-        f"make one {_ON_HEAD} (holdfast token create agent NODE) and put it into token_file",
+        f"make one {_ON_HEAD} (holdfast token create agent NODE) and put it into token_file, or run enrol.sh --now",
     ),
     403: (
         Kind.AUTHENTICATION,

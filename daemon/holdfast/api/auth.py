@@ -6,8 +6,8 @@ import asyncio
 import hashlib
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -18,6 +18,8 @@ from starlette.types import Scope
 from holdfast.api.connections import identified
 from holdfast.api.errors import ApiError
 from holdfast.model.errors import OutsideError, Unavailable
+from holdfast.model.handover import Watch, newest_used, watched
+from holdfast.model.lookback import TOKEN_USE_EVERY_S, TOKEN_WATCH_EVERY_S
 from holdfast.model.tokens import TokenRow
 from holdfast.ports import Clock
 from holdfast_checks.words import known, unknown_reads_as
@@ -33,7 +35,7 @@ STALE_S = 3600.0
 RETRY_S = 2.0
 UNKNOWN_LIMIT = 10_000
 USES_AT_ONCE = 1000
-"""Uses of tokens that are recorded in one transaction; the others wait for the next."""
+"""Uses of tokens that are recorded, and tokens that are ended, in one transaction; the others wait for the next."""
 LOOKUPS_AT_ONCE = 32
 """Of tokens that are not known: anybody can make such up, and the store is read for each."""
 _MAX_TOKEN = 512
@@ -60,8 +62,12 @@ class TokenStore(Protocol):
         """All of them."""
         ...
 
-    def tokens_used(self, uses: Mapping[str, datetime]) -> Sequence[TokenRow]:
-        """Record the last use of each hash; the older tokens of nodes that the first use of a new one has now given an end."""
+    def tokens_used(self, uses: Mapping[str, datetime]) -> None:
+        """Record the last use of each hash."""
+        ...
+
+    def end_tokens(self, hashes: Collection[str], at: datetime) -> Sequence[TokenRow]:
+        """End those that were not used in the ten minutes before; those, as they are now."""
         ...
 
 
@@ -112,12 +118,19 @@ class Authenticator:
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._used: dict[str, datetime] = {}
         """Uses that are to be recorded, of tokens in ``_known`` alone."""
+        self._seen: dict[str, datetime] = {}
+        """The last use here of nodes' tokens: the store has it once an hour."""
+        self._newest: dict[str, TokenRow] = {}
+        """By node: its newest token that was used."""
+        self._watched: dict[str, Watch] = {}
+        self._newer: frozenset[str] = frozenset()
+        """The tokens because of which others are watched."""
+        self._looked_at: datetime | None = None
+        self._told: set[str] = set()
 
     async def caller(self, request: Request, *roles: Role) -> Principal:
         """The caller, who must have one of ``roles`` (none named: any). Raises ApiError 401 or 403, Unavailable."""
         principal = await self._lookup(_bearer(request))
-        if principal is None:
-            raise ApiError(401, "unauthenticated", "The token is not known here; make one with `holdfast token create`")
         if (
             principal.role is not Role.USER
         ):  # any job's owner may hold such a token, and open connections by the thousand
@@ -143,7 +156,8 @@ class Authenticator:
         if self._read_s is None or now_s >= self._next_s:
             await self._refresh(now_s)
 
-    async def _lookup(self, token: str) -> Principal | None:
+    async def _lookup(self, token: str) -> Principal:
+        """Raises ApiError 401, with the reason: whoever shows a token may know what became of it."""
         digest = hash_token(token)
         now_s = self._clock.monotonic_s()
         await self._read(now_s)
@@ -151,11 +165,15 @@ class Authenticator:
         if known is None:
             known = await self._look_up_new(digest, now_s)
         now = self._clock.now()
-        if known is None or not known[0].valid(now):
-            return None
-        if known[0].use_is_due(now):
+        row, principal = known if known is not None else (None, None)
+        if row is None or principal is None or not row.valid(now):
+            newer = self._newest.get(row.node or "") if row is not None else None
+            raise ApiError(401, "unauthenticated", _refusal(row, now, newer))
+        if row.node is not None:
+            self._seen[digest] = now
+        if self._use_is_due(digest, now):
             self._used.setdefault(digest, now)
-        return known[1]
+        return principal
 
     async def _refresh(self, now_s: float) -> None:
         """One at a time; the others go on with what there is, or wait where there is nothing yet."""
@@ -173,6 +191,7 @@ class Authenticator:
                 return
             self._known = {row.hash: (row, _principal(row)) for row in rows}
             self._read_s, self._next_s = now_s, now_s + REFRESH_S
+            await self._hand_over(rows)
             await self._record_uses()
 
     async def _record_uses(self) -> None:
@@ -183,22 +202,62 @@ class Authenticator:
         if not uses:
             return
         try:
-            ended = await self._in_thread(lambda: self._store.tokens_used(uses))
+            await self._in_thread(lambda: self._store.tokens_used(uses))
         except OutsideError as error:
             log.warning("event=token_uses_not_recorded tokens=%d error=%s", len(uses), error)
+
+    async def _hand_over(self, rows: Sequence[TokenRow]) -> None:
+        """An older token of a node ends once the newer one alone is used; while both are, a person is told."""
+        now = self._clock.now()
+        self._seen = {digest: at for digest, at in self._seen.items() if digest in self._known}
+        rows = [self._as_seen(row) for row in rows]
+        self._newest = newest_used(rows)
+        self._watched = watched(rows, self._watched, self._looked_at, now)
+        self._newer = frozenset(watch.newer.hash for watch in self._watched.values())
+        self._looked_at = now
+        for row in rows:
+            watch = self._watched.get(row.hash)
+            if watch is not None and watch.goes_on(row) and row.hash not in self._told:
+                self._told.add(row.hash)
+                log.warning(
+                    "event=token_replaced_in_use node=%s hash=%s newer=%s: two tokens of the node are in use, and both go on; "
+                    "find who uses the older one, then holdfast token revoke %s",
+                    row.subject,
+                    row.hash[:12],
+                    watch.newer.hash[:12],
+                    row.hash[:12],
+                )
+        self._told.intersection_update(self._watched)
+        if over := [digest for digest, watch in self._watched.items() if watch.over(now)]:
+            await self._end(over[:USES_AT_ONCE], now)
+
+    async def _end(self, over: list[str], now: datetime) -> None:
+        try:
+            ended = await self._in_thread(lambda: self._store.end_tokens(over, now))
+        except OutsideError as error:
+            log.warning("event=tokens_not_ended tokens=%d error=%s", len(over), error)
             return
         for row in ended:
             log.warning(
-                "event=token_replaced node=%s hash=%s ends_at=%s: the node's new token is used; its older one ends",
+                "event=token_replaced node=%s hash=%s newer=%s: its newer token is used, this one was not for ten minutes: it has ended",
                 row.subject,
                 row.hash[:12],
-                row.expires_at,
+                self._watched[row.hash].newer.hash[:12],
             )
             self._known[row.hash] = (row, _principal(row))
 
+    def _as_seen(self, row: TokenRow) -> TokenRow:
+        at = self._seen.get(row.hash)
+        newer = at is not None and (row.last_used_at is None or row.last_used_at < at)
+        return replace(row, last_used_at=at) if newer else row
+
     def _use_is_due(self, digest: str, at: datetime) -> bool:
+        """Where two tokens of a node are valid, the uses are written down each minute: another controller goes by them, and the doctor."""
         known = self._known.get(digest)
-        return known is not None and known[0].use_is_due(at)
+        if known is None:
+            return False
+        two = digest in self._watched or digest in self._newer
+        return known[0].use_is_due(at, TOKEN_WATCH_EVERY_S if two else TOKEN_USE_EVERY_S)
 
     async def _look_up_new(self, digest: str, now_s: float) -> tuple[TokenRow, Principal | None] | None:
         """A token that was made since the last refresh works at once; a wrong one costs a query every two seconds."""
@@ -220,6 +279,21 @@ class Authenticator:
         if len(self._unknown) > UNKNOWN_LIMIT:
             self._unknown.popitem(last=False)
         return None
+
+
+def _refusal(row: TokenRow | None, now: datetime, newer: TokenRow | None) -> str:
+    """Why this token is refused; ``newer``: the newest that its node has used."""
+    if row is None:
+        return "The token is not known here; make one with `holdfast token create`"
+    name, make = row.hash[:12], f"make one with `holdfast token create {row.role} {row.subject}`"
+    if row.revoked:
+        return f"The token {name} was revoked; {make}"
+    if row.expires_at is None or now < row.expires_at:
+        return f"The token {name} has a role that is not known here, or is bound to nothing; make one with `holdfast token create`"
+    ended = f"The token {name} ended at {row.expires_at.isoformat(timespec='seconds')}"
+    if newer is not None and newer.created_at > row.created_at:
+        return f"{ended}, because a newer one of {row.subject}, {newer.hash[:12]}, was used; use that one, or {make}"
+    return f"{ended}; {make}"
 
 
 def _bearer(request: Request) -> str:

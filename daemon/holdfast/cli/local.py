@@ -112,8 +112,8 @@ def token_create(
     ] = None,
     never_ends: Annotated[bool, typer.Option("--never-ends", help="It has no end, whatever its role.")] = False,
 ) -> None:
-    """Make a token and print it, once. Only its hash is kept. Ten minutes after the first use of an agent's new token its node's older
-    ones end."""
+    """Make a token and print it, once. Only its hash is kept. Once a node uses a newer token, each older one of it ends when it was
+    not used for ten minutes."""
     from holdfast.api.auth import hash_token  # noqa: PLC0415
     from holdfast.model.tokens import end_of  # noqa: PLC0415
 

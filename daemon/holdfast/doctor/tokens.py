@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts, names
+from holdfast.model.handover import two_in_use
 from holdfast.model.tokens import Mark, TokenRow, marks
 
 
@@ -42,6 +43,20 @@ def unused(facts: DoctorFacts) -> Iterator[Advice]:
         )
 
 
+def replaced_in_use(facts: DoctorFacts) -> Iterator[Advice]:
+    if found := two_in_use(facts.tokens, facts.now):
+        yield Advice(
+            "tokens.replaced_in_use",
+            Level.WARNING,
+            "nodes that use two tokens: "
+            + names(f"{old.subject} ({old.hash[:12]} beside the newer {new.hash[:12]})" for old, new in found),
+            "A node's older token ends ten minutes after its last use, and this one is still used: a second place that the node takes its "
+            "token from, a second machine of its name, or a thief.",
+            "look again in ten minutes; then put the newer one in every place of HOLDFAST_TOKEN_FROM, and holdfast token revoke HASH "
+            "# the older one: what still uses it is refused within a minute",
+        )
+
+
 def _marked(facts: DoctorFacts, mark: Mark) -> list[TokenRow]:
     return [row for row in facts.tokens if mark in marks(row, facts.now)]
 
@@ -50,4 +65,4 @@ def _shown(rows: list[TokenRow]) -> str:
     return names(f"{row.role} {row.subject} ({row.hash[:12]})" for row in rows)
 
 
-RULES = (end_soon, never_end, unused)
+RULES = (end_soon, never_end, unused, replaced_in_use)

@@ -62,7 +62,11 @@ TOKEN_LIFE_S = 90 * _DAY_S
 TOKEN_USE_EVERY_S = _HOUR_S
 """A token's last use is recorded again once it is this old."""
 TOKEN_HANDOVER_S = 600.0
-"""The older tokens of a node go on for this after the first use of its new one."""
+"""An older token of a node ends once it was not used for this long while the node's newer one was."""
+TOKEN_WATCH_EVERY_S = 60.0
+"""The last use of the tokens of a node that has used a newer one is recorded again once it is this old."""
+TOKEN_STEADY_S = 300.0
+"""A token that was used this recently is in use: a heartbeat is due each 4 to 10 s, and a use is recorded each minute."""
 TOKEN_ENDS_SOON_S, TOKEN_UNUSED_S, TOKEN_OLD_S = 14 * _DAY_S, 30 * _DAY_S, 180 * _DAY_S
 """What ``holdfast token list`` marks."""
 

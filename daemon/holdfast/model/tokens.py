@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from holdfast.model.lookback import (
     TOKEN_ENDS_SOON_S,
-    TOKEN_HANDOVER_S,
     TOKEN_LIFE_S,
     TOKEN_OLD_S,
     TOKEN_UNUSED_S,
@@ -35,18 +34,17 @@ class TokenRow:
     recorded_since: datetime | None = None
     """Since when its use is recorded. None: since it was made; a time: it was made by a release that recorded none."""
 
+    @property
+    def node(self) -> str | None:
+        """Whose agent's it is; None: a person's, or a program's of theirs."""
+        return self.subject if self.role == AGENT else None
+
     def valid(self, now: datetime) -> bool:
         return not self.revoked and (self.expires_at is None or now < self.expires_at)
 
-    def use_is_due(self, now: datetime) -> bool:
+    def use_is_due(self, now: datetime, every_s: float = TOKEN_USE_EVERY_S) -> bool:
         """Whether a use at this time is to be recorded: not each one is, that would be a write for every request."""
-        return self.last_used_at is None or now - self.last_used_at >= timedelta(seconds=TOKEN_USE_EVERY_S)
-
-    @property
-    def replaces_older(self) -> bool:
-        """Whether its next use ends the node's older tokens: the first use of a node's token. What an upgrade found replaces nothing,
-        since nothing is known of what its node uses."""
-        return self.role == AGENT and self.last_used_at is None and self.recorded_since is None
+        return self.last_used_at is None or now - self.last_used_at >= timedelta(seconds=every_s)
 
 
 class Mark(StrEnum):
@@ -86,8 +84,3 @@ def end_of(role: str, now: datetime, days: float | None, *, never: bool) -> date
     if days is not None:
         return now + timedelta(days=days)
     return None if never or role == AGENT else now + timedelta(seconds=TOKEN_LIFE_S)
-
-
-def handover_end(used_at: datetime) -> datetime:
-    """When the older tokens of a node end whose new one was first used then."""
-    return used_at + timedelta(seconds=TOKEN_HANDOVER_S)

@@ -233,9 +233,13 @@ class SqlStore:
         """Also a revoked or expired one: ask its ``valid``."""
         return self._read(lambda c: tokens.find(c, token_hash))
 
-    def tokens_used(self, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
-        """Record the last use of each hash; the older tokens of nodes that the first use of a new one has now given an end."""
-        return self._writer.run(lambda c: tokens.used(c, uses))
+    def tokens_used(self, uses: Mapping[str, datetime]) -> None:
+        """Record the last use of each hash."""
+        self._writer.run(lambda c: tokens.used(c, uses))
+
+    def end_tokens(self, hashes: Collection[str], at: datetime) -> tuple[TokenRow, ...]:
+        """End those that go on beyond this time and were not used in the ten minutes before; those, as they are now."""
+        return self._writer.run(lambda c: tokens.end(c, hashes, at))
 
     def revoke_token(self, token_hash: str) -> bool:
         """False: there is no such token."""

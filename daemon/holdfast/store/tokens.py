@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, or_, select
 
 from holdfast.model.errors import Rejected
-from holdfast.model.tokens import AGENT, TokenRow, handover_end
+from holdfast.model.lookback import TOKEN_HANDOVER_S
+from holdfast.model.tokens import TokenRow
 from holdfast.store import rows
 from holdfast.store import tables as t
 
@@ -87,32 +88,27 @@ def _note(connection: Connection, key: str) -> str | None:
     return value
 
 
-def used(connection: Connection, uses: Mapping[str, datetime]) -> tuple[TokenRow, ...]:
-    """Record the last use of each hash. The first use of a node's new token ends the node's older ones a little later: those, as they
-    are now."""
+def used(connection: Connection, uses: Mapping[str, datetime]) -> None:
+    """Record the last use of each hash."""
     c = t.tokens.c
-    ended: list[TokenRow] = []
-    first = select(t.tokens).where(c.role == AGENT, c.last_used_at.is_(None), c.recorded_since.is_(None))
-    for row in map(_row, connection.execute(first).all()):
-        if row.hash in uses and row.replaces_older:
-            ended += _end_older(connection, row, uses[row.hash])
     if uses:
         later = or_(c.last_used_at.is_(None), c.last_used_at < bindparam("used_at"))
         connection.execute(
             t.tokens.update().where(c.hash == bindparam("used"), later).values(last_used_at=bindparam("used_at")),
             [{"used": token_hash, "used_at": at} for token_hash, at in uses.items()],
         )
-    return tuple(ended)
 
 
-def _end_older(connection: Connection, new: TokenRow, used_at: datetime) -> list[TokenRow]:
-    c, end = t.tokens.c, handover_end(used_at)
-    same_node = select(t.tokens).filter_by(role=new.role, subject=new.subject, revoked=False)
-    goes_on = or_(c.expires_at.is_(None), c.expires_at > end)
-    found = [_row(row) for row in connection.execute(same_node.where(c.created_at < new.created_at, goes_on))]
+def end(connection: Connection, hashes: Collection[str], at: datetime) -> tuple[TokenRow, ...]:
+    """End those that go on beyond this time, but none that was used, at another controller too, in the time of a handover before."""
+    c, quiet = t.tokens.c, at - timedelta(seconds=TOKEN_HANDOVER_S)
+    goes_on = or_(c.expires_at.is_(None), c.expires_at > at)
+    unused = or_(c.last_used_at.is_(None), c.last_used_at <= quiet)
+    wanted = select(t.tokens).filter_by(revoked=False).where(c.hash.in_(hashes), goes_on, unused).order_by(c.created_at)
+    found = [_row(row) for row in connection.execute(wanted).all()]
     for row in found:
-        connection.execute(t.tokens.update().where(c.hash == row.hash).values(expires_at=end))
-    return [replace(row, expires_at=end) for row in found]
+        connection.execute(t.tokens.update().where(c.hash == row.hash).values(expires_at=at))
+    return tuple(replace(row, expires_at=at) for row in found)
 
 
 def every(connection: Connection) -> tuple[TokenRow, ...]:
