@@ -13,6 +13,7 @@ from typing import Any
 
 import urllib3
 
+from holdfast.agent import answers
 from holdfast.agent.authorities import file_stamp, trust_context
 from holdfast.agent.failures import Failure, of_answer, of_error
 from holdfast.model.errors import Unavailable
@@ -76,7 +77,8 @@ class Answer:
     def error(self) -> str:
         """One line of what the controller said was wrong."""
         told = self.body.get("error")
-        return str(told.get("message", "") if isinstance(told, dict) else told or "")[:300]
+        text = told.get("message") if isinstance(told, dict) else told
+        return text[:300] if isinstance(text, str) else ""
 
 
 class Client:
@@ -92,7 +94,8 @@ class Client:
 
     def _new_pool(self) -> urllib3.PoolManager:
         """Raises OSError that names the file of authorities where that cannot be read."""
-        return urllib3.PoolManager(num_pools=4, maxsize=1, retries=False, ssl_context=trust_context(self._ca_file))
+        context = trust_context(self._ca_file)
+        return answers.bounded(urllib3.PoolManager(num_pools=4, maxsize=1, retries=False, ssl_context=context))
 
     def _trust_again(self, error: urllib3.exceptions.HTTPError) -> None:
         """After a refused certificate: the file of authorities may have been replaced since it was read."""
@@ -139,15 +142,18 @@ class Client:
         if query:
             url += "?" + urllib.parse.urlencode(query)
         try:
-            response = self._pool.request(method, url, **arguments)
+            return self._exchange(method, url, arguments)
         except urllib3.exceptions.ProtocolError:
             # The kept connection was closed by the other side at this very moment. Everything sent here may be repeated.
-            response = self._pool.request(method, url, **arguments)
-        return Answer(response.status, _parsed(response.data), _seconds(response.headers.get("Retry-After")))
+            return self._exchange(method, url, arguments)
+
+    def _exchange(self, method: str, url: str, arguments: Mapping[str, Any]) -> Answer:
+        response = self._pool.request(method, url, preload_content=False, **arguments)
+        return Answer(response.status, parsed(answers.read(response)), _seconds(response.headers.get("Retry-After")))
 
     def _headers(self) -> dict[str, str]:
         """The token is read anew each time, so that it can be renewed without a restart."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": "application/json", "Accept-Encoding": "identity"}
         if self._token_file is not None:
             try:
                 with open(self._token_file, "rb", buffering=0) as file:
@@ -160,16 +166,17 @@ class Client:
         self._pool.clear()
 
 
-def _parsed(data: bytes) -> Mapping[str, Any]:
+def parsed(data: bytes) -> Mapping[str, Any]:
+    """An answer's object; an empty one for anything else."""
     try:
         body = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 
 
 def _seconds(text: str | None) -> float:
-    return min(60.0, float(text)) if text is not None and text.isdigit() else 0.0
+    return min(60.0, float(text)) if text is not None and text.isascii() and text.isdigit() else 0.0
 
 
 def _short(error: Exception) -> str:

@@ -23,6 +23,9 @@ DEFAULT_URL = "http://127.0.0.1:8460"
 TIMEOUT_S = 30.0
 MOST_TRIES = 4
 """Of a request that is answered 429: nothing of it was done."""
+MOST_BYTES = 64 * 1024 * 1024
+"""Of an answer. The longest are lists of all nodes of a large cluster: 4,096 nodes take some MiB."""
+_MOST_REFUSAL_BYTES = 64 * 1024
 LONGEST_WAIT_S = 30.0
 """Between two of them; where the controller asks for more, the verb fails at once."""
 USER_TOKEN = Path("~/.config/holdfast/token")
@@ -74,7 +77,7 @@ class Client:
     def _call(self, method: str, path: str, body: bytes | None) -> Any:
         try:
             return json.loads(self._send(method, path, body))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise Unavailable(f"{self._url} answered with something else than JSON: {error}") from None
 
     def _send(self, method: str, path: str, body: bytes | None) -> bytes:
@@ -93,14 +96,19 @@ class Client:
     def _once(self, request: urllib.request.Request) -> bytes:
         try:
             with self._opener.open(request, timeout=TIMEOUT_S) as answer:
-                return bytes(answer.read())
+                content = bytes(answer.read(MOST_BYTES + 1))
         except urllib.error.HTTPError as error:
-            raise _refusal(error.code, error.read(), error.headers.get("Retry-After") or "") from None
+            raise _refusal(
+                error.code, error.read(_MOST_REFUSAL_BYTES), error.headers.get("Retry-After") or ""
+            ) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", error)
             raise Unavailable(
                 f"the controller at {self._url} does not answer: {why}; is `holdfast controller` running?"
             ) from None
+        if len(content) > MOST_BYTES:
+            raise Unavailable(f"{self._url} answered with more than {MOST_BYTES} bytes")
+        return content
 
 
 class _Limited(Rejected):
@@ -142,7 +150,7 @@ def _trust(path: str) -> ssl.SSLContext:
 def _refusal(status: int, body: bytes, retry_after: str) -> HoldfastError:
     try:
         text = str(json.loads(body)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         text = f"the server answered with status {status}; is this a Holdfast controller?"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return _Limited(text, float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 1.0)
