@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import verbs
+from holdfast.agent import answers, verbs
+from holdfast.agent import orders as orders_module
 from holdfast.agent.client import Client, Controllers
 from holdfast.agent.memory import Memory
 from holdfast.agent.neighbours import Neighbours
@@ -176,6 +177,97 @@ def test_nothing_is_done_that_cannot_be_remembered(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize("bad", [{}, {"id": "x"}, raw(args=[1]), raw(expires_s="soon"), raw(order_id="")])
 def test_what_is_no_order_is_passed_over(tmp_path: Path, bad: dict[str, Any]) -> None:
     assert not Desk(tmp_path).orders.take(bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        raw(expires_s=10**400),
+        raw(expires_s=float("nan")),
+        raw(expires_s=float("inf")),
+        raw(expires_s=True),
+        {**raw(), "verb": ["note"]},
+        raw(boot_id={"a": 1}),
+        {**raw(), "id": 7},
+    ],
+)
+def test_no_number_or_kind_of_value_ends_the_thread_that_asks(tmp_path: Path, bad: dict[str, Any]) -> None:
+    desk = Desk(tmp_path)
+    assert not desk.orders.take(bad)
+    assert desk.orders.take(raw())
+    assert desk.outcomes(1) == [("o1", True, "noted")]
+
+
+def test_a_flood_of_what_is_no_order_is_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk(tmp_path)
+    for number in range(1000):
+        desk.orders.take({f"a\nb{number}" * 100: 1})
+    assert [len(each.getMessage()) < 300 for each in caplog.records] == [True]
+
+
+def test_answers_that_no_controller_gives_leave_the_next_one_to_be_read(
+    tmp_path: Path, controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nested without end, and a number without end: both ended the thread, and so the agent, again and again."""
+    desk = Desk(tmp_path, controller.url)
+    bodies = [
+        b'{"orders":' + b"[" * 200_000 + b"]" * 200_000 + b"}",
+        b'{"orders":[{"id":"x","verb":"note","expires_s":1' + b"0" * 400 + b"}]}",
+    ]
+    read = answers.read
+    monkeypatch.setattr(answers, "read", lambda response: bodies.pop() if read(response) and bodies else b"{}")
+    monkeypatch.setattr(orders_module, "backoff_s", lambda _failures: 0.01)
+    desk.orders.start()
+    controller.give(raw("o1"))
+    deadline_s = time.monotonic() + 10
+    while bodies and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+        controller.give(raw("o1"))
+    assert not bodies
+    monkeypatch.setattr(answers, "read", read)
+    assert desk.outcomes(1) == [("o1", True, "noted")]
+    desk.orders.stop()
+
+
+def test_so_many_orders_are_open_at_a_time_and_the_others_wait_at_the_controller(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    go = threading.Event()
+
+    def wait(_order: Order) -> Done:
+        go.wait(10)
+        return Done(True, "noted")
+
+    desk.orders._handlers = {"note": wait}
+    taken = [desk.orders.take(raw(f"o{number}")) for number in range(100)]
+    assert taken == [True] * 64 + [False] * 36
+    go.set()
+    desk.outcomes(64)
+    deadline_s = time.monotonic() + 5
+    while not desk.orders.take(raw("o99")) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert ("o99", True, "noted") in desk.outcomes(65)
+
+
+def test_new_orders_are_so_many_in_the_long_run_and_known_ones_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders_module, "_MOST_AT_ONCE", 10)
+    desk = Desk(tmp_path)
+    for _ in range(20):
+        assert sum(desk.orders.take(raw(f"o{number}", "unknown")) for number in range(5)) in (5, 0)
+    assert sum(desk.orders.take(raw(f"p{number}", "unknown")) for number in range(100)) in (5, 6)
+
+
+def test_a_thread_that_cannot_be_started_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(tmp_path)
+
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        desk.orders.take(raw())
+    assert desk.outcomes(1) == [("o1", False, "not begun: can't start new thread")]
 
 
 def test_an_outcome_asked_for_again_much_later_is_sent_again(tmp_path: Path) -> None:

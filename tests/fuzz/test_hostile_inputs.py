@@ -9,18 +9,31 @@ import os
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
 
+from holdfast.agent.client import Answer, parsed
+from holdfast.agent.job_gate import JobGate
+from holdfast.agent.neighbours import Neighbours
+from holdfast.agent.orders import Order, refusal
+from holdfast.agent.pace import INTERVAL, Pace
+from holdfast.agent.probing import side_of
 from holdfast.agent.questions import parse_question
+from holdfast.agent.rooms import read_answer
+from holdfast.agent.sender import Identity, refused_items
 from holdfast.agent.statements import Malformed, parse
+from holdfast.agent.survey_plan import SurveyPlan, target_of
+from holdfast.agent.verbs import job_id_of
+from holdfast.agent.verbs import number as number_of
 from holdfast.api.body import parse_object
 from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError
 from holdfast.api.wire import HeartbeatBody, ReportBody, check_version, parse_items
 from holdfast.api.wire import parse as parse_body
+from holdfast.model.errors import Rejected
 from holdfast_checkpoint.confined import Bad
 from holdfast_checkpoint.layouts.archives import load_json
 from holdfast_checkpoint.manifest import (
@@ -36,6 +49,7 @@ from holdfast_checkpoint.manifest import (
 )
 from holdfast_checkpoint.runs import parse_run
 from holdfast_checkpoint.wire import parse_survey
+from holdfast_checks import acting
 from holdfast_checks.checks.xid import parse_live
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.kernel.devices import Devices
@@ -135,6 +149,56 @@ def manifest(data: bytes) -> bool:
     return taken
 
 
+def orders(data: bytes) -> bool:
+    """An answer to an agent that asks for orders, of a controller that was taken over."""
+    found = parsed(data).get("orders")
+    taken = False
+    for raw in found if isinstance(found, list) else ():
+        if not isinstance(raw, dict):
+            continue
+        try:
+            order = Order.from_wire(raw, 5.0)
+        except (KeyError, ValueError):
+            continue
+        taken = True
+        words = (order.id, order.verb, order.boot_id, order.instance_id, order.incident)
+        assert all(word.isprintable() and len(word) <= 256 for word in words), order
+        assert abs(order.expires_at_s) < 1e9
+        refused = refusal(order, Identity("n1", "i-1", "b-1"), {}, 5.0)
+        assert refused is not None
+        for read in (side_of, job_id_of, target_of, lambda args: number_of(args, "deadline_s", 5.0, 60.0)):
+            with suppress(Rejected, Malformed):
+                read(dict(order.args))
+    return taken
+
+
+def heartbeat_answers(data: bytes) -> bool:
+    """An answer to a heartbeat, or to a report: everything in the agent that reads one."""
+    body = parsed(data)
+    answer = Answer(200, body)
+    assert len(answer.error) <= 300
+    assert answer.failure is None or body.get("leader") is False
+    changed: list[bool] = []
+    gate, pace = JobGate(lambda: 1.0), Pace(None, lambda: changed.append(True))
+    gate.answered(body, 1.0)
+    assert gate.closed_by is None or len(gate.closed_by) <= 200
+    pace.answered({INTERVAL: 10.0}, body)
+    assert 1.0 <= pace.every_s <= 60.0
+    named: list[str] = []
+    neighbours = Neighbours(lambda name: named.append(name) or ("127.0.0.1", 1), connects=lambda *_: None)  # type: ignore[func-returns-value]
+    neighbours.told(body.get("neighbour_nodes"))
+    neighbours.probe()
+    assert len(named) <= 16
+    plan = SurveyPlan(lambda low, _high: low)
+    plan.told(body.get("surveys", []), 0.0)
+    due = plan.due(100.0)
+    given = acting.parsed(body.get("checks"))
+    read_answer(answer)
+    refused = refused_items(answer)
+    assert all(number >= 0 and len(why) <= 300 for number, why in refused)
+    return body.get("leader") is True and bool(due or named or given or gate.closed_by or changed)
+
+
 @dataclass(frozen=True)
 class Kind:
     """A way in. ``read``: whether the input was taken."""
@@ -148,6 +212,7 @@ def _json(*values: object) -> tuple[bytes, ...]:
 
 
 JOB = {"v": 1, "job_id": 77, "restarts": 0, "step": 5}
+LEADS = {"version": 1, "leader": True}
 KINDS = {
     "kernel lines": Kind(
         kernel,
@@ -166,6 +231,21 @@ KINDS = {
             {"kind": "ask.standing"},
             {"kind": "ask.latest", "dir": "/scratch/me/run", "within_ms": 1000},
             {"kind": "ask.room", "job_id": 77, "restarts": 1},
+        ),
+    ),
+    "orders": Kind(
+        orders,
+        _json(*({"orders": [order]} for release in releases() for order in document(release, "orders"))),
+    ),
+    "heartbeat answers": Kind(
+        heartbeat_answers,
+        _json(
+            {**LEADS, "keep_off": "1kjmmcy9g001"},
+            {**LEADS, "interval_s": 5.0, "neighbour_nodes": ["n7", "n8"]},
+            {**LEADS, "surveys": [{"job_id": 71, "uid": 1000, "restarts": 0, "dir": "/scratch/me/run7", "every_s": 600.0}]},
+            {**LEADS, "checks": {"act_on": ["gpu.xid"], "observe_only": ["host.disk"]}},
+            {**LEADS, "refused": [{"item": 0, "message": "no job of this node"}]},
+            {"error": {"code": "invalid", "message": "node is missing"}, "leader": False},
         ),
     ),
     "manifests": Kind(

@@ -16,6 +16,7 @@ from holdfast.agent.client import Client
 from holdfast.agent.memory import Memory
 from holdfast.agent.outbox import Item
 from holdfast.agent.sender import Identity, backoff_s
+from holdfast.bucket import Bucket
 from holdfast.model.action import Verb
 from holdfast.model.answers import REFUSED, Refusal
 from holdfast.model.errors import HoldfastError, Unavailable
@@ -26,10 +27,19 @@ WAIT_S = 25.0
 _AGAIN_S = 30.0
 """An outcome that the controller has, yet asks for again after this long, is sent again."""
 _KEPT_S = 7 * 24 * 3600.0
+_ANSWERED_KEPT = 4096
 _AT_A_TIME = 4
-"""Of the orders about users' jobs, and as many of the others."""
+"""Of the orders about users' jobs, and as many of the others; so are the bounds below."""
 ABOUT_JOBS = frozenset(v.value for v in (Verb.OUTPUT, Verb.SURVEY, Verb.STACKS, Verb.SAVE, Verb.LEAVE))
 """Verbs whose time is in a user's hands: they have places of their own, so that no user holds up the orders that heal the node."""
+_MOST_OPEN = 64
+"""Orders that are carried out or wait for it. The controller hands out the others again, so they are taken later."""
+_LONGEST_S = 366 * 24 * 3600.0
+_LONGEST_WORD = 256
+_LOGGED_EVERY_S = 60.0
+_MOST_AT_ONCE = 256
+_PER_S = 0.5
+"""New orders in the long run, after so many at once: each stays on disk for a week."""
 _LOST = "the outcome in the agent's memory cannot be read; not known how far it came, not tried again"
 _PAUSE_S = 0.2
 """Between two polls that brought nothing but orders known already (being carried out)."""
@@ -50,19 +60,29 @@ class Order:
 
     @classmethod
     def from_wire(cls, raw: Mapping[str, Any], now_s: float) -> Order:
-        """Raises KeyError, TypeError or ValueError for anything that is not an order."""
+        """Raises KeyError or ValueError for anything that is not an order, and nothing else."""
         args = raw.get("args") or {}
-        if not isinstance(args, dict) or not str(raw["id"]):
+        order_id, expires_s = _word(raw["id"]), raw["expires_s"]
+        if not isinstance(args, dict) or not order_id or isinstance(expires_s, bool):
             raise ValueError("no order")
+        if not isinstance(expires_s, int | float) or not -_LONGEST_S <= expires_s <= _LONGEST_S:
+            raise ValueError("expires_s is no time")
         return cls(
-            id=str(raw["id"]).encode(errors="replace").decode()[:256],
-            verb=str(raw["verb"]),
+            id=order_id,
+            verb=_word(raw["verb"]),
             args=args,
-            boot_id=str(raw.get("boot_id") or ""),
-            instance_id=str(raw.get("instance_id") or ""),
-            expires_at_s=now_s + float(raw["expires_s"]),
-            incident=str(raw.get("incident") or ""),
+            boot_id=_word(raw.get("boot_id") or ""),
+            instance_id=_word(raw.get("instance_id") or ""),
+            expires_at_s=now_s + float(expires_s),
+            incident=_word(raw.get("incident") or ""),
         )
+
+
+def _word(value: object) -> str:
+    """A name in an order, as it may be logged and sent back. Raises ValueError."""
+    if not isinstance(value, str) or not value[:_LONGEST_WORD].isprintable():
+        raise ValueError("a name that is none")
+    return value[:_LONGEST_WORD]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +154,7 @@ class OrderBook:
     def settle(self, order_id: str, done: Done) -> Item:
         """Note the outcome and make the item that reports it."""
         body = _body(order_id, done)
-        self._answered_s[order_id] = time.monotonic()
+        self._answered(order_id, time.monotonic())
         try:
             with self._memory.transaction() as db:
                 db.execute("UPDATE orders SET outcome = ? WHERE id = ?", (json.dumps(body), order_id))
@@ -146,14 +166,19 @@ class OrderBook:
         """The outcome once more, when the controller still hands the order out long after it was answered."""
         now_s = time.monotonic()
         if now_s < self._answered_s.get(order_id, now_s) + _AGAIN_S:
-            self._answered_s.setdefault(order_id, now_s)
+            self._answered(order_id, self._answered_s.get(order_id, now_s))
             return None
-        self._answered_s[order_id] = now_s
+        self._answered(order_id, now_s)
         with self._memory.transaction(durable=False) as db:
             row = db.execute("SELECT outcome FROM orders WHERE id = ?", (order_id,)).fetchone()
         if row is None or row[0] is None:
             return None
         return Item(_outcome(row[0]) or self._unreadable(order_id), now_s)
+
+    def _answered(self, order_id: str, at_s: float) -> None:
+        self._answered_s[order_id] = at_s
+        while len(self._answered_s) > _ANSWERED_KEPT:
+            del self._answered_s[next(iter(self._answered_s))]
 
     def _unreadable(self, order_id: str) -> dict[str, Any]:
         """Its outcome; the row stays as it is."""
@@ -168,6 +193,17 @@ class OrderBook:
     def interrupted(self) -> list[str]:
         """Orders taken by an earlier process that left no outcome: whether they were carried out is not known."""
         return [str(row[0]) for row in self._memory.read("SELECT id FROM orders WHERE outcome IS NULL")]
+
+
+@dataclass
+class _Places:
+    """How many orders of one sort are taken."""
+
+    slots: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_AT_A_TIME))
+    """Being carried out."""
+    open: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_MOST_OPEN))
+    """These, and those that wait for it."""
+    rate: Bucket = field(default_factory=lambda: Bucket(_MOST_AT_ONCE, _PER_S))
 
 
 class Orders:
@@ -190,8 +226,9 @@ class Orders:
         self._handlers = handlers
         self._report = report
         self._stopping = threading.Event()
-        self._for_jobs = threading.BoundedSemaphore(_AT_A_TIME)
-        self._for_node = threading.BoundedSemaphore(_AT_A_TIME)
+        self._for_jobs, self._for_node = _Places(), _Places()
+        self._left_out = 0
+        self._told_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
 
     def start(self) -> None:
@@ -234,33 +271,72 @@ class Orders:
             raise Unavailable(f"orders answered {answer.status} {answer.error}")
         if not orders and time.monotonic() < asked_s + 1.0:
             self._stopping.wait(1.0)  # a controller that does not wait must not be asked in a circle
-        return [each for each in orders if isinstance(each, dict)]
+        return [each for each in orders[:_MOST_AT_ONCE] if isinstance(each, dict)]
 
     def take(self, raw: Mapping[str, Any]) -> bool:
         """Take one order; whether it was new. Not carried out unless it could be remembered on disk first."""
         try:
             order = Order.from_wire(raw, time.monotonic())
-        except (KeyError, TypeError, ValueError):
-            log.warning("event=order_unreadable keys=%s", sorted(raw)[:10])
+        except (KeyError, ValueError) as error:
+            self._leave_out(f"unreadable: {type(error).__name__}: {error}")
             return False
+        places = self._places(order)
+        if places.rate.left(time.monotonic()) <= 0:
+            self._leave_out("too many orders")
+            return False
+        if not places.open.acquire(blocking=False):
+            self._leave_out(f"{_MOST_OPEN} are being carried out")
+            return False
+        begun = False
+        try:
+            begun, new = self._begin(order)
+        finally:
+            if not begun:
+                places.open.release()
+        return new
+
+    def _places(self, order: Order) -> _Places:
+        return self._for_jobs if order.verb in ABOUT_JOBS else self._for_node
+
+    def _leave_out(self, why: str) -> None:
+        """Count an order that is not taken; a line a minute says so."""
+        self._left_out += 1
+        now_s = time.monotonic()
+        if now_s >= self._told_s + _LOGGED_EVERY_S:
+            log.warning("event=orders_left_out count=%d last=%r", self._left_out, why[:200])
+            self._left_out, self._told_s = 0, now_s
+
+    def _begin(self, order: Order) -> tuple[bool, bool]:
+        """Whether a thread carries it out now, and whether it was new."""
         try:
             if not self._book.remember(order.id):
                 again = self._book.asked_again(order.id)
                 if again is not None:
                     self._report(again)
-                return False
+                return False, False
+            self._places(order).rate.spend(time.monotonic(), 1.0)
         except sqlite3.Error as error:
             log.error("event=order_not_taken order=%s error=%r reason=cannot_be_remembered", order.id, str(error))
-            return False
+            return False, False
         refused = refusal(order, self._identity, self._handlers, time.monotonic())
         if refused is not None:
             self._settle(order, refused)
-            return True
-        threading.Thread(target=self._carry_out, args=(order,), name=f"order-{order.verb}", daemon=True).start()
-        return True
+            return False, True
+        try:
+            threading.Thread(target=self._carry_out, args=(order,), name=f"order-{order.verb}", daemon=True).start()
+        except RuntimeError as error:  # no more threads
+            self._settle(order, Done(False, f"not begun: {error}"))
+            return False, True
+        return True, True
 
     def _carry_out(self, order: Order) -> None:
-        with self._for_jobs if order.verb in ABOUT_JOBS else self._for_node:
+        try:
+            self._in_turn(order)
+        finally:
+            self._places(order).open.release()
+
+    def _in_turn(self, order: Order) -> None:
+        with self._places(order).slots:
             refused = refusal(order, self._identity, self._handlers, time.monotonic())  # it may have waited for a slot
             if refused is not None:
                 self._settle(order, refused)

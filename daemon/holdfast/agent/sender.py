@@ -26,6 +26,7 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
 POISON = frozenset({400, 413, 422})
 """Answers that blame the content. Everything else (401, 403, 404, 429, 5xx) may be another day's success: nothing is given up."""
+_MOST_REFUSED = 10_000
 _SOON_S = 0.1
 """A fresh finding is tried at once during a backoff, but not more often than this."""
 
@@ -192,11 +193,9 @@ class Sender:
 
     def _park_refused(self, batch: Batch, answer: Answer) -> None:
         """Items that the controller did not take of a report that it took: no other report will bring them to it."""
-        told = answer.body.get("refused")
-        for each in told if isinstance(told, list) else ():
-            number = each.get("item") if isinstance(each, dict) else None
-            if isinstance(number, int) and 0 <= number < len(batch.items):
-                self._outbox.write_off(batch, (batch.items[number],), self._folder, str(each.get("message", ""))[:300])
+        for number, why in refused_items(answer):
+            if number < len(batch.items):
+                self._outbox.write_off(batch, (batch.items[number],), self._folder, why)
 
     def _refused(self, batch: Batch, answer: Answer) -> bool:
         """The content is blamed. One item is parked only if a heartbeat shows that it is not the envelope that is refused."""
@@ -220,3 +219,14 @@ class Sender:
                 log.info("event=controller_reachable")
             else:
                 log.warning("event=controller_unreachable error=%r waiting=%d", text, len(self._outbox))
+
+
+def refused_items(answer: Answer) -> list[tuple[int, str]]:
+    """Which items of a report the controller did not take, and why."""
+    told = answer.body.get("refused")
+    found = []
+    for each in told[:_MOST_REFUSED] if isinstance(told, list) else ():
+        number, why = (each.get("item"), each.get("message")) if isinstance(each, dict) else (None, None)
+        if isinstance(number, int) and number >= 0:
+            found.append((number, why[:300] if isinstance(why, str) else ""))
+    return found
