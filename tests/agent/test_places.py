@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import jobsocket
+from holdfast.agent.job_cgroup import CgroupJob
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.namespaces import PeerProcess
 from holdfast.agent.outbox import Item
+from holdfast.agent.subordinate import SubordinateIds
 from support.job_socket import Job, KnownJobs
 
 ASK = {"v": 1, "kind": "ask.standing"}
@@ -116,6 +118,7 @@ def test_the_last_places_are_for_root_and_users_with_a_job_here(
 ) -> None:
     monkeypatch.setattr(jobsocket, "_IN_ALL", 6)
     monkeypatch.setattr(jobsocket, "_KEPT", 4)
+    monkeypatch.setattr(jobsocket, "_ROOTS", 1)
     here = Speaker(folder, 3003)
     desk.slurm.jobs = {8: frozenset({here.pid})}
     desk.socket.start()
@@ -128,6 +131,58 @@ def test_the_last_places_are_for_root_and_users_with_a_job_here(
     finally:
         for each in speakers:
             each.end()
+
+
+@needs_root
+def test_subordinate_ids_have_one_share_and_speak_for_no_job(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Files that are set-uid to them, executed outside of the namespace."""
+    monkeypatch.setattr(jobsocket, "_PER_USER", 2)
+    (folder / "subuid").write_text("alice:100000:65536\nbob:165536:65536\n")
+    desk.socket._subordinate = SubordinateIds(folder / "subuid")
+    desk.socket.start()
+    with ExitStack() as stack:
+        speakers = [stack.enter_context(Speaker(folder, uid)) for uid in (100005, 100006, 165535, 165536, 3001)]
+        desk.slurm.jobs = {7: frozenset({speakers[3].pid})}
+        assert [each.ask() == FULL for each in speakers] == [False, False, True, False, False]
+        speaker = stack.enter_context(Speaker(folder, 165537, STATEMENT))
+        desk.slurm.jobs = {7: frozenset({speaker.pid})}
+        assert "not a job of this user" in str(speaker.ask())
+    assert desk.items == []
+
+
+@needs_root
+def test_the_processes_of_a_job_have_one_share_whatever_users_they_are(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Ids of a user that no file tells of: a plug-in of NSS gave them out."""
+    monkeypatch.setattr(jobsocket, "_PER_USER", 2)
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
+    desk.socket.start()
+    with ExitStack() as stack:
+        speakers = [stack.enter_context(Speaker(folder, uid)) for uid in (3001, 3002, 3003)]
+        assert [each.ask() == FULL for each in speakers] == [False, False, True]
+        root = stack.enter_context(Job(desk.socket.path))
+        assert root.ask(ASK)["kind"] == "standing"
+
+
+@needs_root
+def test_a_kept_place_is_for_the_jobs_own_user_and_the_very_last_are_for_root(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr(jobsocket, "_IN_ALL", 4)
+    monkeypatch.setattr(jobsocket, "_KEPT", 3)
+    monkeypatch.setattr(jobsocket, "_ROOTS", 1)
+    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, 3003))
+    desk.socket.start()
+    with ExitStack() as stack:
+        speakers = [stack.enter_context(Speaker(folder, uid)) for uid in (3001, 3002, 3003, 3003, 3003)]
+        assert [each.ask() == FULL for each in speakers] == [False, True, False, False, True]
+        root = stack.enter_context(Job(desk.socket.path))
+        assert root.ask(ASK)["kind"] == "standing"
+        with Job(desk.socket.path) as another:
+            assert another.hear() == FULL
 
 
 def test_who_asked_and_falls_silent_is_dropped_and_a_job_that_has_stated_stays(
@@ -170,7 +225,7 @@ def test_a_process_is_there_until_it_was_waited_for(tmp_path: Path) -> None:
 class Speaker:
     """A living process of another user that asks one question and keeps its connection."""
 
-    def __init__(self, folder: Path, uid: int) -> None:
+    def __init__(self, folder: Path, uid: int, said: object = ASK) -> None:
         code = """
 import os, socket, sys
 uid = int(sys.argv[3]); os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
@@ -185,7 +240,7 @@ print(s.recv(4096).decode(), end="", flush=True)
 sys.stdin.readline()
 """
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code, str(folder / "agent.sock"), json.dumps(ASK), str(uid)],
+            [sys.executable, "-c", code, str(folder / "agent.sock"), json.dumps(said), str(uid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -193,6 +248,12 @@ sys.stdin.readline()
         self.pid = self._process.pid
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "ready\n"
+
+    def __enter__(self) -> Speaker:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.end()
 
     def ask(self) -> object:
         assert self._process.stdin is not None

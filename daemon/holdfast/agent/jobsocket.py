@@ -18,13 +18,14 @@ from typing import NamedTuple
 from holdfast.agent.container_paths import mounts_of, on_node
 from holdfast.agent.job_cgroup import CgroupJob, job_of_cgroup
 from holdfast.agent.launchers import Launcher, Launchers, send_line
-from holdfast.agent.namespaces import PeerProcess, user_behind
+from holdfast.agent.namespaces import PeerProcess, is_in_ours, user_behind
 from holdfast.agent.outbox import Item
 from holdfast.agent.processes import SlurmNode, owner_of, started_by_slurm
 from holdfast.agent.questions import ROOM, Answers, Question, encode, parse_question
 from holdfast.agent.rooms import Rooms
 from holdfast.agent.save_signals import SaveSignals
 from holdfast.agent.statements import LOGGED_AT_ONCE, LOGGED_PER_S, REGISTER, SIGNAL, Ledger, Malformed, Rate, parse
+from holdfast.agent.subordinate import SubordinateIds
 from holdfast.model.errors import Unavailable
 from holdfast.unix_socket import bound
 
@@ -33,11 +34,14 @@ log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
 LINE_BYTES_MAX = 8192
 _PER_USER = 64
+"""Also of one job, whatever users its processes are."""
 _OF_THE_GONE = 16
 """Connections in all of processes that had ended before it was known whose they were."""
 _IN_ALL = 1024
 _KEPT = 256
 """The last of these are for root and for users who have a job here."""
+_ROOTS = 16
+"""The very last of them are for root alone: the prolog and epilog ask, too."""
 _FIRST_WORD_S = 10.0
 """A connection on which nothing is said for so long is dropped."""
 _ASKED_S = 300.0
@@ -76,15 +80,19 @@ class _Peer:
     heard_s: float
     known: bool
     """False: its process was gone before it could be seen who is behind the uid."""
+    subordinate_to: str | None = None
+    """Whose subordinate id the uid is, where the process is in no namespace: one that executes a file which is set-uid to it."""
     spoke: bool = False
     stated: bool = False
     """A statement of it counted."""
     partial: bytes = b""
 
     @property
-    def account(self) -> int:
-        """Whose share of places and lines it takes."""
-        return self.uid if self.known else _GONE
+    def account(self) -> int | str:
+        """Whose share of places and lines it takes. All subordinate ids of a user have one, beside the user's own."""
+        if not self.known:
+            return _GONE
+        return self.uid if self.subordinate_to is None else self.subordinate_to
 
     @property
     def patience_s(self) -> float:
@@ -159,6 +167,7 @@ class JobSocket:
         self.path = folder / SOCKET
         self._listener = bound(self.path, 0o666, socket.SOCK_STREAM)  # every user may speak
         self._processes = JobProcesses(slurm)
+        self._subordinate = SubordinateIds()
         self._report = report
         self.answers = Answers(rooms)
         self.launchers = Launchers()
@@ -223,7 +232,7 @@ class JobSocket:
             log.warning("event=statement_accept_failed error=%r", str(error))
             return
         connection.setblocking(False)
-        peer = _met(connection)
+        peer = _met(connection, self._subordinate)
         if not self._has_place(peer):
             self._refuse(peer, _No("too many connections"), retry=True)
             connection.close()
@@ -235,14 +244,25 @@ class JobSocket:
         of_account = sum(other.account == peer.account for other in self._peers.values())
         if of_account >= (_PER_USER if peer.known else _OF_THE_GONE):
             return False
+        if peer.known and peer.uid == 0:
+            return len(self._peers) < _IN_ALL
+        if peer.cgroup_job is not None and self._of_job(peer.cgroup_job.job_id) >= _PER_USER:
+            return False
         if len(self._peers) < _IN_ALL - _KEPT:
             return True
-        return len(self._peers) < _IN_ALL and self._has_job_here(peer)
+        return len(self._peers) < _IN_ALL - _ROOTS and self._has_job_here(peer)
+
+    def _of_job(self, job_id: int) -> int:
+        jobs = (other.cgroup_job for other in self._peers.values() if other.uid != 0)
+        return sum(job is not None and job.job_id == job_id for job in jobs)
 
     def _has_job_here(self, peer: _Peer) -> bool:
-        if not peer.known:
+        """It is a process of its job's own user: a user has other ids, whose processes are in the same cgroup."""
+        if not peer.known or peer.subordinate_to is not None:
             return False
-        return peer.uid == 0 or peer.cgroup_job is not None or self._processes.any_of(peer.uid)
+        if peer.cgroup_job is not None:
+            return not self._is_anothers(peer.cgroup_job, peer.uid)
+        return self._processes.any_of(peer.uid)
 
     def _read(self, peer: _Peer) -> None:
         try:
@@ -356,6 +376,8 @@ class JobSocket:
         """Which of these jobs the speaker belongs to; None, and why it may not speak. The cgroup decides where it names a job.
 
         A task of a heterogeneous job speaks for the component that it belongs to."""
+        if peer.subordinate_to is not None:
+            return None, _No("not a job of this user on this node")  # Slurm starts no job as such a user
         named = peer.cgroup_job
         if named is not None:
             if named.job_id not in jobs:
@@ -398,13 +420,14 @@ class JobSocket:
             peer.connection.close()
 
 
-def _met(connection: socket.socket) -> _Peer:
+def _met(connection: socket.socket, ids: SubordinateIds) -> _Peer:
     """Who has connected, by the kernel's record and while its process is there: a pid that is given out again names another."""
     with PeerProcess(connection) as process:
         pid, uid = process.pid, user_behind(process.pid, process.uid)
-        job_id, mounts = job_of_cgroup(pid), mounts_of(pid)
+        job, mounts = job_of_cgroup(pid), mounts_of(pid)
+        owner = ids.owner(uid) if is_in_ours(pid) else None
         if process.exists():
-            return _Peer(connection, pid, uid, job_id, mounts, time.monotonic(), known=True)
+            return _Peer(connection, pid, uid, job, mounts, time.monotonic(), known=True, subordinate_to=owner)
     return _Peer(connection, pid, process.uid, None, "", time.monotonic(), known=False)
 
 

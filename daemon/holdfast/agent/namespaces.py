@@ -63,6 +63,15 @@ class PeerProcess:
         return True
 
 
+def is_in_ours(pid: int) -> bool:
+    """Whether the process is in our own user namespace. False also where that cannot be known."""
+    try:
+        inside, ours = os.stat(f"/proc/{pid}/ns/user"), os.stat(_OURS)
+    except OSError:
+        return False
+    return (inside.st_dev, inside.st_ino) == (ours.st_dev, ours.st_ino)
+
+
 def user_behind(pid: int, uid: int) -> int:
     """The user who made the outermost user namespace below ours that the process is in; ``uid`` where it is in ours.
 

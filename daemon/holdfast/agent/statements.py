@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ _JOBS_KEPT = 1000
 _Of = tuple[int, int]
 """A job's id, and the user who speaks for it."""
 PROGRESS_EVERY_S = 1.0
+_ACCOUNTS = 4096
+"""So many are known by their buckets; then those that are full are forgotten."""
 LOGGED_PER_S, LOGGED_AT_ONCE = 0.2, 60.0
 """Lines of the agent's log that one user's jobs may cause: what is said beyond is reported, and not logged."""
 
@@ -177,14 +179,23 @@ class Ledger:
 
 @dataclass(slots=True)
 class Rate:
-    """A token bucket for each user: ``per_s`` lines a second, bursts up to ``burst``."""
+    """A token bucket for each account (a user): ``per_s`` lines a second, bursts up to ``burst``."""
 
     per_s: float = 50.0
     burst: float = 200.0
-    _left: dict[int, tuple[float, float]] = field(default_factory=dict)
+    _left: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
-    def allow(self, uid: int, now_s: float) -> bool:
-        left, at_s = self._left.get(uid, (self.burst, now_s))
+    def allow(self, account: Hashable, now_s: float) -> bool:
+        if len(self._left) > _ACCOUNTS and account not in self._left:
+            self._forget_full(now_s)
+        left, at_s = self._left.get(account, (self.burst, now_s))
         left = min(self.burst, left + (now_s - at_s) * self.per_s)
-        self._left[uid] = (left - 1 if left >= 1 else left, now_s)
+        self._left[account] = (left - 1 if left >= 1 else left, now_s)
         return left >= 1
+
+    def _forget_full(self, now_s: float) -> None:
+        """Accounts that have said nothing for long: a user may have many thousands of ids."""
+        kept = {
+            a: (left, at_s) for a, (left, at_s) in self._left.items() if left + (now_s - at_s) * self.per_s < self.burst
+        }
+        self._left = kept if len(kept) <= _ACCOUNTS else {}
