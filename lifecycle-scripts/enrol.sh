@@ -2,9 +2,9 @@
 # Who is this node, and what is its token? Writes /etc/holdfast/agent.toml and agent.token. Keeps no state of its own:
 # everything can be learned again on an empty disk. Settings: /etc/holdfast/enrol.conf (see holdfast.conf.example).
 #
-#   enrol.sh [--now]      --now: also when this boot has been seen to and a token is there
+#   enrol.sh [--now]      --now: also when this boot has been seen to and a token is there that the agent is not refused with
 #
-# Exit status: 0 done; 75 no token yet (EX_TEMPFAIL); 78 no usable configuration (EX_CONFIG).
+# Exit status: 0 done; 75 no token yet, or none that is taken (EX_TEMPFAIL); 78 no usable configuration (EX_CONFIG).
 # shellcheck disable=SC1091,SC2153,SC2154 # what is sourced is checked by itself, and sets TOKEN
 set -u
 umask 022
@@ -18,16 +18,21 @@ LIB=$HERE/lib
 load_settings "$R/etc/holdfast/enrol.conf"
 SEEN=$R/etc/holdfast/enrol.boot
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)
-if [ "${1:-}" != --now ] && [ -s "$TOKEN" ] && [ -n "$boot" ] && [ "$(cat "$SEEN" 2>/dev/null)" = "$boot" ]; then exit 0; fi
+if [ "${1:-}" != --now ] && [ -s "$TOKEN" ] && [ -n "$boot" ] && [ "$(cat "$SEEN" 2>/dev/null)" = "$boot" ] && ! token_refused; then exit 0; fi
 
 open_log
 learn_machine "${HOLDFAST_BUNDLE_DIR:-}" || exit 78
-if fetch_token; then token=0; else token=75; fi
+token=0
+fetch_token || token=$?
 write_config
 case $? in
 0) say "agent.toml written" ;;
 1) say "agent.toml is as it was" ;;
 *) exit 78 ;;
 esac
-printf '%s\n' "$boot" | replace_file "$SEEN" 0644 || true
+case $token in
+0) printf '%s\n' "$boot" | replace_file "$SEEN" 0644 || true ;;
+*) rm -f "$SEEN" ;; # the timer asks again
+esac
+[ $token -ne 76 ] || token=0
 exit $token

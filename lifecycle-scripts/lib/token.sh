@@ -38,25 +38,88 @@ read_source() { # read_source KIND:PLACE prints the token
 	esac
 }
 
-fetch_token() { # the first source that has one; false when none has
+try_token() { # try_token TOKEN: 0 a controller takes it, 1 it is refused, 2 none could be asked; _why says why
+	_python=$(any_python) || return 2
+	_ca=
+	[ ! -f "$R/etc/holdfast/ca.pem" ] || _ca=$R/etc/holdfast/ca.pem
+	# shellcheck disable=SC2046,SC2154 # one argument per URL; controllers: identity.sh
+	_why=$(printf '%s' "$1" | timeout -k 2 15 "$_python" "$LIB/try_token.py" "$node" "$_ca" $(printf '%s' "$controllers" | tr ',' ' ') 2>&1)
+	case $? in 0) return 0 ;; 1) return 1 ;; *) return 2 ;; esac
+}
+
+keep_token() { # keep_token TOKEN SOURCE
+	printf '%s\n' "$node" | replace_file "$TOKEN_OF" 0644 || true
+	printf '%s\n' "$1" | replace_file "$TOKEN" 0600 || true
+	say "token of $node from ${2%%:*}"
+}
+
+# The first source's token that a controller takes. Where none can be asked, the token that is here stays, else the first source's is
+# taken. 0: done; 75: there is none, or none that is taken; 76: one is here that could not be tried, so ask again.
+fetch_token() {
 	if [ -s "$TOKEN" ] && [ "$(cat "$TOKEN_OF" 2>/dev/null)" != "$node" ] && [ -f "$TOKEN_OF" ]; then
 		say "the token here belongs to $(cat "$TOKEN_OF"), not to $node: removed"
 		rm -f "$TOKEN" "$TOKEN_OF"
 	fi
+	_here=$(tr -d '[:space:]' 2>/dev/null <"$TOKEN") || _here=
+	_here_is=
+	_untried=
 	for _source in ${HOLDFAST_TOKEN_FROM:-}; do
 		_source=$(fill_in "$_source")
-		case $_source in enrol:*) [ ! -s "$TOKEN" ] || continue ;; esac
+		case $_source in enrol:*) # once for each machine, so not where a token works, or may work
+			[ -z "$_untried" ] || continue
+			if [ -n "$_here" ]; then
+				[ -n "$_here_is" ] || here_is
+				[ "$_here_is" = 1 ] || continue
+			fi
+			;;
+		esac
 		_token=$(read_source "$_source" | tr -d '[:space:]') || true
 		case $_token in
 		'' | None | *[!A-Za-z0-9_-]*) continue ;; # the aws command prints None for a missing field
 		esac
-		printf '%s\n' "$node" | replace_file "$TOKEN_OF" 0644 || true
-		printf '%s\n' "$_token" | replace_file "$TOKEN" 0600 || true
-		_token=
-		say "token of $node from ${_source%%:*}"
-		return 0
+		_is=0
+		case $_source in enrol:*) ;; *) try_token "$_token" || _is=$? ;; esac
+		case $_is in
+		0)
+			keep_token "$_token" "$_source"
+			return 0
+			;;
+		1) say "the token of $node from ${_source%%:*} is refused: $_why" ;;
+		2) [ -n "$_untried" ] || _untried=$_token _untried_from=$_source ;;
+		esac
+		[ "$_token" != "$_here" ] || _here_is=$_is
 	done
-	if [ -s "$TOKEN" ]; then return 0; fi
+	_token=
+	if [ -n "$_here" ]; then
+		[ -n "$_here_is" ] || here_is
+		case $_here_is in
+		0) return 0 ;;
+		1) ;;
+		*)
+			[ -n "$_untried" ] && [ "$_untried" != "$_here" ] || return 0
+			say "no controller could be asked which token of $node it takes: the one that is here stays, and is tried again in five minutes"
+			return 76
+			;;
+		esac
+	fi
+	if [ -n "$_untried" ]; then
+		keep_token "$_untried" "$_untried_from"
+		return 0
+	fi
+	if [ -n "$_here" ]; then
+		say "the token of $node is refused, and HOLDFAST_TOKEN_FROM has no other: docs/how-to-tokens.md; asked again every five minutes"
+		return 75
+	fi
 	say "no token for $node yet (HOLDFAST_TOKEN_FROM=${HOLDFAST_TOKEN_FROM:-}); asked again every five minutes"
-	return 1
+	return 75
+}
+
+here_is() { # sets _here_is
+	_here_is=0
+	try_token "$_here" || _here_is=$?
+	[ "$_here_is" != 1 ] || say "the token of $node that is here is refused: $_why"
+}
+
+token_refused() { # by what the running agent says of itself
+	grep -q '"not_reporting".*the token is refused (401' "$R/run/holdfast/agent-status.json" 2>/dev/null
 }

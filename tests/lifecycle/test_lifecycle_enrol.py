@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent.contact import Standing
+from holdfast.agent.failures import of_answer
 from holdfast.config.agent import load_agent_config
 from lifecycle.lifecycle_support import (
     SCRIPTS,
@@ -112,6 +118,104 @@ def test_a_token_put_there_by_hand_stays(tmp_path: Path) -> None:
     write(root / "etc/holdfast/agent.token", "by_hand")
     assert enrol(root).returncode == 0
     assert (root / "etc/holdfast/agent.token").read_text() == "by_hand"
+
+
+class Head:
+    """A controller that takes some tokens, and what it was asked with."""
+
+    def __init__(self, takes: dict[str, str]) -> None:
+        head, self.asked, self.takes = self, list[str](), takes
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                token = self.headers["Authorization"].removeprefix("Bearer ")
+                head.asked.append(token)
+                known = token in head.takes
+                answer = {"node": head.takes[token]} if known else {"error": {"message": "The token was revoked"}}
+                self.send_response(200 if known else 401)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def head() -> Iterator[Head]:
+    one = Head({"good": "ip-127-0-77-2"})
+    yield one
+    one.server.shutdown()
+    one.server.server_close()
+
+
+def two_places(tmp_path: Path, url: str, **tokens: str) -> Path:
+    """A node with two places for its token, what they hold, and what is on its disk."""
+    root = hyperpod(tmp_path)
+    write(
+        root / "etc/holdfast/enrol.conf",
+        f"HOLDFAST_TOKEN_FROM=file:/a/{{node}} file:/b/{{node}}\nHOLDFAST_CONTROLLERS={url}\n",
+    )
+    for place in ("a", "b"):
+        if place in tokens:
+            write(root / place / "ip-127-0-77-2", tokens[place])
+    if "here" in tokens:
+        write(root / "etc/holdfast/agent.token", tokens["here"])
+    return root
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kept", "status"),
+    [
+        ({"a": "ended", "b": "good"}, "good", 0),
+        ({"a": "ended", "here": "good"}, "good", 0),
+        ({"a": "ended", "b": "old", "here": "good"}, "good", 0),
+        ({"a": "good", "b": "ended", "here": "old"}, "good", 0),
+        ({"a": "ended", "b": "old"}, None, 75),
+        ({"a": "ended", "here": "old"}, "old", 75),
+    ],
+)
+def test_the_token_that_is_taken_is_kept(
+    tmp_path: Path, head: Head, tokens: dict[str, str], kept: str | None, status: int
+) -> None:
+    root = two_places(tmp_path, head.url, **tokens)
+    done = enrol(root)
+    assert done.returncode == status, done.stderr
+    token = root / "etc/holdfast/agent.token"
+    assert (token.read_text().strip() if token.exists() else None) == kept
+    assert (root / "etc/holdfast/enrol.boot").exists() is (status == 0), "what is refused is asked for again"
+    assert "good" not in done.stderr
+    assert "The token was revoked" in done.stderr or "ended" not in head.asked
+
+
+def test_another_nodes_token_is_not_kept(tmp_path: Path, head: Head) -> None:
+    head.takes["of_n9"] = "n9"
+    root = two_places(tmp_path, head.url, a="of_n9", b="good")
+    assert enrol(root).returncode == 0
+    assert (root / "etc/holdfast/agent.token").read_text() == "good\n"
+
+
+def test_while_no_controller_answers_the_token_that_is_here_stays_and_is_asked_for_again(tmp_path: Path) -> None:
+    root = two_places(tmp_path, "http://127.0.0.1:1", a="newer", here="present")
+    assert enrol(root).returncode == 0
+    assert (root / "etc/holdfast/agent.token").read_text() == "present"
+    assert not (root / "etc/holdfast/enrol.boot").exists()
+
+
+def test_an_agent_that_is_refused_gets_another_token_without_a_boot(tmp_path: Path, head: Head) -> None:
+    root = two_places(tmp_path, head.url, a="good")
+    assert enrol(root).returncode == 0
+    head.takes = {"newer": "ip-127-0-77-2"}
+    write(root / "b/ip-127-0-77-2", "newer")
+    assert enrol(root, now=False).stderr == "", "nobody has said that it is refused"
+    failure = of_answer("https://h:1", 401, "The token is not known here")
+    status = {"standing": Standing.NOT_REPORTING, "since": "", "url": "", "reasons": [str(failure)], "pid": 1}
+    write(root / "run/holdfast/agent-status.json", json.dumps(status))
+    assert enrol(root, now=False).returncode == 0
+    assert (root / "etc/holdfast/agent.token").read_text() == "newer\n"
 
 
 def test_somebodys_own_configuration_stays(tmp_path: Path) -> None:
