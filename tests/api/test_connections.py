@@ -192,9 +192,26 @@ def test_each_stage_ends_in_time(stage: Stage, lasts_s: float, ended: Ended, kno
     assert (table.closed, table.ended, table.seen().open) == ([one], {ended: 1}, 0)
 
 
+def test_an_answer_to_a_stranger_ends_in_time_unless_it_is_being_sent() -> None:
+    table = Table()
+    one, known = table.must(), table.must()
+    for each in (one, known):
+        each.paused = lambda: True  # it has sent more requests, which wait
+        table.enter(each, Stage.ANSWERING, 1)
+    table.knows(known)
+    for _ in range(2):
+        table.now_s += 61
+        one.sent_bytes += 1
+        table.sweep()
+    assert table.closed == []
+    table.now_s += 61
+    table.sweep()
+    assert (table.closed, table.ended) == ([one], {Ended.ANSWER_LATE: 1})
+
+
 def test_an_answer_may_take_its_time_and_the_next_request_has_its_own() -> None:
     table = Table()
-    one = table.must()
+    one = table.must(known=True)
     table.enter(one, Stage.ANSWERING, 1)
     table.now_s += 3600
     table.sweep()
@@ -255,7 +272,7 @@ def test_an_idle_one_that_still_takes_its_answer_stays() -> None:
 
 def test_an_answer_that_was_read_in_time_is_none_of_these() -> None:
     table = Table()
-    one = table.must()
+    one = table.must(known=True)
     table.enter(one, Stage.ANSWERING, 1)
     table.unread(one, unread=True)
     table.unread(one, unread=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.api import protocols
 from holdfast.api.connections import Bounds
 from holdfast.api.protocols import MAX_HEAD_BYTES, MAX_HEADERS, MAX_WAITING_REQUESTS
 from support.serving import GET, Running, answer, running, small_app, spoken, until
@@ -139,6 +140,36 @@ class TestWhatNeverEnds:
         assert taken_bytes(made, begin, more) < KERNEL_BYTES
         until(lambda: made.connections.seen().open == 0)
         assert time.monotonic() - began_s < 20
+
+    def test_a_row_of_large_heads_is_cut(self, made: Running, http: str) -> None:
+        """Fifty were kept, 3.3 MiB of each of a stranger's connections. h11 keeps what it has not read yet as bytes, and reads no more."""
+        one = made.client()
+        each = LINE.replace(b"/quick", b"/slow") + b"X: " + b"y" * (MAX_HEAD_BYTES - 100) + b"\r\n\r\n"
+        if http == "httptools":
+            assert taken_bytes(made, each, each) < KERNEL_BYTES
+            until(lambda: made.connections.seen().open == 1)  # ``one``
+        else:
+            one.settimeout(1)
+            with pytest.raises(TimeoutError):
+                one.sendall(each * 200)
+
+    def test_what_waits_has_its_turn_before_more_is_read(self, http: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[tuple[int, bool]] = []
+        if http == "h11":
+            pytest.skip("keeps no requests that wait")
+        own = protocols.GuardedHttpTools.on_response_complete
+
+        def note(self: protocols.GuardedHttpTools) -> None:
+            own(self)
+            seen.append((len(self.pipeline), self.flow.read_paused))
+
+        monkeypatch.setattr(protocols.GuardedHttpTools, "on_response_complete", note)
+        with running(small_app(), PATIENT) as made:
+            one = made.client()
+            one.sendall(GET * (1 + MAX_WAITING_REQUESTS))
+            until(lambda: len(seen) == 1 + MAX_WAITING_REQUESTS)
+            assert b" 200 " in one.recv(65_536)
+        assert seen == [(1, True), (0, False), (0, False)]
 
     def test_a_row_of_requests_is_cut(self, made: Running, http: str) -> None:
         """Sent at once, while the first one waits for its answer. h11 keeps them as bytes, and reads one after the other."""

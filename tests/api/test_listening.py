@@ -128,10 +128,11 @@ class TestWhatTakesItsTimeLives:
     def test_requests_in_a_row_and_many_at_once(self, quick: Running) -> None:
         made = quick.client()
         made.settimeout(5)
-        made.sendall(GET * 40)
-        found = b""
-        while found.count(b'"quick"') < 40:
-            found += made.recv(65_536)
+        for _ in range(20):
+            made.sendall(GET * 2)
+            found = b""
+            while found.count(b'"quick"') < 2:
+                found += made.recv(65_536)
         assert b"200" in answer(made, GET)
         assert quick.ended == {}
 

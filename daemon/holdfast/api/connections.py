@@ -35,7 +35,7 @@ _SCOPE_KEY = "holdfast.connection"
 
 
 class Stage(StrEnum):
-    """What a connection does. Each but ANSWERING ends in time."""
+    """What a connection does. Each ends in time, but for ANSWERING of one that is known."""
 
     HEAD = "head"
     """It opens (TLS included), or has begun a request whose head is incomplete."""
@@ -60,12 +60,16 @@ class Ended(StrEnum):
     """It was known, and was closed for a newer one of the same token."""
     HEAD_LATE = "head_late"
     BODY_LATE = "body_late"
+    ANSWER_LATE = "answer_late"
+    """It is not known, and its request was not answered in time."""
     UNREAD = "unread"
     """The other side does not read its answer."""
     IDLE = "idle"
 
 
-_LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE}
+_LATE = {Stage.HEAD: Ended.HEAD_LATE, Stage.BODY: Ended.BODY_LATE, Stage.ANSWERING: Ended.ANSWER_LATE}
+_SENDING = frozenset({Stage.IDLE, Stage.ANSWERING})
+"""It is the other side's turn to read."""
 TURNED_AWAY = frozenset({Ended.FULL, Ended.ADDRESS_FULL, Ended.MADE_ROOM, Ended.OWN_ROOM})
 """For want of room; the others are late."""
 
@@ -85,6 +89,8 @@ class Bounds:
     """From the connection, or from the first byte of a later request, to the end of its head; the TLS handshake included."""
     body_s: float = 30.0
     """From the end of the head to the end of the body; longer than a route reads (:data:`holdfast.api.body.READ_TIMEOUT_S`)."""
+    answer_s: float = 60.0
+    """From a request to its answer, of one that is not known: it waits for its turn (:mod:`holdfast.api.stranger_turns`)."""
     unread_s: float = 30.0
     """Without progress while an answer waits to be read."""
     most_per_agent: int = 16
@@ -208,6 +214,8 @@ class Connections:
         if connection.owner or connection not in self._open:
             return
         connection.owner = owner
+        if connection.stage is Stage.ANSWERING:
+            connection.due_s = math.inf
         mine = self._owned.setdefault(owner, OrderedDict())
         mine[connection] = None
         self._unknown.pop(connection, None)
@@ -219,7 +227,7 @@ class Connections:
         """It is at this stage of this request now."""
         if (stage, request) != (connection.stage, connection.request):
             connection.stage, connection.request = stage, request
-            connection.due_s = self.clock_s() + self._most_s(stage)
+            connection.due_s = self.clock_s() + self._most_s(connection)
             connection.mark_sent()
 
     def unread(self, connection: Connection, unread: bool) -> None:
@@ -291,8 +299,8 @@ class Connections:
         newest = self._recent[-1][1]
         newest[address if address in newest or len(newest) < _MOST_ADDRESSES else "others"] += 1
 
-    def _most_s(self, stage: Stage) -> float:
-        match stage:
+    def _most_s(self, connection: Connection) -> float:
+        match connection.stage:
             case Stage.HEAD:
                 return self.bounds.head_s
             case Stage.BODY:
@@ -300,7 +308,7 @@ class Connections:
             case Stage.IDLE:
                 return self.bounds.idle_s
             case Stage.ANSWERING:
-                return math.inf
+                return math.inf if connection.owner else self.bounds.answer_s
 
     def _lateness(self, connection: Connection, now_s: float) -> Ended | None:
         """Why it ends; None: it gets more time."""
@@ -310,9 +318,9 @@ class Connections:
                 return Ended.UNREAD
             connection.unread_due_s = now_s + self.bounds.unread_s
         if connection.due_s <= now_s:
-            if not (goes_on if connection.stage is Stage.IDLE else connection.paused()):
+            if not (goes_on if connection.stage in _SENDING else connection.paused()):
                 return _LATE.get(connection.stage, Ended.IDLE)
-            connection.due_s = now_s + self._most_s(connection.stage)
+            connection.due_s = now_s + self._most_s(connection)
         return None
 
     def _log(self) -> None:

@@ -21,8 +21,8 @@ from holdfast.api.listening import Guard
 MAX_HEAD_BYTES = 64 * 1024
 """Of a request's target and headers together."""
 MAX_HEADERS = 100
-MAX_WAITING_REQUESTS = 50
-"""On one connection, sent without waiting for the answers before."""
+MAX_WAITING_REQUESTS = 2
+"""On one connection, sent without waiting for the answers before, which no client of ours does; their heads are kept until then."""
 _TOO_LARGE = error_response(
     ApiError(
         431,
@@ -200,5 +200,10 @@ with contextlib.suppress(ImportError):
         def on_message_complete(self) -> None:
             super().on_message_complete()
             self._enter(None)
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.pipeline:  # nothing is read before what waits has had its turn
+                self.flow.pause_reading()
 
     protocol = GuardedHttpTools
