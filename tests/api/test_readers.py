@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from holdfast.api.auth import LOOKUPS_AT_ONCE, Principal, Role
+from holdfast.api.auth import LOOKUPS_AT_ONCE, Authenticator, Principal, Role, hash_token
 from holdfast.api.connections import Bounds, Connections, Stage
 from holdfast.api.errors import ApiError
 from holdfast.api.readers import ReaderBounds, Readers
@@ -238,3 +238,34 @@ def test_tokens_that_nobody_made_keep_no_others_from_being_read(served: Any, mon
 
     served.run(flood, "op")
     assert statuses == {503: 200 - LOOKUPS_AT_ONCE, 401: LOOKUPS_AT_ONCE}
+
+
+def test_tokens_that_nobody_made_keep_a_new_one_out_for_two_seconds_at_most(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not known, was looked up by none while all look-ups were the flood's, and waited for the next reading: 30 s."""
+    gate = Gate(None)
+    # Threads enough for all look-ups at once, none of which ends here.
+    served.app.state.api.auth = Authenticator(served.deps.store, anyio.to_thread.run_sync, served.clock)
+
+    async def flood(client: httpx.AsyncClient) -> None:
+        async def status(token: str) -> int:
+            return (await client.get("/v1/nodes", headers={"Authorization": f"Bearer {token}"})).status_code
+
+        assert await status("token-op") == 200
+        monkeypatch.setattr(served.store, "find_token", gate)
+        async with anyio.create_task_group() as tasks:
+            for number in range(200):
+                tasks.start_soon(status, f"made-up-{number}")
+            await anyio.sleep(0.3)
+            served.store.add_token("viewer", "new", hash_token("token-new"), served.clock.now())
+            reads = served.store.token_reads
+            assert [await status("token-new") for _ in range(3)] == [503] * 3
+            served.clock.passed_s += 2.1
+            with anyio.fail_after(20):
+                assert [await status("token-new") for _ in range(3)] == [200] * 3
+                assert [await status(f"more-{n}") for n in range(20)] == [503] * 20
+            assert served.store.token_reads == reads + 1
+            gate.open.set()
+
+    served.run(flood, "op")

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.api import status
 from holdfast.api.connections import Bounds, Connections
-from holdfast.api.stranger_turns import SAID_FROM, StrangerBounds, Strangers, Turns, Waiter
+from holdfast.api.stranger_turns import CROWD, StrangerBounds, Strangers, Turns, Waiter
 from support.serving import Running, answer, running, until
 
 BEAT = b'{"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b", "interval_s": 10}'
@@ -105,7 +105,7 @@ def test_a_connection_that_is_closed_takes_its_request_away(caplog: pytest.LogCa
             Strangers(StrangerBounds(burst=1, per_s=0.001)),
             Connections(Bounds(1000), time.monotonic),
         )
-        made = [connections.admit("127.0.0.1", lambda: None) for _ in range(SAID_FROM + 5)]
+        made = [connections.admit("127.0.0.1", lambda: None) for _ in range(CROWD + 5)]
         waiting = [
             asyncio.create_task(strangers.turn(each.address, each, many_behind=True))
             for each in made

@@ -33,6 +33,8 @@ NEGATIVE_TTL_S = 2.0
 STALE_S = 3600.0
 """While the database is away, a token that was good this long ago goes on: its silence is no reason to lose heartbeats."""
 RETRY_S = 2.0
+SOON_S = 2.0
+"""All tokens are read again this often while those that are not known are too many to look each up: a new one works after this time."""
 UNKNOWN_LIMIT = 10_000
 USES_AT_ONCE = 1000
 """Uses of tokens that are recorded, and tokens that are ended, in one transaction; the others wait for the next."""
@@ -113,6 +115,8 @@ class Authenticator:
         self._known: dict[str, tuple[TokenRow, Principal | None]] = {}
         self._read_s: float | None = None
         self._next_s = 0.0
+        self._tried_s = 0.0
+        """When they were last read, or were to be."""
         self._refreshing = asyncio.Lock()
         self._lookups = 0
         self._unknown: OrderedDict[str, float] = OrderedDict()
@@ -141,11 +145,15 @@ class Authenticator:
             raise ApiError(403, "forbidden", f"This needs the role {wanted}; the token has {principal.role}")
         return principal
 
-    async def known(self, scope: Scope) -> Principal | None:
-        """Who sends a request with this scope, by a token that was read before: the store is not asked for one that is not."""
+    async def known(self, scope: Scope, *, crowded: bool) -> Principal | None:
+        """Who sends a request with this scope, by a token that was read before: the store is not asked for one that is not.
+        ``crowded``: many others wait, so that one that is new is worth a reading of all."""
+        now_s = self._clock.monotonic_s()
         try:
             digest = hash_token(_bearer(Request(scope)))
-            await self._read(self._clock.monotonic_s())
+            await self._read(now_s)
+            if crowded and digest not in self._known:
+                await self._read_soon(now_s)
         except (ApiError, Unavailable):
             return None
         known = self._known.get(digest)
@@ -155,6 +163,11 @@ class Authenticator:
         """All of them, when it is time."""
         if self._read_s is None or now_s >= self._next_s:
             await self._refresh(now_s)
+
+    async def _read_soon(self, now_s: float) -> None:
+        """Earlier than it would be time."""
+        self._next_s = min(self._next_s, self._tried_s + SOON_S)
+        await self._read(now_s)
 
     async def _lookup(self, token: str) -> Principal:
         """Raises ApiError 401, with the reason: whoever shows a token may know what became of it."""
@@ -182,6 +195,7 @@ class Authenticator:
         async with self._refreshing:
             if self._read_s is not None and now_s < self._next_s:
                 return
+            self._tried_s = now_s
             try:
                 rows = await self._in_thread(self._store.tokens)
             except Unavailable:
@@ -265,6 +279,9 @@ class Authenticator:
         if asked_s is not None and now_s - asked_s < NEGATIVE_TTL_S:
             return None
         if self._lookups >= LOOKUPS_AT_ONCE:
+            await self._read_soon(now_s)
+            if (known := self._known.get(digest)) is not None:
+                return known
             raise ApiError(503, "unavailable", "Too many unknown tokens are being looked up; try again")
         self._lookups += 1
         try:

@@ -18,7 +18,7 @@ from holdfast.bucket import Bucket
 
 log = logging.getLogger(__name__)
 
-SAID_FROM = 100
+CROWD = 100
 """So many that wait are a flood, and worth a line in the log."""
 SAID_EVERY_S = 60.0
 
@@ -101,6 +101,11 @@ class Strangers:
     def waiting(self) -> int:
         return self._turns.count
 
+    @property
+    def crowded(self) -> bool:
+        """Whether they are a flood."""
+        return self._turns.count >= CROWD
+
     async def turn(self, address: str, connection: Connection, *, many_behind: bool) -> bool:
         """Wait for it. False: the connection was closed meanwhile."""
         loop = asyncio.get_running_loop()
@@ -125,7 +130,7 @@ class Strangers:
             loop.call_later(wait_s, self._next, loop) if wait_s else loop.call_soon(self._next, loop)
 
     def _say(self, now_s: float, connection: Connection) -> None:
-        if self._turns.count >= SAID_FROM and now_s - self._said_s >= SAID_EVERY_S:
+        if self.crowded and now_s - self._said_s >= SAID_EVERY_S:
             self._said_s = now_s
             log.warning(
                 "event=strangers_wait waiting=%d newest_address=%s: more requests without a known token than are answered",

@@ -29,7 +29,7 @@ class StrangersLast:
         if found is None:
             return True
         connections, connection = found
-        caller = await self._api.auth.known(scope)
+        caller = await self._api.auth.known(scope, crowded=self._api.strangers.crowded)
         if caller is not None and caller.role is not Role.USER:
             return True
         if caller is not None:
