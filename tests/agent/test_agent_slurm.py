@@ -53,6 +53,7 @@ def state_of(practice: Practice, job: int) -> str:
 
 
 def test_processes_steps_and_a_leftover_step_of_a_dead_nodes_job(cluster: Practice) -> None:
+    assert slurm_node(cluster, "n1").job_pids() == slurm_node(cluster, "n1").job_pids(77) == {}, "no job yet"
     job = cluster.sbatch("srun -N9 -n9 sleep 300\n", "-N9", "-n9", "--requeue")
     nodes = {name: slurm_node(cluster, name) for name in NODES}
     until(lambda: all(job in node.job_pids() for node in nodes.values()), 20)

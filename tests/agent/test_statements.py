@@ -18,9 +18,10 @@ from holdfast.agent import jobsocket
 from holdfast.agent.job_cgroup import CgroupJob
 from holdfast.agent.jobsocket import JobSocket
 from holdfast.agent.outbox import Item
-from holdfast.agent.processes import parse_listpids
+from holdfast.agent.processes import SlurmNode, parse_listpids
 from holdfast.agent.save_signals import SaveSignals
 from holdfast.agent.statements import Ledger, Malformed, Rate, parse
+from holdfast.model.errors import Unavailable
 from support.job_socket import KnownJobs
 
 SAVED = {
@@ -359,6 +360,36 @@ def test_another_users_word_makes_the_jobs_own_one_neither_late_nor_old() -> Non
 def test_a_statement_needs_its_fields() -> None:
     with pytest.raises(Malformed):
         parse(b"{}")
+
+
+HEAD = "PID      JOBID    STEPID   LOCALID GLOBALID\n"
+BROKEN = "scontrol: error: Domain socket directory /var/spool/n9: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "nothing"),
+    [
+        ("No job steps exist on this node.\n", True),
+        ("There are no steps for job 2 on node n1.\n", True),
+        ("JobId=77 does not exist on node n1.\n", True),
+        ("StepId=77.batch does not exist on this node.\n", True),
+        (BROKEN + "JobId=77 does not exist on node n9.\n", False),
+        (BROKEN + "No job steps exist on this node.\n", False),
+        ("scontrol: error: the node does not exist on node n1\n", False),
+        ("", False),
+    ],
+)
+def test_what_scontrol_says_of_a_job_that_is_not_there(tmp_path: Path, said: str, nothing: bool) -> None:
+    """As 22.05 says it, on a node with other jobs and on one without. Beside another error it may be its consequence."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\nprintf '%s' '{HEAD}'\nprintf '%s' '{said}' >&2\nexit 1\n")
+    scontrol.chmod(0o755)
+    node = SlurmNode("n1", None, str(scontrol), None)
+    if nothing:
+        assert node.job_pids(77) == {}
+    else:
+        with pytest.raises(Unavailable, match="scontrol listpids"):
+            node.job_pids(77)
 
 
 def test_listpids_text_is_read_by_columns() -> None:

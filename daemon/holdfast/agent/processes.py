@@ -28,8 +28,12 @@ _STAT_BYTES = 1024
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """One node's, not a list's (``n[1-5]``) and no option's."""
 _WHERE = "NodeList:0 ,NodeAddr:0 ,Port:0"
-_NO_STEPS = ("no steps for job", "No job steps exist")
-"""What scontrol says (22.05 and later) of a job that has nothing on the node."""
+_NO_STEPS = re.compile(
+    r"^(?:There are no steps for job \d{1,10}|No job steps exist|(?:Job|Step)Id=[\w.+]{1,80} does not exist)"
+    r" on (?:this node\.|node \S{1,255})$"
+)
+"""What scontrol says (22.05 and later) of a job that has nothing on the node, of a node that has no job, and of a job on such a node."""
+_LISTPIDS_HEAD = "PID "
 RUN_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
 """States in which the run that held this node is over."""
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
@@ -146,9 +150,9 @@ class SlurmNode:
         A node without such a job is an empty mapping. Raises Unavailable when slurmd's word cannot be had."""
         command = [self._scontrol, "listpids", "*" if job_id is None else str(job_id), self._node]
         done = self._run(command)
-        said = done.stdout + done.stderr
-        if done.returncode != 0 and not any(text in said for text in _NO_STEPS):
-            raise Unavailable(f"scontrol listpids: {said.strip()[:200]}")
+        said = (done.stdout + done.stderr).strip()
+        if done.returncode != 0 and not _has_nothing_there(said):
+            raise Unavailable(f"scontrol listpids: {said[:200]}")
         return parse_listpids(done.stdout)
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
@@ -280,6 +284,13 @@ def job_seen(slurm: SlurmNode, job_id: int) -> JobSeen:
         if len(found) == 1:
             return JobSeen(found[0][0], int(found[0][1]))
     raise Unavailable(f"squeue does not say how job {job_id} is")
+
+
+def _has_nothing_there(said: str) -> bool:
+    """Whether this is all that scontrol says: beside another error, that there is no job may be its consequence."""
+    lines = [line.strip() for line in said.split("\n")]
+    told = [line for line in lines if line and not line.startswith(_LISTPIDS_HEAD)]
+    return bool(told) and all(_NO_STEPS.match(line) for line in told)
 
 
 def parse_listpids(text: str) -> dict[int, frozenset[int]]:
