@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from holdfast.agent import job_cgroup, jobsocket
 from holdfast.agent.job_cgroup import CgroupJob, hierarchy, job_in, job_of_cgroup, named_in
 from holdfast.agent.jobsocket import JobProcesses
 from holdfast.agent.processes import started_by_slurm
+from holdfast.model.errors import Unavailable
 from support.job_socket import KnownJobs
 
 MINE = "0::/user.slice/user-1000.slice/user@1000.service"
@@ -170,6 +171,24 @@ def test_a_process_outside_of_jobs_is_in_none(monkeypatch: pytest.MonkeyPatch) -
     assert job_of_cgroup(os.getpid()) is None, "it is not there"
 
 
+def _clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now_s = [1000.0]
+    monkeypatch.setattr("holdfast.agent.jobsocket.time.monotonic", lambda: now_s[0])
+    return now_s
+
+
+class _Slow(KnownJobs):
+    """It answers after so long that nobody waits for it."""
+
+    def __init__(self, now_s: list[float], takes_s: float) -> None:
+        super().__init__(None)
+        self._now_s, self._takes_s = now_s, takes_s
+
+    def job_pids(self, job_id: int | None = None) -> Mapping[int, frozenset[int]]:
+        self._now_s[0] += self._takes_s
+        return super().job_pids(job_id)
+
+
 class TestTheJobsUser:
     """v2 names none: slurmd's word, of the tasks that Slurm itself started."""
 
@@ -183,6 +202,31 @@ class TestTheJobsUser:
 
     def test_where_slurmd_does_not_say_the_cgroup_is_enough(self) -> None:
         assert not JobProcesses(KnownJobs(None)).is_anothers(7, 1000)
+
+    def test_slurmd_is_asked_so_often_for_what_one_user_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A user without a job who names jobs without end; the job of another is found all the same."""
+        now_s = _clock(monkeypatch)
+        slurm = KnownJobs({})
+        asked = JobProcesses(slurm)
+        for _ in range(100):
+            assert asked.which((7,), 1000) is None
+            now_s[0] += 0.6
+        assert slurm.asked == 25, "20 at once, and 6 in the minute: the 26th is not full yet"
+        monkeypatch.setattr(jobsocket, "owner_of", {1: 1001}.get)
+        monkeypatch.setattr(jobsocket, "user_behind", lambda _pid, uid: uid)
+        slurm.jobs = {8: frozenset({1})}
+        assert asked.which((8,), 1001) == 8
+
+    def test_slurmd_that_is_slow_is_left_in_peace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever asks: what takes 5 s is done in a tenth of the time at most, and the reason is told meanwhile."""
+        now_s = _clock(monkeypatch)
+        slurm = _Slow(now_s, 5.0)
+        asked = JobProcesses(slurm)
+        for uid in range(1000, 1400):
+            with pytest.raises(Unavailable, match="did not answer"):
+                asked.which((7,), uid)
+            now_s[0] += 1.0
+        assert slurm.asked == 8
 
     def test_a_task_is_what_slurmstepd_started(self, tmp_path: Path) -> None:
         command = ["-c", "sleep 60 & echo $!; wait"]

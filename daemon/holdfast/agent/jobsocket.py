@@ -50,6 +50,10 @@ _SILENCE_S = 24 * 3600.0
 """The same of a job whose statements count."""
 _ASK_SLURM_EVERY_S = 0.5
 """Most often that slurmd is asked which process belongs to which job, whatever users claim."""
+_SLOWER = 10.0
+"""After an answer that took its time it is left in peace for so many times as long: nothing else is done meanwhile on the socket."""
+_ASKED_PER_S, _ASKED_AT_ONCE = 0.1, 20.0
+"""So often, and in bursts of so many, it is asked for what one user says."""
 _UNREAD_S = 1.0
 """A connection on which more was said than its user may is left unread for so long."""
 _GONE = -1
@@ -110,19 +114,22 @@ class JobProcesses:
     _users: dict[int, frozenset[int]] = field(default_factory=dict)
     _owners: dict[int, frozenset[int]] = field(default_factory=dict)
     """Users of the tasks that Slurm itself started in the job: not those that a task's ``sudo`` brought in."""
-    _asked_s: float = float("-inf")
+    _rate: Rate = field(default_factory=lambda: Rate(per_s=_ASKED_PER_S, burst=_ASKED_AT_ONCE))
+    _not_before_s: float = float("-inf")
+    _failed: str = ""
+    """Why the last question had no answer."""
 
     def which(self, job_ids: tuple[int, ...], uid: int) -> int | None:
         """The first of these jobs that has a process of this user here. Raises Unavailable."""
         if not any(uid in self._users.get(j, ()) for j in job_ids):
-            self._ask()
+            self._ask(uid)
         return next((j for j in job_ids if uid in self._users.get(j, ())), None)
 
     def any_of(self, uid: int) -> bool:
         """Whether the user has a process in any job here. False also where slurmd does not say."""
         try:
             if not any(uid in users for users in self._users.values()):
-                self._ask()
+                self._ask(uid)
         except Unavailable:
             return False
         return any(uid in users for users in self._users.values())
@@ -131,20 +138,31 @@ class JobProcesses:
         """Whether Slurm started tasks in the job here, and none of them as this user. False also where slurmd does not say."""
         try:
             if uid not in self._owners.get(job_id, ()):
-                self._ask()
+                self._ask(uid)
         except Unavailable:
             return False
         owners = self._owners.get(job_id, frozenset())
         return bool(owners) and uid not in owners
 
-    def _ask(self) -> None:
-        if time.monotonic() >= self._asked_s + _ASK_SLURM_EVERY_S:
-            self._asked_s = time.monotonic()
-            jobs = self.slurm.job_pids()
+    def _ask(self, uid: int) -> None:
+        """Unless that was done a short while ago, or too often for what this user says. Raises Unavailable."""
+        began_s = time.monotonic()
+        if began_s >= self._not_before_s and self._rate.allow(uid, began_s):
+            self._failed = ""
+            try:
+                jobs = self.slurm.job_pids()
+            except Unavailable as error:
+                self._failed = str(error)
+                raise
+            finally:
+                took_s = time.monotonic() - began_s
+                self._not_before_s = began_s + took_s + max(_ASK_SLURM_EVERY_S, _SLOWER * took_s)
             self._users = {job: _users_of(pids) for job, pids in jobs.items()}
             self._owners = {  # without root, who keeps steps open, and whose a task is before it takes the user's rights
                 job: _users_of(pid for pid in pids if started_by_slurm(pid)) - {0} for job, pids in jobs.items()
             }
+        elif self._failed:
+            raise Unavailable(self._failed)
 
 
 def _users_of(pids: Iterable[int]) -> frozenset[int]:
