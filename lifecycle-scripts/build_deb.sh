@@ -67,10 +67,11 @@ scripts() { # scripts TREE UNITS PREPARE: PREPARE is what postinst does first
 #!/bin/sh
 set -e
 [ "\$1" = configure ] || exit 0
+units='$2'
 $3
 if [ -d /run/systemd/system ]; then
 	systemctl daemon-reload || true
-	systemctl try-restart $2 || true
+	systemctl try-restart \$units || true
 fi
 POSTINST
 	cat >"$1/DEBIAN/prerm" <<PRERM
@@ -146,7 +147,8 @@ control "$controller" holdfast-controller "holdfast-agent (= $version), $(basena
 	"Holdfast controller, actor and quorum service, for the head node of a Slurm cluster"
 printf '%s\n' /etc/logrotate.d/holdfast /etc/enroot/hooks.d/50-holdfast.sh >"$agent/DEBIAN/conffiles"
 scripts "$agent" 'holdfast-agent-reporting.path holdfast-agent.service' 'mkdir -p /etc/holdfast
-[ -d /run/holdfast ] || ! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --create run-holdfast.conf || true'
+[ -d /run/holdfast ] || ! command -v systemd-tmpfiles >/dev/null || systemd-tmpfiles --create run-holdfast.conf || true
+sh /opt/holdfast/share/holdfast/lifecycle-scripts/agent_settings.sh || units=holdfast-agent-reporting.path'
 scripts "$controller" 'holdfast-tls-renew.timer holdfast-quorum.service holdfast-controller.service holdfast-actor.service' \
 	'if command -v systemd-sysusers >/dev/null; then systemd-sysusers holdfast.conf && systemd-tmpfiles --create holdfast.conf; fi
 sh /opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh head || true'

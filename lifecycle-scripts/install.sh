@@ -75,6 +75,7 @@ for name in holdfast holdfast-agent holdfast-checks; do ln -sfn "/opt/holdfast/b
 if [ "$what" = agent ]; then
 	install_agent_units || true
 	services=holdfast-agent.service
+	sh "$R$SHARE/agent_settings.sh" || exit 1
 	next="write /etc/holdfast/agent.toml (/opt/holdfast/bin/python -m holdfast.agent --example), then systemctl enable --now"
 else
 	install_controller_units || true

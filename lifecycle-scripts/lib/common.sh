@@ -77,6 +77,19 @@ any_python() { # some python3, however old, to read JSON with
 	return 1
 }
 
+refused_settings() { # refused_settings FILE: false, and why, where the agent that is installed would not start with this agent.toml
+	PYTHONDONTWRITEBYTECODE=1 "$R/opt/holdfast/bin/python" -c '
+import sys
+from pathlib import Path
+from holdfast.config.agent import load_agent_config
+from holdfast.model.errors import ConfigError
+try:
+    load_agent_config(Path(sys.argv[1]))
+except ConfigError as error:
+    sys.exit(str(error))
+' "$1" 2>&1
+}
+
 systemd_runs() { [ -z "$R" ] && [ -d /run/systemd/system ]; }
 
 unit_enable() { # also in an image that is not booted

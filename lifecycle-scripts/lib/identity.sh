@@ -56,16 +56,7 @@ write_config() { # 0: changed, 1: as it was, 2: not usable, and what was there s
 	fi
 	_draft=$R/etc/holdfast/agent.toml.draft
 	agent_toml | replace_file "$_draft" 0644 || true
-	if ! _problem=$(PYTHONDONTWRITEBYTECODE=1 "$R/opt/holdfast/bin/python" -c '
-import sys
-from pathlib import Path
-from holdfast.config.agent import load_agent_config
-from holdfast.model.errors import ConfigError
-try:
-    load_agent_config(Path(sys.argv[1]))
-except ConfigError as error:
-    sys.exit(str(error))
-' "$_draft" 2>&1); then
+	if ! _problem=$(refused_settings "$_draft"); then
 		say "the configuration would not be accepted, nothing changed: $_problem"
 		return 2
 	fi

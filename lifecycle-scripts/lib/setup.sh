@@ -55,6 +55,8 @@ set_up_agent() {
 	HOLDFAST_BUNDLE_DIR=$BUNDLE sh "$LIB/../enrol.sh" --now
 	case $? in 78) return 1 ;; esac
 	[ "$before" = "$(cksum "$CONFIG" 2>/dev/null)" ] || again=restart
+	_settings=$R$SHARE/agent_settings.sh
+	[ ! -f "$_settings" ] || sh "$_settings" || again=start # somebody's own agent.toml
 	bring_up "$again" holdfast-agent.service
 	bring_up start holdfast-enrol.timer
 	unit_enable holdfast-enrol.service

@@ -63,6 +63,12 @@ def test_install_use_repeat_and_remove(debian: Path) -> None:
         "700:root",
     ]
     example = "/usr/share/doc/holdfast-controller/examples/controller.toml"
+    refused = 'controllers = ["http://head:8460"]'
+    said = inside(
+        debian,
+        f"echo '{refused}' >/etc/holdfast/agent.toml; dpkg -i /root/holdfast-agent_*.deb 2>&1; rm /etc/holdfast/agent.toml",
+    )
+    assert "is not restarted" in said
     inside(debian, f"cp {example} /etc/holdfast/controller.toml && holdfast config check /etc/holdfast/controller.toml")
     inside(debian, "dpkg -i /root/*.deb")  # again, as an upgrade does
     assert inside(debian, "dpkg -V holdfast-agent holdfast-controller") == ""

@@ -225,6 +225,24 @@ def test_somebodys_own_configuration_stays(tmp_path: Path) -> None:
     assert (root / "etc/holdfast/agent.toml").read_text() == 'node = "mine"\n'
 
 
+@pytest.mark.parametrize(
+    ("url", "status"), [("http://head:8460", 1), ("https://head:8460", 0), ("http://127.0.0.1:8460", 0), (None, 0)]
+)
+def test_an_upgrade_restarts_no_agent_that_would_not_start(tmp_path: Path, url: str | None, status: int) -> None:
+    root = own_python(tmp_path / "root")
+    if url is not None:
+        write(root / "etc/holdfast/agent.toml", f'node = "n1"\ncontrollers = ["{url}"]\n')
+    done = run_script(SCRIPTS / "agent_settings.sh", root)
+    assert done.returncode == status, done.stderr
+    assert ("is not restarted" in done.stderr and "http://" in done.stderr) is (status == 1)
+
+
+def test_the_package_asks_before_it_restarts_the_agent() -> None:
+    text = (SCRIPTS / "build_deb.sh").read_text()
+    assert "agent_settings.sh || units=holdfast-agent-reporting.path" in text
+    assert "systemctl try-restart \\$units" in text
+
+
 def test_the_sites_settings_are_taken_in(tmp_path: Path) -> None:
     root = hyperpod(tmp_path)
     write(root / "etc/holdfast/agent.site.toml", 'heartbeat_s = 7\n[intervals]\n"host.disk" = 60\n')
