@@ -121,6 +121,27 @@ def test_enrolment_may_do_what_its_scripts_do() -> None:
     assert {action for action in granted("tokens") if not action.startswith("kms:")} == calls["tokens.sh"]
 
 
+@pytest.mark.parametrize("name", ["node-enrolment", "tokens"])
+def test_a_cluster_reaches_no_tokens_of_another(name: str) -> None:
+    places = [
+        s["Resource"] for s in statements(name) if {"ssm", "secretsmanager"} & {a.split(":")[0] for a in s["Action"]}
+    ]
+    assert len(places) == 2
+    for place in places:
+        ours = place.replace("CLUSTER", "gpu1")
+        assert fnmatchcase(place.replace("CLUSTER", "gpu1").replace("*", "n1-AbCdEf"), ours)
+        assert not fnmatchcase(place.replace("CLUSTER", "gpu2").replace("*", "n1-AbCdEf"), ours)
+        assert not fnmatchcase(place.replace("CLUSTER", "gpu10").replace("*", "n1-AbCdEf"), ours)
+
+
+def test_what_is_documented_names_the_cluster() -> None:
+    texts = [ROOT / "lifecycle-scripts/holdfast.conf.example", *(ROOT / "docs").glob("*.md")]
+    for file in texts:
+        for place in re.findall(r"(?:ssm:/|secretsmanager:)holdfast[\w/{}-]*", file.read_text()):
+            if not place.endswith("/"):
+                assert re.search(r"holdfast(-head)?/(\{cluster\}|CLUSTER|training)", place), f"{file.name}: {place}"
+
+
 def test_no_role_of_nodes_reads_the_heads_settings() -> None:
     """They hold the database's password. The head reads them by the same calls as a node its token, at another place."""
     own = {r for s in statements("head-settings") for r in [s["Resource"]]}
