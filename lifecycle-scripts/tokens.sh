@@ -1,52 +1,96 @@
 #!/bin/sh
 # On the head node: makes a token for each node that has none yet where on_create.sh will look for it. Run it again after
-# adding nodes; what is there stays.
+# adding nodes; what is there stays, and is compared with the store.
 #
 #   tokens.sh --to file:FOLDER|ssm:PREFIX|secretsmanager:PREFIX [NODE …]      (no NODE: all that sinfo names)
+#             --replace NODE …      a new token for each of these, in the place of the one that is there
+#             --mend [NODE …]       the same for those whose token the store does not take: unknown (restored), ended, revoked
 #
 # A replaced machine takes the token of its node name: it needs none of its own. Run as root.
+# Exit status: 0 done; 1 a place or the store could not be asked, or it does not take what lies there; 2 wrong use.
 set -eu
 umask 077
 
 HOLDFAST=${HOLDFAST:-/opt/holdfast/bin/holdfast}
-to=
-if [ "${1:-}" = --to ] && [ $# -ge 2 ]; then
-	to=$2
-	shift 2
-fi
+usage() {
+	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+}
+
+to='' do=make
+while [ $# -gt 0 ]; do
+	case $1 in
+	--to)
+		[ $# -ge 2 ] || usage
+		to=$2
+		shift 2
+		;;
+	--replace | --mend)
+		do=${1#--}
+		shift
+		;;
+	*) break ;;
+	esac
+done
 case $to in
 file:/* | ssm:/* | secretsmanager:?*) ;;
-*)
-	sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
-	exit 2
-	;;
+*) usage ;;
 esac
+[ "$do" != replace ] || [ $# -gt 0 ] || usage
 place=${to#*:}
+errors=$(mktemp)
+trap 'rm -f "$errors"' EXIT
 
-there() { # 0: it has one; 1: it has none; else the place could not be asked
+look() { # look NODE: sets state (none, deleted, there) and found, its token; false: the place could not be asked
+	state=there
 	case $to in
-	file:*) [ -s "$place/$1" ] ;;
-	ssm:*) absent_is ParameterNotFound aws ssm get-parameter --name "$place/$1" ;;
-	secretsmanager:*) absent_is ResourceNotFoundException aws secretsmanager describe-secret --secret-id "$place/$1" ;;
+	file:*) if [ -s "$place/$1" ]; then found=$(cat "$place/$1"); else state=none; fi ;;
+	ssm:*) ask ParameterNotFound aws ssm get-parameter --with-decryption --name "$place/$1" --query Parameter.Value --output text ;;
+	secretsmanager:*)
+		ask ResourceNotFoundException aws secretsmanager describe-secret --secret-id "$place/$1" --query DeletedDate --output text || return
+		case $state$found in
+		none*) ;;
+		there | thereNone) ask ResourceNotFoundException aws secretsmanager get-secret-value --secret-id "$place/$1" --query SecretString --output text ;;
+		*) state=deleted ;; # delete-secret only says when it will go
+		esac
+		;;
 	esac
 }
 
-absent_is() { # absent_is CODE COMMAND …: only this answer means that there is none; no answer is not "none"
+ask() { # ask CODE COMMAND …: only this code means that there is none; no answer is not "none"
 	code=$1
 	shift
-	said=$("$@" 2>&1 >/dev/null) && return 0
-	case $said in *"$code"*) return 1 ;; esac
-	printf '%s\n' "$said" >&2
-	return 2
+	found=$("$@" 2>"$errors") && return 0
+	found=
+	if grep -q "$code" "$errors"; then
+		state=none
+		return 0
+	fi
+	cat "$errors" >&2
+	return 1
 }
 
 keep() { # keep NODE <TOKEN: through standard input, so that it is on no command line
 	case $to in
 	file:*) mkdir -p "$place" && cat >"$place/.$1.new" && mv "$place/.$1.new" "$place/$1" ;;
-	ssm:*) document Name Value '"Type": "SecureString"' "$place/$1" | aws ssm put-parameter --cli-input-json file:///dev/stdin >/dev/null ;;
-	secretsmanager:*) document Name SecretString '"Description": "Holdfast agent"' "$place/$1" |
-		aws secretsmanager create-secret --cli-input-json file:///dev/stdin >/dev/null ;;
+	ssm:*) document Name Value '"Type": "SecureString", "Overwrite": true' "$place/$1" | aws ssm put-parameter --cli-input-json file:///dev/stdin >/dev/null ;;
+	secretsmanager:*)
+		if [ "$state" = none ]; then
+			document Name SecretString '"Description": "Holdfast agent"' "$place/$1" |
+				aws secretsmanager create-secret --cli-input-json file:///dev/stdin >/dev/null
+			return
+		fi
+		[ "$state" != deleted ] || aws secretsmanager restore-secret --secret-id "$place/$1" >/dev/null || return
+		document SecretId SecretString '"VersionStages": ["AWSCURRENT"]' "$place/$1" |
+			aws secretsmanager put-secret-value --cli-input-json file:///dev/stdin >/dev/null
+		;;
 	esac
+}
+
+taken() { # taken NODE: whether the store takes what was found as this node's token
+	digest=$(printf '%s' "$found" | tr -d '[:space:]' | sha256sum)
+	case " $known " in *" ${digest%% *}:$1 "*) return 0 ;; esac
+	return 1
 }
 
 document() { # a token has only letters, digits, - and _
@@ -54,12 +98,22 @@ document() { # a token has only letters, digits, - and _
 	printf '{"%s": "%s", "%s": "%s", %s}' "$1" "$4" "$2" "$secret" "$3"
 }
 
-make() { # as the user that may write the store
+token() { # holdfast token …, as the user that may write the store
 	if [ "$(id -u)" -eq 0 ] && id holdfast-controller >/dev/null 2>&1; then
-		runuser -u holdfast-controller -- "$HOLDFAST" token create agent "$1"
+		runuser -u holdfast-controller -- "$HOLDFAST" token "$@"
 	else
-		"$HOLDFAST" token create agent "$1"
+		"$HOLDFAST" token "$@"
 	fi
+}
+
+python=${HOLDFAST%/*}/python
+[ -x "$python" ] || python=python3
+listed=$(token list --json) && known=$(printf '%s' "$listed" | "$python" -c '
+import json, sys
+print(*(row["hash"] + ":" + row["subject"] for row in json.load(sys.stdin) if row["role"] == "agent" and row["state"] == "valid"))
+') || {
+	echo "tokens.sh: the store could not be asked for its tokens; nothing done" >&2
+	exit 1
 }
 
 [ $# -gt 0 ] || {
@@ -67,22 +121,29 @@ make() { # as the user that may write the store
 	# shellcheck disable=SC2086 # one word per node
 	set -- $names
 }
-made=0 had=0
+made=0 had=0 refused=
 for node in "$@"; do
 	case $node in *[!A-Za-z0-9._-]* | '') echo "tokens.sh: not a node name: '$node'" >&2 && exit 2 ;; esac
-	answer=0
-	there "$node" || answer=$?
-	case $answer in
-	0) had=$((had + 1)) ;;
-	1)
-		token=$(make "$node")
-		printf '%s\n' "$token" | keep "$node"
-		made=$((made + 1))
-		;;
-	*)
+	found=
+	look "$node" || {
 		echo "tokens.sh: $to could not be asked about $node; stopped after $made new ones" >&2
 		exit 1
-		;;
-	esac
+	}
+	if [ "$state" = there ] && [ "$do" != replace ]; then
+		if taken "$node"; then
+			had=$((had + 1))
+			continue
+		elif [ "$do" = make ]; then
+			refused="$refused $node"
+			continue
+		fi
+	fi
+	secret=$(token create agent "$node")
+	printf '%s\n' "$secret" | keep "$node"
+	made=$((made + 1))
 done
 echo "tokens.sh: $made made, $had there already" >&2
+[ -z "$refused" ] || {
+	echo "tokens.sh: what lies in $to for these nodes is no token that the store takes; tokens.sh --to $to --mend replaces it:$refused" >&2
+	exit 1
+}

@@ -8,11 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.lifecycle_support import SCRIPTS, fake_command, run_script
+from holdfast.api.auth import hash_token
+from lifecycle.lifecycle_support import SCRIPTS, fake_command, run_script, write
 
 pytestmark = pytest.mark.slow
 TOKENS = SCRIPTS / "tokens.sh"
-MAKE = 'echo "$*" >>"$0.calls"; echo "secret-of_$4"'
+MAKE = """case "$2" in
+list) cat "$0.list" ;;
+*) echo "$*" >>"$0.calls"; echo "secret-of_$4" ;;
+esac"""
+
+
+def store_has(tmp_path: Path, *rows: tuple[str, str, str]) -> None:
+    """(token, node, state) of each."""
+    listed = [
+        {"hash": hash_token(token), "role": "agent", "subject": node, "state": state} for token, node, state in rows
+    ]
+    write(tmp_path / "bin/holdfast.list", json.dumps(listed))
 
 
 def made(tmp_path: Path) -> list[str]:
@@ -22,6 +34,7 @@ def made(tmp_path: Path) -> list[str]:
 
 def commands(tmp_path: Path, aws: str = "exit 255") -> Path:
     fake_command(tmp_path / "bin", "holdfast", MAKE)
+    store_has(tmp_path, ("secret-of_n1", "n1", "valid"), ("secret-of_n2", "n2", "valid"))
     fake_command(tmp_path / "bin", "runuser", 'shift 3; exec "$@"')
     fake_command(tmp_path / "bin", "sinfo", "printf 'n1\\nn2\\nn1\\n'")
     return fake_command(tmp_path / "bin", "aws", aws)
@@ -53,8 +66,72 @@ def test_parameter_store_gets_it_on_standard_input(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     document = json.loads((path / "aws.document").read_text())
-    assert document == {"Name": "/holdfast/c1/n7", "Value": "secret-of_n7", "Type": "SecureString"}
+    assert document == {
+        "Name": "/holdfast/c1/n7",
+        "Value": "secret-of_n7",
+        "Type": "SecureString",
+        "Overwrite": True,
+    }
     assert "secret" not in (path / "aws.line").read_text() + done.stderr + done.stdout
+
+
+SECRETS = """echo "$2" >>"$0.verbs"
+case "$2" in
+describe-secret) cat "$0.deleted" ;;
+get-secret-value) echo secret-of_n1 ;;
+restore-secret) ;;
+put-secret-value) cat >"$0.document" ;;
+*) exit 255 ;;
+esac"""
+
+
+@pytest.mark.parametrize(
+    ("deleted", "argv", "verbs"),
+    [
+        ("2026-01-02T03:04:05+00:00", ["n1"], ["describe-secret", "restore-secret", "put-secret-value"]),
+        ("None", ["--replace", "n1"], ["describe-secret", "get-secret-value", "put-secret-value"]),
+        ("None", ["n1"], ["describe-secret", "get-secret-value"]),
+    ],
+)
+def test_a_secret_is_replaced(tmp_path: Path, deleted: str, argv: list[str], verbs: list[str]) -> None:
+    path = commands(tmp_path, SECRETS)
+    write(path / "aws.deleted", deleted + "\n")
+    where = ("--to", "secretsmanager:holdfast/c1")
+    done = run_script(TOKENS, tmp_path, *where, *argv, path=path, settings={"HOLDFAST": str(path / "holdfast")})
+    assert done.returncode == 0, done.stderr
+    assert (path / "aws.verbs").read_text().split() == verbs
+    if "put-secret-value" in verbs:
+        document = json.loads((path / "aws.document").read_text())
+        assert (document["SecretId"], document["SecretString"]) == ("holdfast/c1/n1", "secret-of_n1")
+    assert "secret-of" not in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("row", [None, ("lost", "n1", "ended"), ("lost", "n1", "revoked"), ("lost", "n9", "valid")])
+def test_what_the_store_does_not_take_is_named_and_mended(tmp_path: Path, row: tuple[str, str, str] | None) -> None:
+    path, place = commands(tmp_path), tmp_path / "tokens"
+    store_has(tmp_path, *([row] if row else []), ("secret-of_n2", "n2", "valid"))
+    write(place / "n1", "lost\n")
+    write(place / "n2", "secret-of_n2\n")
+    settings = {"HOLDFAST": str(path / "holdfast")}
+    done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", path=path, settings=settings)
+    assert (done.returncode, made(tmp_path), (place / "n1").read_text()) == (1, [], "lost\n")
+    assert done.stderr.endswith("--mend replaces it: n1\n")
+    done = run_script(TOKENS, tmp_path, "--to", f"file:{place}", "--mend", path=path, settings=settings)
+    assert (done.returncode, made(tmp_path)) == (0, ["token create agent n1"])
+    assert (place / "n1").read_text() == "secret-of_n1\n"
+
+
+def test_without_the_store_nothing_is_made(tmp_path: Path) -> None:
+    path = commands(tmp_path)
+    (path / "holdfast.list").unlink()
+    done = run_script(
+        TOKENS,
+        tmp_path,
+        *("--to", f"file:{tmp_path}/tokens", "--mend", "n7"),
+        path=path,
+        settings={"HOLDFAST": str(path / "holdfast")},
+    )
+    assert (done.returncode, made(tmp_path)) == (1, [])
 
 
 def test_no_answer_is_not_no_token(tmp_path: Path) -> None:
@@ -66,7 +143,10 @@ def test_no_answer_is_not_no_token(tmp_path: Path) -> None:
     assert made(tmp_path) == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("--to", "n1"), ("--to", "file:/x", "../n1"), ("--to", "file:/x", "a b")])
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--to", "n1"), ("--to", "file:/x", "--replace"), ("--to", "file:/x", "../n1"), ("--to", "file:/x", "a b")],
+)
 def test_wrong_words_make_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     path = commands(tmp_path)
     done = run_script(TOKENS, tmp_path, *arguments, path=path, settings={"HOLDFAST": str(path / "holdfast")})
