@@ -3,9 +3,10 @@
 # the nodes (HOLDFAST_METADATA in holdfast.conf); whatever installs the controller does so on the head node.
 #
 #   metadata.sh close [--user NAME] …    all but root, NAME, and those known to need it that are here: see KNOWN below
-#   metadata.sh head [--user NAME] …     on a head node on EC2: as close, and the actor's user, SlurmUser, and who was let through before;
-#                                        HOLDFAST_HEAD_METADATA=open (in the environment or /etc/holdfast/enrol.conf) leaves it open
-#   metadata.sh open                     takes that back
+#   metadata.sh head [--user NAME] …     on a head node on EC2: as close, and the actor's user, SlurmUser and HOLDFAST_METADATA_USERS; the names
+#                                        are kept for the next time, in the place of those before; HOLDFAST_HEAD_METADATA=open (in the
+#                                        environment or /etc/holdfast/enrol.conf) leaves it open, =closed closes it also after "open"
+#   metadata.sh open                     takes that back, and an upgrade leaves it so
 #
 # Exit status: 0 done; 1 it could not be done, and why.
 # shellcheck disable=SC1091 # checked by itself
@@ -19,10 +20,12 @@ HERE=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 # CloudWatch's agent; sshd's question for keys of EC2 Instance Connect; ParallelCluster's daemon on its nodes.
 KNOWN="cwagent ec2-instance-connect pcluster-admin"
 RULES=/etc/holdfast/metadata.nft
+NAMED=/etc/holdfast/metadata.users # names given to "head"
+OPENED=/etc/holdfast/metadata.open # "open" was said here
 UNIT=holdfast-metadata.service
 
 usage() {
-	sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 }
 
@@ -48,6 +51,7 @@ close_it() {
 	sed "s/^define metadata_users = .*/define metadata_users = { $(uids $KNOWN "$@") }/" "$HERE/holdfast-metadata.nft" |
 		replace_file "$R$RULES" 0644
 	[ $? -ne 2 ] || return 1
+	rm -f "$R$OPENED"
 	[ -f "$R/lib/systemd/system/$UNIT" ] || replace_file "$R/etc/systemd/system/$UNIT" 0644 <"$HERE/$UNIT" || true
 	if systemd_runs; then logged systemctl daemon-reload; fi
 	unit_enable "$UNIT" || say "could not enable: $UNIT"
@@ -95,19 +99,22 @@ head_users() { # head_users NAME …: with those that a head node needs and that
 	[ $# -eq 0 ] || printf '%s\n' "$@" | sort -u
 }
 
-let_through() { # uids in the rules that are there: somebody named them once
-	sed -n 's/^define metadata_users = { \([0-9, ]*\) }$/\1/p' "$R$RULES" 2>/dev/null | tr ',' ' '
+named() { # named NAME …: these, kept for the next time; without any, those of last time
+	[ $# -eq 0 ] || printf '%s\n' "$@" | replace_file "$R$NAMED" 0644 || true
+	cat "$R$NAMED" 2>/dev/null
 }
 
 see_to_head() { # see_to_head NAME …
 	on_ec2 || return 0
-	case ${HOLDFAST_HEAD_METADATA:-closed} in
+	wanted=closed
+	[ ! -f "$R$OPENED" ] || wanted=open
+	case ${HOLDFAST_HEAD_METADATA:-$wanted} in
 	closed)
-		# shellcheck disable=SC2046 # one argument per name
-		close_it $(head_users "$@") $(let_through)
+		# shellcheck disable=SC2046,SC2086 # one argument per name
+		close_it $(head_users $(named "$@") ${HOLDFAST_METADATA_USERS:-})
 		;;
 	open)
-		if [ -f "$R$RULES" ]; then open_it; else say "EC2's instance metadata stays open to users of this head node (HOLDFAST_HEAD_METADATA)"; fi
+		if [ -f "$R$RULES" ]; then open_it; else say "EC2's instance metadata stays open to users of this head node (HOLDFAST_HEAD_METADATA, or metadata.sh open)"; fi
 		;;
 	*)
 		say "HOLDFAST_HEAD_METADATA: '$HOLDFAST_HEAD_METADATA' is neither closed nor open: nothing done"
@@ -135,9 +142,12 @@ case $what in
 close) close_it $users ;;
 head)
 	load_settings "$R/etc/holdfast/enrol.conf"
-	for name in ${HOLDFAST_METADATA_USERS:-}; do users="$users $name"; done
 	see_to_head $users
 	;;
-open) open_it ;;
+open)
+	open_it || exit 1
+	echo '# metadata.sh open was said on this machine; metadata.sh close, or HOLDFAST_HEAD_METADATA=closed, takes it back' |
+		replace_file "$R$OPENED" 0644 || true
+	;;
 *) usage ;;
 esac

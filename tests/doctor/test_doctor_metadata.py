@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from doctor.test_doctor import good
-from holdfast.doctor import diagnose, metadata_edge
+from holdfast.doctor import Level, diagnose, metadata_edge
 from holdfast.doctor.facts import MetadataFacts
 from holdfast.model.machine import MetadataOptions
 from holdfast_checks.probes.imds_users import Reached
@@ -94,3 +94,29 @@ def test_how_ec2_serves_it(options: MetadataOptions | None, said: list[str]) -> 
     new = [one for one in found if one not in before]
     assert [one.id for one in new] == said
     assert all("--instance-id i-0123456789abcdef0 " in one.fix_line for one in new)
+
+
+@pytest.mark.parametrize(
+    ("environ", "conf", "opened", "meant"),
+    [
+        ("", "", False, False),
+        ("open", "", False, True),
+        ("", "# ours\nHOLDFAST_HEAD_METADATA=open\n", False, True),
+        ("", 'HOLDFAST_HEAD_METADATA="open"\n', False, True),
+        ("", "HOLDFAST_HEAD_METADATA=closed\n", True, False),
+        ("", "HOLDFAST_METADATA=open\n", False, False),
+        ("", "", True, True),
+    ],
+)
+def test_where_somebody_chose_that_it_is_open_it_is_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: str, conf: str, opened: bool, meant: bool
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HEAD_METADATA", environ)
+    if conf:
+        (tmp_path / "enrol.conf").write_text(conf)
+    if opened:
+        (tmp_path / "metadata.open").touch()
+    assert metadata_edge.meant_open(tmp_path) is meant
+    facts = replace(good(), metadata=MetadataFacts(True, ("http://a",), meant))
+    (told,) = [one for one in diagnose(facts) if one.id == "site.metadata_open"]
+    assert told.level is (Level.HINT if meant else Level.ERROR)

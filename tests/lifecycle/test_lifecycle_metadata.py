@@ -124,7 +124,12 @@ def test_on_plain_ec2_and_parallelcluster_it_is(tmp_path: Path) -> None:
 
 
 def head(
-    root: Path, *, vendor: str = "Amazon EC2", environ: Mapping[str, str] | None = None, conf: str = ""
+    root: Path,
+    *,
+    vendor: str = "Amazon EC2",
+    environ: Mapping[str, str] | None = None,
+    conf: str = "",
+    names: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """``metadata.sh head`` on a machine of this make, with the actor, SlurmUser, and two more users."""
     write(root / "sys/class/dmi/id/sys_vendor", f"{vendor}\n")
@@ -135,7 +140,8 @@ def head(
     fake_command(path, "systemctl", f'echo "$*" >>{root}/systemctl')
     if not (path / "nft").exists():
         fake_command(path, "nft", f"echo loaded >>{root}/loaded")
-    return run_script(SCRIPTS / "metadata.sh", root, "head", path=path, settings=environ)
+    users = [word for name in names for word in ("--user", name)]
+    return run_script(SCRIPTS / "metadata.sh", root, "head", *users, path=path, settings=environ)
 
 
 def test_on_a_head_node_the_actor_slurm_and_who_was_named_before_reach_it(tmp_path: Path) -> None:
@@ -145,11 +151,29 @@ def test_on_a_head_node_the_actor_slurm_and_who_was_named_before_reach_it(tmp_pa
         assert (done.returncode, "passed over" in done.stderr) == (0, False), done.stderr
         assert set(allowed(tmp_path).split(", ")) == {"0", "800", "64030", "64031", "7"}
         assert len(allowed(tmp_path).split(", ")) == 5, "each once"
-    rules = (tmp_path / RULES).read_text()
-    write(tmp_path / RULES, rules.replace("{ 0, ", "{ 0, 4242, "))
-    head(tmp_path)
-    assert "4242" in allowed(tmp_path).split(", "), "named by hand before: an upgrade shuts nobody out"
     assert not (tmp_path / "loaded").exists(), "in an image that is being made, for the next boot"
+    head(tmp_path, conf="HOLDFAST_METADATA_USERS=\n")
+    assert set(allowed(tmp_path).split(", ")) == {"0", "800", "64030", "64031"}, "and can be taken back"
+
+
+def test_names_given_by_hand_stay_over_an_upgrade_and_can_be_taken_back(tmp_path: Path) -> None:
+    head(tmp_path, names=("ops",))
+    head(tmp_path)
+    assert "7" in allowed(tmp_path).split(", "), "an upgrade shuts nobody out"
+    head(tmp_path, names=("batch",))
+    assert set(allowed(tmp_path).split(", ")) == {"0", "800", "64030", "64031"}
+
+
+def test_a_head_that_was_opened_by_hand_stays_open_over_an_upgrade(tmp_path: Path) -> None:
+    head(tmp_path)
+    close(tmp_path, "open")
+    for _ in range(2):
+        assert "stays open" in head(tmp_path).stderr
+        assert not (tmp_path / RULES).exists()
+    head(tmp_path, environ={"HOLDFAST_HEAD_METADATA": "closed"})
+    assert (tmp_path / RULES).exists()
+    head(tmp_path)
+    assert (tmp_path / RULES).exists()
 
 
 @pytest.mark.parametrize("how", ["environment", "file"])

@@ -128,6 +128,8 @@ class MetadataFacts:
     """False: only root can try it."""
     open_at: tuple[str, ...] = ()
     """Addresses that answered such a user."""
+    meant: bool = False
+    """Somebody said that it is to be open here (HOLDFAST_HEAD_METADATA, ``metadata.sh open``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from holdfast.doctor.facts import MetadataFacts
 from holdfast_checks.probes import sysfs as files
@@ -11,6 +12,20 @@ from holdfast_checks.probes.imds import base_url, on_ec2
 from holdfast_checks.probes.imds_users import addresses, try_as_user
 from holdfast_checks.registry import NotApplicable, NotGathered
 from holdfast_checks.settings import Settings
+
+
+def meant_open(etc: Path = Path("/etc/holdfast")) -> bool:
+    """Whether the installation was told to leave it open (lifecycle-scripts/metadata.sh)."""
+    said = os.environ.get("HOLDFAST_HEAD_METADATA", "")
+    try:
+        settings = (etc / "enrol.conf").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        settings = []
+    for line in settings:
+        key, _, value = line.partition("=")
+        if key == "HOLDFAST_HEAD_METADATA":
+            said = said or value.strip().strip("'\"")
+    return said == "open" or (not said and (etc / "metadata.open").exists())
 
 
 def metadata(settings: Settings | None = None) -> MetadataFacts | None:
@@ -22,7 +37,7 @@ def metadata(settings: Settings | None = None) -> MetadataFacts | None:
     if os.geteuid() != 0:
         return MetadataFacts(tried=False)
     try:
-        return MetadataFacts(True, try_as_user(bases).addresses)
+        return MetadataFacts(True, try_as_user(bases).addresses, meant_open())
     except NotGathered:
         return None
 

@@ -82,8 +82,9 @@ def metadata(facts: DoctorFacts) -> Iterator[Advice]:
     elif facts.metadata.open_at:
         yield Advice(
             "site.metadata_open",
-            Level.ERROR,
-            f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})",
+            Level.HINT if facts.metadata.meant else Level.ERROR,
+            f"any user of this machine reads its role from EC2's instance metadata ({', '.join(facts.metadata.open_at)})"
+            + (", as somebody chose here" if facts.metadata.meant else ""),
             "What the role may do, every user may: on a head node what the actor may, on the others the tokens of agents.",
             "/opt/holdfast/share/holdfast/lifecycle-scripts/metadata.sh head   # docs/iam; on a node: metadata.sh close",
         )
