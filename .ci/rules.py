@@ -347,7 +347,45 @@ def trusted_words(tree: ast.Module) -> Iterator[Found]:
             yield node, f"{made}: {text}"
 
 
+_OF_A_PROCESS = frozenset(
+    {
+        "cmdline",
+        "environ",
+        "uids",
+        "gids",
+        "username",
+        "as_dict",
+        "memory_maps",
+        "open_files",
+        "net_connections",
+        "oneshot",
+    }
+)
+"""Methods of psutil that read a file of ``/proc/PID`` as long as its user made it, or take the name in it for the kernel's word."""
+_PROCESS_FILE = re.compile(r"/proc/\{\}/(?!ns/|fd/)")
+
+
+def unbounded_processes(tree: ast.Module) -> Iterator[Found]:
+    """A process of a user's read whole: ``process.environ()``, ``psutil.process_iter(["cmdline"])``, ``open(f"/proc/{pid}/maps")``."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called, of = _called(node), node.func.value if isinstance(node.func, ast.Attribute) else None
+        ours = isinstance(of, ast.Name) and of.id == "process_files"
+        method = called in _OF_A_PROCESS or (called == "name" and not node.args)
+        if called == "process_iter" or (method and of is not None and not ours):
+            yield node, "reads what a user may make of any length or content: use probes/process_files.py"
+        elif called in ("open", "read_text", "read_bytes") and any(map(_process_file, ast.walk(node))):
+            yield node, "reads a file of /proc/PID whole: use probes/process_files.py"
+
+
+def _process_file(node: ast.AST) -> bool:
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    return bool(_PROCESS_FILE.match("".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)))
+
+
 RULES: tuple[Rule, ...] = (
+    Rule("unbounded-process", (f"{_DAEMON}/agent", _CHECKS), unbounded_processes),
     Rule("kind-not-check", ("daemon/holdfast/controller", "daemon/holdfast/api"), _compared_checks),
     Rule(
         "prose",

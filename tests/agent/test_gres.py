@@ -119,22 +119,21 @@ def _program(folder: Path, text: str) -> str:
 
 
 class Running:
-    """A slurmd with these words; each list of users is what one look shows."""
+    """A slurmd with these words, and what is read of it in procfs; each list of users is what one look shows."""
 
     def __init__(self, *words: str, users: Sequence[int] = (os.geteuid(),), conf: str = "") -> None:
-        self.pid, self.words, self.users, self.conf = os.getpid(), ["slurmd", *words], list(users), conf
+        self.pid, self.command, self.users, self.conf = os.getpid(), ["slurmd", *words], list(users), conf
 
     def slurmd(self) -> Running:
         return self
 
-    def uids(self) -> tuple[int, int, int]:
-        user = self.users.pop(0) if len(self.users) > 1 else self.users[0]
-        return user, user, user
+    def uids(self, _pid: int) -> frozenset[int]:
+        return frozenset({self.users.pop(0) if len(self.users) > 1 else self.users[0]})
 
-    def cmdline(self) -> list[str]:
-        return self.words
+    def words(self, _process: Path) -> list[str]:
+        return self.command
 
-    def environ(self) -> dict[str, str]:
+    def environ(self, _process: Path) -> dict[str, str]:
         return {"SLURM_CONF": self.conf} if self.conf else {}
 
 
@@ -145,7 +144,9 @@ def test_where_slurmds_configuration_is(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(gres, "_CONFIGURATIONS", (str(left_over), str(served)))
 
     def conf(*words: str, **more: str) -> Path:
-        return look(cast(SlurmNode, Running(*words, **more))).conf  # type: ignore[arg-type]
+        running = Running(*words, **more)  # type: ignore[arg-type]
+        monkeypatch.setattr(gres, "process_files", running)
+        return look(cast(SlurmNode, running)).conf
 
     assert conf() == left_over
     with pytest.raises(Unproven, match="not known"):
@@ -157,9 +158,11 @@ def test_where_slurmds_configuration_is(tmp_path: Path, monkeypatch: pytest.Monk
     assert conf("-f", str(left_over)) == conf(conf=str(left_over)) == left_over
 
 
-def test_a_process_that_takes_roots_rights_meanwhile_proves_nothing() -> None:
+def test_a_process_that_takes_roots_rights_meanwhile_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running("-f", "/etc/passwd", users=[65534, os.geteuid()])
+    monkeypatch.setattr(gres, "process_files", running)
     with pytest.raises(Unavailable, match="another program"):
-        look(cast(SlurmNode, Running("-f", "/etc/passwd", users=[65534, os.geteuid()])))
+        look(cast(SlurmNode, running))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a process of another user")

@@ -121,7 +121,7 @@ def test_a_launcher_that_is_started_again_in_its_step_is_told_the_room(
     assert rooms.of(7, 1000, 0, os.getpid()) == LINE
     controller.room = lambda _question: (503, {"error": "away", "retry": True})
     time.sleep(0.05)
-    monkeypatch.setattr(processes, "_stepd", lambda p: Stepd(p.pid, start_ticks(p.pid) or 0, 7, "0"))
+    monkeypatch.setattr(processes, "_stepd", lambda pid, _uids: Stepd(pid, start_ticks(pid) or 0, 7, "0"))
     with subprocess.Popen(["sleep", "60"]) as again:
         try:
             assert rooms.of(7, 1000, 0, again.pid) == LINE

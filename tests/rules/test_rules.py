@@ -27,6 +27,14 @@ rules = _load()
 DECIDE = "daemon/holdfast/controller/decide/any.py"
 
 PLANTED: tuple[tuple[str, str, str], ...] = (
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "title = ' '.join(process.cmdline())"),
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "env = psutil.Process(pid).environ()"),
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "mine = process.uids().effective == 0"),
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "found = [p.pid for p in psutil.process_iter(['cmdline'])]"),
+    ("unbounded-process", "healthchecks/holdfast_checks/probes/x.py", "name = psutil.Process(pid).name()"),
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "said = child.name()"),
+    ("unbounded-process", "healthchecks/holdfast_checks/x.py", "Path(f'/proc/{pid}/status').read_text()"),
+    ("unbounded-process", "daemon/holdfast/agent/x.py", "with open(f'/proc/{pid}/maps', 'rb') as file: pass"),
     ("kind-not-check", "daemon/holdfast/controller/x.py", "[i for i in found if i.check == facts.HUNG]"),
     ("kind-not-check", "daemon/holdfast/api/x.py", "if 'job.hung' != incident.check: pass"),
     ("kind-not-check", "daemon/holdfast/controller/decide/x.py", "incident.check in (HUNG, STRAGGLER)"),

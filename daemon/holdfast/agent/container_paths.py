@@ -8,9 +8,10 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from holdfast.model.said import CONTROL, PATH_MAX
+from holdfast_checks.probes import process_files
 
 MOST_BYTES = 1 << 16
 """Of a container's mount table: some 400 mounts. It is read as a job connects, and kept for as long as it stays."""
@@ -83,8 +84,7 @@ def as_said(path: str, directory: str, said: str) -> str:
 
 def _text(process: str, most_bytes: int = 1 << 24) -> str:
     """The mount table; empty where it is longer. The kernel writes it as it is read, so no more than that is ever made."""
-    with Path(f"/proc/{process}/mountinfo").open("rb") as file:
-        found = file.read(most_bytes + 1)
+    found = process_files.read(f"/proc/{process}/mountinfo", most_bytes + 1)
     return "" if len(found) > most_bytes else found.decode(errors="replace")
 
 

@@ -21,6 +21,7 @@ import psutil
 
 from holdfast.agent.processes import SlurmNode, start_ticks
 from holdfast.model.errors import Unavailable
+from holdfast_checks.probes import process_files
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ def look(slurm: SlurmNode) -> Slurmd:
     try:
         before = _identity(process)
         here = os.path.samestat(os.stat(f"/proc/{process.pid}/root"), os.stat("/"))
-        environment, ticks = process.environ(), start_ticks(process.pid)
+        environment, ticks = process_files.environ(Path(f"/proc/{process.pid}")), start_ticks(process.pid)
         after = _identity(process)
     except (psutil.Error, OSError) as error:
         raise Unavailable(f"slurmd is gone: {error}") from error
@@ -158,7 +159,8 @@ def look(slurm: SlurmNode) -> Slurmd:
 
 def _identity(process: psutil.Process) -> tuple[frozenset[int], list[str], str]:
     """Its users, command line and program: all of them, since a program that takes root's rights may be one of a user's choice."""
-    return frozenset(process.uids()), process.cmdline(), os.readlink(f"/proc/{process.pid}/exe")
+    command = process_files.words(Path(f"/proc/{process.pid}"))
+    return process_files.uids(process.pid), command, os.readlink(f"/proc/{process.pid}/exe")
 
 
 def _written(conf: Path) -> tuple[float | None, ...]:

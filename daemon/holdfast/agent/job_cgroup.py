@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_checks.probes import process_files
+
 _JOB_CGROUP = re.compile(
     r"(?:/[^/]+/uid_(?P<uid>\d+)|(?:/[^/]+\.slice)*/(?:[^/]+_)?slurmstepd\.scope)/job_(?P<job>\d+)(?=/|$)"
 )
@@ -40,7 +42,7 @@ class Named:
 def job_of_cgroup(pid: int) -> CgroupJob | None:
     """The job whose cgroup the process is in; None: no cgroup of a job that root alone can have made, or the process is gone."""
     try:
-        text = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
+        text = process_files.text(pid, "cgroup")
         named = named_in(text)
         if not named:
             return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import psutil
 
 from holdfast.agent.job_cgroup import named_in
 from holdfast.model.errors import Rejected, Unavailable
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.slurmd import Wanted, find, may_run, of_others
 
 log = logging.getLogger(__name__)
@@ -72,8 +72,7 @@ class JobSeen:
 def start_ticks(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None: the process is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # four calls, not eight: asked at each heartbeat
-            stat = file.read(_STAT_BYTES)
+        stat = process_files.read(f"/proc/{pid}/stat", _STAT_BYTES)
     except OSError:
         return None
     return int(stat.rpartition(b")")[2].split()[19])
@@ -90,7 +89,7 @@ def in_job_since_ticks(pid: int) -> int | None:
         above = psutil.Process(pid).parents()
     except psutil.Error:
         return own
-    steps = (step for process in above if (step := _stepd(process)) is not None)
+    steps = (step for process in above if (step := _stepd(process.pid, frozenset({0, os.geteuid()}))) is not None)
     return min((own, *(step.started_ticks for step in steps)))
 
 
@@ -109,7 +108,7 @@ def age_s(process: Stepd | Script) -> float:
 def handles(pid: int, number: signal.Signals) -> bool:
     """Whether the process has a handler of its own for the signal (SigCgt in /proc/PID/status)."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = process_files.text(pid, "status").split("\n")
     except OSError:
         return False
     masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
@@ -126,13 +125,14 @@ def owner_of(pid: int) -> int | None:
 
 def started_by_slurm(pid: int) -> bool:
     """Whether it is a task that a slurmstepd of root's, or of our own user's, started itself: its uid is the job's."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            above = int(file.read(_STAT_BYTES).rpartition(b")")[2].split()[1])
-        executable = os.readlink(f"/proc/{above}/exe").removesuffix(" (deleted)")
-    except (OSError, ValueError, IndexError):
+    above = _parent_of(pid)
+    if above is None:
         return False
-    return os.path.basename(executable) in _STEPD_NAMES and owner_of(above) in (0, os.geteuid())
+    try:
+        executable = process_files.executable(above)
+    except OSError:
+        return False
+    return executable in _STEPD_NAMES and owner_of(above) in (0, os.geteuid())
 
 
 class SlurmNode:
@@ -177,17 +177,12 @@ class SlurmNode:
         Raises Unavailable when slurmd cannot be identified, since nothing can be proved then."""
         try:
             slurmd = self.slurmd()
-            parents, uid = {slurmd.pid, slurmd.ppid()}, slurmd.uids().effective
+            parents = {slurmd.pid, slurmd.ppid()}
         except psutil.Error as error:
             raise Unavailable(f"slurmd is gone: {error}") from error
-        found = []
-        for process in psutil.process_iter():
-            step = _stepd(process)
-            if step is None or (job_id is not None and step.job_id != job_id):
-                continue
-            if _proved(process, parents, uid):
-                found.append(step)
-        return found
+        uid = _owner_of_slurmd(slurmd)
+        steps = (_stepd(pid, frozenset({uid}), parents) for pid in psutil.pids())
+        return [step for step in steps if step is not None and job_id in (None, step.job_id)]
 
     def has_slurmd(self) -> bool:
         """Whether any process may be this node's slurmd, whoever runs it."""
@@ -198,16 +193,13 @@ class SlurmNode:
 
         Those of a simulated cluster's other nodes are known by the process that started their slurmd."""
         others = self._others()
-        traces = (_trace(process, others, self._node) for process in psutil.process_iter())
+        traces = (_trace(pid, others, self._node) for pid in psutil.pids())
         return [trace for trace in traces if trace is not None]
 
     def _others(self) -> frozenset[int]:
         """Slurmds of other nodes here, and what started them."""
         pids = of_others(self._wanted)
-        started = set()
-        for pid in pids:
-            with contextlib.suppress(psutil.Error):
-                started.add(psutil.Process(pid).ppid())
+        started = {parent for pid in pids if (parent := _parent_of(pid)) is not None}
         return pids | started - {1}
 
     def epilogs(self, job_id: int) -> list[Script]:
@@ -216,10 +208,10 @@ class SlurmNode:
         Raises Unavailable when slurmd cannot be identified."""
         try:
             slurmd = self.slurmd()
-            uid, children = slurmd.uids().effective, slurmd.children()
+            children = slurmd.children()
         except psutil.Error as error:
             raise Unavailable(f"slurmd is gone: {error}") from error
-        found = []
+        uid, found = _owner_of_slurmd(slurmd), []
         for child in children:
             ticks = start_ticks(child.pid)
             if ticks is not None and _is_epilog(child, uid, job_id):
@@ -303,45 +295,53 @@ def parse_listpids(text: str) -> dict[int, frozenset[int]]:
     return {job: frozenset(pids) for job, pids in found.items()}
 
 
-def _stepd(process: psutil.Process) -> Stepd | None:
+def _owner_of_slurmd(slurmd: psutil.Process) -> int:
+    uid = owner_of(slurmd.pid)
+    if uid is None:
+        raise Unavailable("slurmd is gone")
+    return uid
+
+
+def _stepd(pid: int, uids: frozenset[int], parents: Collection[int] | None = None) -> Stepd | None:
+    """The step that a slurmstepd of one of these users, started by one of these, serves; None: it is none, or is gone.
+
+    Its title is read last: any process may have that, of any length."""
+    ticks = start_ticks(pid)
     try:
-        title = " ".join(process.cmdline())
-    except psutil.Error:
+        if process_files.executable(pid) not in _STEPD_NAMES or owner_of(pid) not in uids:
+            return None
+        if parents is not None and psutil.Process(pid).ppid() not in parents:
+            return None
+        title = " ".join(process_files.words(Path(f"/proc/{pid}")))
+    except (OSError, psutil.Error):
         return None
     match = _TITLE.match(title)
-    ticks = start_ticks(process.pid) if match else None
-    if match is None or ticks is None:
+    if match is None or ticks is None or start_ticks(pid) != ticks:
         return None
-    return Stepd(process.pid, ticks, int(match["job"]), match["step"])
+    return Stepd(pid, ticks, int(match["job"]), match["step"])
 
 
-def _proved(process: psutil.Process, parents: set[int], uid: int) -> bool:
+def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
+    """Of which job this process is a trace, in a few words; None: of none, or it is gone."""
+    ours = frozenset({0, os.geteuid()})
     try:
-        executable = os.readlink(f"/proc/{process.pid}/exe").removesuffix(" (deleted)")
-        return (
-            os.path.basename(executable) in _STEPD_NAMES
-            and process.ppid() in parents
-            and process.uids().effective == uid
-        )
-    except (OSError, psutil.Error):
-        return False
-
-
-def _trace(process: psutil.Process, others: frozenset[int], node: str) -> str | None:
-    """Of which job this process is a trace, in a few words; None: of none."""
-    try:
-        name = process.name()
-        if (step := _stepd(process)) is not None or name in _STEPD_NAMES:
-            if process.status() == psutil.STATUS_ZOMBIE or process.ppid() in others:
+        if process_files.executable(pid) in _STEPD_NAMES:
+            if _parent_of(pid) in others or owner_of(pid) not in ours:  # a user may call any program so
                 return None
-            if owner_of(process.pid) not in (0, os.geteuid()):  # a user may call any program so
-                return None
-            return f"slurmstepd {process.pid}" + (f" of job {step.job_id}" if step else "")
-        cgroups = Path(f"/proc/{process.pid}/cgroup").read_text(encoding="utf-8", errors="replace")
-    except (OSError, psutil.Error):
+            step = _stepd(pid, ours)
+            return f"slurmstepd {pid}" + (f" of job {step.job_id}" if step else "")
+        cgroups = process_files.text(pid, "cgroup")
+    except OSError:
         return None
     jobs = sorted({each.job.job_id for each in named_in(cgroups) if may_be_of(each.path, node)})
-    return f"process {process.pid} of job {jobs[0]}" if jobs else None
+    return f"process {pid} of job {jobs[0]}" if jobs else None
+
+
+def _parent_of(pid: int) -> int | None:
+    try:
+        return int(process_files.read(f"/proc/{pid}/stat", _STAT_BYTES).rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def may_be_of(cgroup: str, node: str) -> bool:
@@ -352,10 +352,10 @@ def may_be_of(cgroup: str, node: str) -> bool:
 
 def _is_epilog(process: psutil.Process, uid: int, job_id: int) -> bool:
     try:
-        if process.uids().effective != uid or process.status() == psutil.STATUS_ZOMBIE:
+        if owner_of(process.pid) != uid or process.status() == psutil.STATUS_ZOMBIE:
             return False
-        said = process.environ()
-    except psutil.Error:
+        said = process_files.environ(Path(f"/proc/{process.pid}"))
+    except (psutil.Error, OSError):
         return False
     return said.get("SLURM_SCRIPT_CONTEXT") == "epilog_slurmd" and said.get("SLURM_JOB_ID") == str(job_id)
 
@@ -388,7 +388,7 @@ def _lives(process: psutil.Process) -> bool:
 
 def _step_cgroup_pids(pid: int) -> set[int]:
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace").split("\n")
+        lines = process_files.text(pid, "cgroup").split("\n")
     except OSError:
         return set()
     pids: set[int] = set()

@@ -7,10 +7,10 @@ import logging
 import signal
 import sqlite3
 import threading
-
-import psutil
+from pathlib import Path
 
 from holdfast.agent.memory import Memory
+from holdfast_checks.probes import process_files
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ def signal_named(name: object) -> signal.Signals | None:
 def signal_in_environment(pid: int) -> signal.Signals | None:
     """What the process was started with; None: nothing, or it is gone."""
     try:
-        return signal_named(psutil.Process(pid).environ().get(SAVE_SIGNAL_ENV))
-    except psutil.Error:
+        return signal_named(process_files.environ(Path(f"/proc/{pid}")).get(SAVE_SIGNAL_ENV))
+    except OSError:
         return None
 
 

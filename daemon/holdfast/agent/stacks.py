@@ -23,6 +23,7 @@ from holdfast.agent.namespaces import user_behind
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import SlurmNode, owner_of, start_ticks
 from holdfast.agent.verbs import job_id_of, number
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.child import CHILDREN, Children, Hung
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
@@ -134,8 +135,8 @@ def _seen(pid: int) -> Seen | None:
     if ticks is None or pid == os.getpid() or not _is_python(pid):
         return None
     try:
-        process = psutil.Process(pid)
-        env, ancestors = process.environ(), tuple(parent.pid for parent in process.parents())
+        env = process_files.environ(Path(f"/proc/{pid}"))
+        ancestors = tuple(parent.pid for parent in psutil.Process(pid).parents())
     except (psutil.Error, OSError):
         env, ancestors = {}, ()
     return Seen(pid, ticks, ancestors, tuple(env.get(name, "") for name in _PLACE))
@@ -144,10 +145,9 @@ def _seen(pid: int) -> Seen | None:
 def _is_python(pid: int) -> bool:
     """By its executable, or by the library that it has mapped."""
     try:
-        if os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
+        if process_files.executable(pid).startswith("python"):
             return True
-        with open(f"/proc/{pid}/maps", "rb") as file:  # as long as its user likes
-            return b"/libpython" in file.read(_MAPS_BYTES_MAX)
+        return b"/libpython" in process_files.read(f"/proc/{pid}/maps", _MAPS_BYTES_MAX)  # as long as its user likes
     except OSError:
         return False
 
@@ -195,7 +195,7 @@ class _Reader:
 def _owner_of(pid: int) -> Owner | None:
     """Whose rights suffice to read it: in a container of a user's those of the user who made its namespace. Gone: None."""
     try:
-        owner = owner_in(Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace"))
+        owner = owner_in(process_files.text(pid, "status"))
     except OSError:
         return None
     return None if owner is None else replace(owner, uid=user_behind(pid, owner.uid))

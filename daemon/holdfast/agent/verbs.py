@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import psutil
-
 from holdfast.agent.neighbours import Neighbours, Target, alive, connect
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.processes import (
@@ -34,6 +32,7 @@ from holdfast.agent.save_signals import (
 from holdfast.agent.trust import Weighed
 from holdfast.agent.vacancy import disturbed_by
 from holdfast.model.errors import Rejected
+from holdfast_checks.probes import process_files
 from holdfast_checks.registry import Check, Cost
 from holdfast_checks.result import Severity, Verdict
 
@@ -282,8 +281,7 @@ def _agreed(
 def _owned_by(pid: int, uid: int) -> int | None:
     """Start time of the process if all of it is the user's and it is no slurmstepd."""
     try:
-        process = psutil.Process(pid)
-        mine = set(process.uids()) == {uid} and process.name() != "slurmstepd"
-    except psutil.Error:
+        mine = process_files.uids(pid) == {uid} and process_files.name(pid) != "slurmstepd"
+    except (OSError, ValueError):
         return None
     return start_ticks(pid) if mine else None

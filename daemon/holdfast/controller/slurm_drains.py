@@ -73,7 +73,7 @@ KNOWN = (
 
 def is_slurms(text: str) -> bool:
     """Whether a node's reason reads as one that Slurm itself sets, and that Holdfast takes over."""
-    return any(row.text.fullmatch(text) for row in KNOWN)
+    return any(row.text.fullmatch(text) for row in KNOWN)  # rule prose: Slurm's own words
 
 
 def recognised(world: World, node: Node) -> SlurmDrain | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.procfs import named, owner, text, whole
 
 NAMES = frozenset({"slurmd", "slurmd-wlm"})
@@ -80,8 +81,8 @@ def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = Fal
         for each in named(wanted.proc, pids)
         if each.name in NAMES
         and each.state not in "ZX"
-        and _is_wanted(wanted, wanted.proc / str(each.pid))
         and (trusted or (_trusted_owner(wanted.proc, each.pid) and _is_of_this_machine(wanted.proc, each.pid)))
+        and _is_wanted(wanted, wanted.proc / str(each.pid))
     }
     return next((pid for pid, parent in parents.items() if parent not in parents), None)
 
@@ -94,7 +95,7 @@ def _is_wanted(wanted: Wanted, process: Path) -> bool:
         executable = ""  # not shown to us: then its name has to do
     if executable and executable not in NAMES:
         return False
-    words = _words(process / "cmdline")
+    words = _words(process)
     served = _option(words, "-N")
     if not served or not wanted.node:
         return True
@@ -115,16 +116,18 @@ def _parent(proc: Path, pid: int) -> int | None:
     return whole(words[1]) if len(words) > 1 else None
 
 
-def _words(path: Path) -> list[str]:
+def _words(process: Path) -> list[str]:
+    """Empty where they cannot be read."""
     with contextlib.suppress(OSError):
-        return path.read_bytes().decode("utf-8", "replace").split("\0")
+        return process_files.words(process)
     return []
 
 
 def _environ(process: Path) -> Mapping[str, str]:
     """Empty where it cannot be read."""
-    pairs = (word.partition("=") for word in _words(process / "environ"))
-    return {name: value for name, _, value in pairs}
+    with contextlib.suppress(OSError):
+        return process_files.environ(process)
+    return {}
 
 
 def _trusted_owner(proc: Path, pid: int) -> bool:
