@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.agent.client import Client, Controllers
 from holdfast.api import listening
+from holdfast.api.auth import hash_token
 from holdfast.api.connections import Bounds, Ended
 from support.descriptors import descriptors_left
 from support.serving import BIG_BYTES, GET, Running, answer, lasted_s, running, small_app, spoken, until
@@ -215,6 +216,17 @@ class TestAFlood:
             agents[0].close()
             until(lambda: made.connections.seen().open == 11)
             assert b"200" in answer(made.connect(), AGENT)
+
+    def test_with_another_token_of_the_same_node_takes_none_of_its_places(self, served: Any) -> None:
+        """A stolen one, while the node has a new one."""
+        served.store.add_token("agent", "n1", hash_token("token-n1-stolen"), served.clock.now())
+        with running(served.app, Bounds(40, most_per_agent=2)) as made:
+            agent = made.connect()
+            assert b"200" in answer(agent, AGENT)
+            for _ in range(5):
+                assert b"200" in answer(made.connect(), AGENT.replace(b"token-n1", b"token-n1-stolen"))
+            until(lambda: made.ended == {Ended.OWN_ROOM: 3})
+            assert b"200" in answer(agent, AGENT)
 
     def test_from_one_address_leaves_the_others_alone(self, served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Bounds, "many_behind", lambda _bounds, _address: False)

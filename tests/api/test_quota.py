@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from holdfast.api.auth import Principal, Role, hash_token
 from holdfast.api.errors import ApiError
 from holdfast.api.quota import LIMITS, Limit, Load, Quota
 
+N1 = Principal("n1", Role.AGENT, "n1", token="a1")
 ENVELOPE = {"version": 1, "node": "n1", "instance_id": "i-1", "boot_id": "b-1", "agent_version": "0.1"}
 
 
@@ -32,37 +35,37 @@ class TestBucket:
         at_s = 0.0
         quota = Quota(lambda: at_s, {Load.REPORTS: Limit(3, 0.5)})
         for _ in range(3):
-            quota.take("n1", {Load.REPORTS: 1})
+            quota.take(N1, {Load.REPORTS: 1})
         with pytest.raises(ApiError) as refused:
-            quota.take("n1", {Load.REPORTS: 1})
+            quota.take(N1, {Load.REPORTS: 1})
         assert refused.value.status == 429
-        quota.take("n2", {Load.REPORTS: 1})
+        quota.take(replace(N1, token="b2"), {Load.REPORTS: 1})
         at_s = 2.0
-        quota.take("n1", {Load.REPORTS: 1})
+        quota.take(N1, {Load.REPORTS: 1})
 
     def test_a_report_larger_than_the_bucket_is_taken_and_the_next_waits_for_it(self) -> None:
         at_s = 0.0
         quota = Quota(lambda: at_s, {Load.FAULTS: Limit(10, 2)})
-        quota.take("n1", {Load.FAULTS: 30})
+        quota.take(N1, {Load.FAULTS: 30})
         with pytest.raises(ApiError) as refused:
-            quota.take("n1", {Load.FAULTS: 1})
+            quota.take(N1, {Load.FAULTS: 1})
         assert refused.value.retry_after_s == 10
         at_s = 10.5
-        quota.take("n1", {Load.FAULTS: 1})
+        quota.take(N1, {Load.FAULTS: 1})
 
     def test_what_is_refused_is_not_counted(self) -> None:
         at_s = 0.0
         quota = Quota(lambda: at_s, {Load.ITEMS: Limit(10, 1), Load.FAULTS: Limit(1, 1)})
-        quota.take("n1", {Load.ITEMS: 1, Load.FAULTS: 1})
+        quota.take(N1, {Load.ITEMS: 1, Load.FAULTS: 1})
         for _ in range(50):
             with pytest.raises(ApiError):
-                quota.take("n1", {Load.ITEMS: 9, Load.FAULTS: 1})
-        quota.take("n1", {Load.ITEMS: 9})
+                quota.take(N1, {Load.ITEMS: 9, Load.FAULTS: 1})
+        quota.take(N1, {Load.ITEMS: 9})
 
     def test_an_outbox_that_is_full_fits(self) -> None:
         quota = Quota(lambda: 0.0)
         for _ in range(20):
-            quota.take("n1", {Load.REPORTS: 1, Load.BYTES: 900_000, Load.ITEMS: 500})
+            quota.take(N1, {Load.REPORTS: 1, Load.BYTES: 900_000, Load.ITEMS: 500})
 
 
 def test_one_node_that_floods_is_answered_429_and_the_others_are_heard(served: Any) -> None:
@@ -80,6 +83,15 @@ def test_one_node_that_floods_is_answered_429_and_the_others_are_heard(served: A
     assert served.call("POST", "/v1/heartbeats", "n1", json={**ENVELOPE, "interval_s": 10}).status_code == 200
     served.clock.passed_s += 30
     assert served.call("POST", "/v1/reports", "n1", json=report(9, finding(1))).status_code == 200
+
+
+def test_two_tokens_of_one_node_have_a_quota_each(served: Any) -> None:
+    """While its machine is replaced there are two, and one may be stolen."""
+    served.store.add_token("agent", "n1", hash_token("token-n1-new"), served.clock.now())
+    served.app.state.api.quota = Quota(served.clock.monotonic_s, {**LIMITS, Load.HEARTBEATS: Limit(2, 0.1)})
+    beat = {**ENVELOPE, "interval_s": 10}
+    assert [served.call("POST", "/v1/heartbeats", "n1", json=beat).status_code for _ in range(3)] == [200, 200, 429]
+    assert served.call("POST", "/v1/heartbeats", "n1-new", json=beat).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -138,8 +138,7 @@ class Authenticator:
         if (
             principal.role is not Role.USER
         ):  # any job's owner may hold such a token, and open connections by the thousand
-            owner = f"{principal.role}/{principal.node or principal.name}"
-            identified(request.scope, owner, agent=principal.role is Role.AGENT)
+            identified(request.scope, principal.token, agent=principal.role is Role.AGENT)
         if roles and principal.role not in roles:
             wanted = " or ".join(roles)
             raise ApiError(403, "forbidden", f"This needs the role {wanted}; the token has {principal.role}")

@@ -130,7 +130,7 @@ class Connection:
     """When its stage must be over."""
     stage: Stage = Stage.HEAD
     owner: str = ""
-    """Whose token made it known; empty: it is not known."""
+    """Hash of the token that made it known; empty: it is not known."""
     paused: Callable[[], bool] = lambda: False
     """Whether what it sends is not read at present, so that a delay is not the other side's."""
     unread_due_s: float = math.inf
@@ -170,7 +170,7 @@ class Connections:
     """Oldest first."""
     _addresses: dict[str, _Address] = field(default_factory=dict)
     _owned: dict[str, OrderedDict[Connection, None]] = field(default_factory=dict)
-    """The known ones by whose token made them known, oldest first."""
+    """The known ones by the token that made them known, oldest first."""
     _recent: deque[tuple[float, Counter[str]]] = field(default_factory=deque)
     """Turned away, by address, in slices of time."""
     _unlogged: Counter[Ended] = field(default_factory=Counter)
@@ -209,8 +209,8 @@ class Connections:
         return True
 
     def identified(self, connection: Connection, owner: str, *, agent: bool) -> None:
-        """A request on it was authenticated with this one's token: it is known from now on, and where the same token has too many of them
-        the oldest goes. A proxy may send requests of several on one connection: the first one's it stays."""
+        """A request on it was authenticated with this token (its hash): it is known from now on, and where the same token has too many of
+        them the oldest goes. A proxy may send requests of several on one connection: the first one's it stays."""
         if connection.owner or connection not in self._open:
             return
         connection.owner = owner
@@ -351,14 +351,14 @@ def attached(scope: Scope) -> tuple[Connections, Connection] | None:
 
 
 def identified(scope: Scope, owner: str, *, agent: bool) -> None:
-    """The request with this scope was authenticated with this one's token: its connection is known from now on."""
+    """The request with this scope was authenticated with this token (its hash): its connection is known from now on."""
     found = attached(scope)
     if found is not None:
         connections, connection = found
         connections.identified(connection, owner, agent=agent)
 
 
-def unread_by(scope: Scope) -> int:
-    """Answers that wait to be read by whoever made this request's connection known."""
+def unread_by(scope: Scope, owner: str) -> int:
+    """Answers that wait to be read on the connections that this token (its hash) made known."""
     found = attached(scope)
-    return found[0].unread_by(found[1].owner) if found is not None else 0
+    return found[0].unread_by(owner) if found is not None else 0

@@ -41,7 +41,7 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
 
             async def guarded(request: Request) -> Response:
                 caller = request.state.caller = await api.auth.caller(request, *roles)
-                api.readers.ask(caller, unread=unread_by(request.scope))
+                api.readers.ask(caller, unread=unread_by(request.scope, caller.token))
                 if has_body:
                     request = Request(request.scope, _replay(await read_body(request, LIMIT_BYTES)))
                 if request.method != "GET":

@@ -182,7 +182,7 @@ class _Ingest:
 
     def _count(self, caller: Principal, loads: Mapping[Load, float]) -> None:
         try:
-            self._api.quota.take(caller.node or caller.name, loads)
+            self._api.quota.take(caller, loads)
         except ApiError:
             self._counters.limited.inc()
             raise

@@ -1,4 +1,5 @@
-"""How much one node's agent may send, whatever it sends: a bucket for each kind of load, refilled as time passes.
+"""How much may be sent with one agent's token, whatever is sent: a bucket for each kind of load, refilled as time passes. A node whose
+machine is replaced has two tokens for a time, of which neither uses up the other's.
 
 Far above what an agent needs, also one that empties a full outbox after an outage. What is refused is answered 429, and the agent keeps
 it."""
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.api.auth import Principal
 from holdfast.api.errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -19,7 +21,7 @@ _SAID_EVERY_S = 60.0
 
 
 class Load(StrEnum):
-    """What is limited for each node."""
+    """What is limited for each token."""
 
     REPORTS = "reports"
     BYTES = "bytes"
@@ -32,7 +34,7 @@ class Load(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A node may send as much at once, and so much a second for ever."""
+    """As much may be sent at once, and so much a second for ever."""
 
     burst: float
     per_s: float
@@ -57,28 +59,31 @@ class Quota:
         self._monotonic_s = monotonic_s
         self._limits = limits
         self._left: dict[tuple[str, Load], tuple[float, float]] = {}
-        """(what is left, as of when); bounded by the nodes that have a token."""
+        """(what is left, as of when) by the token's hash; as many as tokens that were good."""
         self._said_s: dict[str, float] = {}
 
-    def take(self, node: str, loads: Mapping[Load, float]) -> None:
-        """Count what this node sends. Raises ApiError 429 where one of its buckets is empty; then nothing is counted."""
-        now_s = self._monotonic_s()
-        left = {load: self._now(node, load, now_s) for load in loads}
+    def take(self, caller: Principal, loads: Mapping[Load, float]) -> None:
+        """Count what is sent with this token. Raises ApiError 429 where one of its buckets is empty; then nothing is counted."""
+        token, now_s = caller.token, self._monotonic_s()
+        left = {load: self._now(token, load, now_s) for load in loads}
         spent = max(left, key=lambda load: -left[load] / self._limits[load].per_s, default=None)
         if spent is not None and left[spent] <= 0:
-            raise self._refusal(node, spent, -left[spent] / self._limits[spent].per_s, now_s)
+            raise self._refusal(caller, spent, -left[spent] / self._limits[spent].per_s, now_s)
         for load, amount in loads.items():
-            self._left[node, load] = left[load] - amount, now_s
+            self._left[token, load] = left[load] - amount, now_s
 
-    def _now(self, node: str, load: Load, now_s: float) -> float:
+    def _now(self, token: str, load: Load, now_s: float) -> float:
         limit = self._limits[load]
-        left, at_s = self._left.get((node, load), (limit.burst, now_s))
+        left, at_s = self._left.get((token, load), (limit.burst, now_s))
         return min(limit.burst, left + (now_s - at_s) * limit.per_s)
 
-    def _refusal(self, node: str, load: Load, short_s: float, now_s: float) -> ApiError:
-        if now_s - self._said_s.get(node, -math.inf) >= _SAID_EVERY_S:
-            self._said_s[node] = now_s
-            log.warning("event=node_limited node=%s load=%r effect=answered_429", node, load.value)
+    def _refusal(self, caller: Principal, load: Load, short_s: float, now_s: float) -> ApiError:
+        node = caller.node or caller.name
+        if now_s - self._said_s.get(caller.token, -math.inf) >= _SAID_EVERY_S:
+            self._said_s[caller.token] = now_s
+            log.warning(
+                "event=node_limited node=%s hash=%s load=%r effect=answered_429", node, caller.token[:12], load.value
+            )
         text = (
             f"Node {node} sends too many {load.value}: at most {self._limits[load].per_s:g} a second; send them later"
         )

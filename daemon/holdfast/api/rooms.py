@@ -70,7 +70,7 @@ class _Desk:
 
     async def answer(self, request: Request) -> Response:
         caller = await self._api.auth.caller(request, Role.AGENT)
-        self._api.quota.take(caller.node or caller.name, {Load.ROOMS: 1})
+        self._api.quota.take(caller, {Load.ROOMS: 1})
         body = parse(RoomBody, parse_object(await read_body(request, LIMIT_BYTES)))
         rooms, world = self._rooms(), self._world()
         view = self._view(world)
