@@ -69,7 +69,9 @@ class TestRequests:
         assert refused.status_code == 429
         assert refused.headers["Retry-After"] == "1"
         assert refused.json()["error"]["code"] == "too_many"
-        assert refused.json()["error"]["message"].endswith("more than 0.5 requests a second; try again in 1 s")
+        assert refused.json()["error"]["message"].endswith(
+            "more than 0.5 requests a second, the quota of one token: each person and each program needs its own; try again in 1 s"
+        )
         served.clock.passed_s += 2.1
         assert served.call(method, path, who, **body).status_code < 300
 

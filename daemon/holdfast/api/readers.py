@@ -156,5 +156,8 @@ class Readers:
                 "event=reader_limited role=%s name=%r reason=%r effect=answered_429", caller.role, caller.name, what
             )
         after_s = max(1, math.ceil(wait_s))
-        text = f"This token ({caller.role} {caller.name}) asks for {what}; try again in {after_s} s"
+        text = (
+            f"This token ({caller.role} {caller.name}) asks for {what}, the quota of one token: "
+            f"each person and each program needs its own; try again in {after_s} s"
+        )
         return ApiError(429, "too_many", text, retry_after_s=after_s)
