@@ -22,6 +22,7 @@ from holdfast.api.deps import Api, ApiDeps, ApiStore
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers
+from holdfast.api.shared import Shared
 from holdfast.api.stranger_turns import Strangers
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.steps_untaken import UntakenWatch
@@ -163,7 +164,7 @@ class Served:
         """Every token has its whole quota."""
         api: Api = self.app.state.api
         api.quota, api.readers = Quota(self.clock.monotonic_s), Readers(self.clock.monotonic_s)
-        api.strangers = Strangers()
+        api.strangers, api.shared = Strangers(), Shared(self.clock.monotonic_s)
 
     def commit(self, change: Change) -> None:
         """Write as the control loop does."""

@@ -21,6 +21,7 @@ from holdfast.api.errors import ApiError
 from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers, metered
+from holdfast.api.shared import Shared
 from holdfast.api.stranger_turns import Strangers
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
@@ -223,6 +224,7 @@ class Api:
     readers: Readers
     counters: Counters
     strangers: Strangers
+    shared: Shared
 
     @classmethod
     def of(cls, deps: ApiDeps) -> Api:
@@ -230,4 +232,4 @@ class Api:
         auth = Authenticator(deps.store, threads.read, deps.clock)
         counters, monotonic_s = Counters(), deps.clock.monotonic_s
         readers = Readers(monotonic_s, refused=counters.limited.inc)
-        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters, Strangers())
+        return cls(deps, threads, auth, Quota(monotonic_s), readers, counters, Strangers(), Shared(monotonic_s))

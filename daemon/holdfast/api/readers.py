@@ -112,8 +112,9 @@ class Readers:
             raise self._refusal(caller, reader, f"{unread} answers that are not read", 1)
 
     @asynccontextmanager
-    async def turn(self, caller: Principal) -> AsyncIterator[None]:
-        """Make an answer, when it is its turn. Raises ApiError 429 where too many wait, or too much was made for this token."""
+    async def turn(self, caller: Principal) -> AsyncIterator[Work]:
+        """Make an answer, when it is its turn, and see what it took. Raises ApiError 429 where too many wait, or too much was made for
+        this token."""
         reader, bounds, now_s = self._reader(caller), self._bounds, self._monotonic_s()
         if (wait_s := reader.work.wait_s(now_s)) > 0:
             raise self._refusal(
@@ -129,7 +130,7 @@ class Readers:
             async with reader.places, self._places:
                 mark = _WORK.set(work)
                 try:
-                    yield
+                    yield work
                 finally:
                     _WORK.reset(mark)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
+from starlette.responses import Response
 
 from holdfast import __version__
 from holdfast.api.deps import Api, ApiDeps
@@ -77,12 +78,16 @@ def head_of(deps: ApiDeps) -> Head:
 def status_router(api: Api, health: StoreHealth) -> APIRouter:
     router = guarded_router(api, "reading", *READERS)
 
-    @router.get("/v1/status")
-    async def status() -> StatusShape:
+    @router.get("/v1/status", response_model=StatusShape)
+    async def status() -> Response:
         """Each part of this head node and what it stands on: how it is, and what to do."""
-        deps = api.deps
-        seen = vitals(deps, await health.problem())
-        return status_shape(seen, restraints_shape(deps.world(), seen.now, head_of(deps)))
+        deps, ping_problem = api.deps, await health.problem()
+
+        def shown() -> StatusShape:
+            seen = vitals(deps, ping_problem)
+            return status_shape(seen, restraints_shape(deps.world(), seen.now, head_of(deps)))
+
+        return await api.threads.render(shown)
 
     return router
 

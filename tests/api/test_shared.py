@@ -1,0 +1,79 @@
+"""A costly answer that is the same for all is made once a second, however many terminals watch it; a user's is the user's own."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+
+class Costly:
+    """A query that takes a while of a core."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, *_: Any, **__: Any) -> tuple[()]:
+        self.times += 1
+        began_s = time.thread_time()
+        while time.thread_time() - began_s < 0.05:
+            pass
+        return ()
+
+
+@pytest.fixture
+def costly(served: Any, monkeypatch: pytest.MonkeyPatch) -> Costly:
+    made = Costly()
+    monkeypatch.setattr(served.store, "incidents", made)
+    monkeypatch.setattr(served.store, "recoveries", made)
+    return made
+
+
+def test_fifty_terminals_on_one_token_cost_one_answer_a_second(served: Any, costly: Costly) -> None:
+    statuses: Counter[int] = Counter()
+
+    async def watch(client: httpx.AsyncClient) -> None:
+        async def one() -> None:
+            statuses[(await client.get("/v1/incidents")).status_code] += 1
+
+        await one()
+        for _ in range(3):
+            served.clock.passed_s += 2
+            async with anyio.create_task_group() as tasks:
+                for _ in range(50):
+                    tasks.start_soon(one)
+
+    served.run(watch, "eve")
+    assert statuses == {200: 151}
+    assert costly.times == 4
+
+
+def test_those_who_see_the_same_share_it_and_another_query_does_not(served: Any, costly: Costly) -> None:
+    for who, path in (("eve", ""), ("op", ""), ("op", "?limit=5"), ("op", "?limit=5"), ("op", "?limit=6")):
+        assert served.call("GET", f"/v1/incidents{path}", who).status_code == 200
+    assert costly.times == 3
+    assert served.call("GET", "/v1/incidents", "1001").status_code == 403
+    assert served.call("GET", "/v1/incidents", None).status_code == 401
+
+
+def test_what_a_user_sees_is_not_shared(served: Any, costly: Costly) -> None:
+    for _ in range(3):
+        assert served.call("GET", "/v1/jobs", "1001").status_code == 200
+    assert costly.times == 3
+
+
+def test_who_changes_something_sees_it_at_once(served: Any, costly: Costly) -> None:
+    for _ in range(2):
+        assert served.call("GET", "/v1/incidents").status_code == 200
+        assert served.call("POST", "/v1/resume", json={"reason": "x"}).status_code == 200
+    assert costly.times == 2
+
+
+def test_few_are_kept(served: Any, costly: Costly) -> None:
+    for limit in range(1, 13):
+        served.call("GET", f"/v1/incidents?limit={limit}")
+    assert len(served.app.state.api.shared._costly) == 8
