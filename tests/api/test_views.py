@@ -334,6 +334,7 @@ ALLOWED = {
     "op": {r for r in ROUTES if r[1] not in _AGENTS},
     None: set(),
 }
+_FOR_ALL = ("POST", "/v1/enrol")
 _PARAMETERS = {
     ID: "{incident_id}",
     "n1": "{name}",
@@ -353,7 +354,8 @@ def test_who_may_do_what(served: Any, who: str | None) -> None:
     """Every route of the application, for every role: nothing is open but health."""
     paths = {(m.upper(), p) for p, ms in served.app.openapi()["paths"].items() for m in ms if not p.endswith("z")}
     named = {(m, _named(p)) for m, p in ROUTES if p != "/openapi.json"}
-    assert paths == named
+    assert paths == named | {_FOR_ALL}
+    assert served.call(*_FOR_ALL, who).status_code == 404, "the identity of a machine counts there, and no token; it is off here"
     for method, path in ROUTES:
         status = served.call(method, path, who).status_code
         refused = 401 if who is None else 403

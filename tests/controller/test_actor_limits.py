@@ -320,7 +320,9 @@ def test_no_reservation_of_others_is_made_or_deleted(site: Site, action: Action,
 
 def test_a_hold_is_for_the_jobs_owner_alone(site: Site) -> None:
     job = site.slurm.submit(2, comment="holdfast")
-    (done,) = _planned(site, HoldNodes(f"holdfast-1kjmmb0rr000-{job.job_id}", ("n5",), "mallory", site.slurm.job(job.job_id).key, 600))
+    (done,) = _planned(
+        site, HoldNodes(f"holdfast-1kjmmb0rr000-{job.job_id}", ("n5",), "mallory", site.slurm.job(job.job_id).key, 600)
+    )
     assert (done.state, "mallory" in done.outcome) == (IntentState.REFUSED, True), done.outcome
 
 
