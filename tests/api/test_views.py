@@ -355,7 +355,9 @@ def test_who_may_do_what(served: Any, who: str | None) -> None:
     paths = {(m.upper(), p) for p, ms in served.app.openapi()["paths"].items() for m in ms if not p.endswith("z")}
     named = {(m, _named(p)) for m, p in ROUTES if p != "/openapi.json"}
     assert paths == named | {_FOR_ALL}
-    assert served.call(*_FOR_ALL, who).status_code == 404, "the identity of a machine counts there, and no token; it is off here"
+    assert served.call(*_FOR_ALL, who).status_code == 404, (
+        "the identity of a machine counts there, and no token; it is off here"
+    )
     for method, path in ROUTES:
         status = served.call(method, path, who).status_code
         refused = 401 if who is None else 403
