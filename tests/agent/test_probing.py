@@ -25,6 +25,7 @@ from holdfast.agent.vacancy import busy, held_by
 from holdfast.agent.verbs import validate
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
+from holdfast_checks.probes import process_files
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Result, Severity, Verdict
 from holdfast_checks.settings import ActiveSettings
@@ -349,6 +350,22 @@ def test_what_shows_a_job_where_no_slurmd_can_be_asked(tmp_path: Path) -> None:
         with started(tmp_path, "slurmd", "slurmd", "-N", "lone7", "-f", str(conf)):
             eventually(node.has_slurmd)
             assert trace in node.strays()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("args", "of_a_job"), [(["infinity"], False), (["infinity", "77"], True), (["60"], True)])
+def test_what_keeps_the_scope_of_all_steps_is_no_trace_of_a_job(
+    tmp_path: Path, args: list[str], of_a_job: bool
+) -> None:
+    """With cgroup/v2 each node has a ``slurmstepd infinity`` for as long as it is up."""
+    shutil.copy("/bin/sleep", tmp_path / "slurmstepd")
+    process = subprocess.Popen(["/usr/sbin/slurmstepd", *args], executable=tmp_path / "slurmstepd")
+    try:
+        eventually(lambda: process_files.executable(process.pid) == "slurmstepd")
+        assert (f"slurmstepd {process.pid}" in SlurmNode("lone7", None, "scontrol", None).strays()) is of_a_job
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.slow

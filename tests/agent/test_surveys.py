@@ -434,5 +434,24 @@ def test_a_reader_that_cannot_be_ended_is_the_users_only_one(tmp_path: Path, mon
 
 
 @pytest.mark.slow
+def test_the_wait_for_another_read_of_the_user_is_no_hung_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a fault a job's output is read at the same time: its directory answers as soon as it is asked."""
+    monkeypatch.setattr(surveys_module, "ORDERED_WITHIN_S", 4.0)
+    readers, reported = Readers(), list[Item]()
+    surveys = Surveys(reported.append, lambda wanted, within_s: look(wanted, within_s, readers))
+    slow = threading.Thread(target=readers.run, args=(UID, "import time; time.sleep(5)", (), 20.0))
+    slow.start()
+    eventually(lambda: UID in readers._reading)
+    ask = surveys.handler()
+    assert ask(order(job_id=7, uid=UID, dir=str(tmp_path))).ok
+    eventually(lambda: len(reported) == 1)
+    slow.join()
+    assert ask(order(job_id=7, uid=UID, dir=str(tmp_path))).ok
+    eventually(lambda: len(reported) == 2)
+
+
+@pytest.mark.slow
 def test_a_user_without_an_account_is_not_read(tmp_path: Path) -> None:
     assert not look(Target(7, 3_999_999_999, 0, str(tmp_path)), 10.0).known

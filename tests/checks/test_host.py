@@ -271,6 +271,8 @@ def test_no_name_of_a_folder_adds_a_line_or_a_word_to_the_mount_table(space: str
     [
         ("rw,user_id=65534,group_id=65534", True),
         ("rw,user_id=0,group_id=0", False),
+        ("rw,user_id=998,group_id=998", False),
+        ("rw,user_id=1000", True),
         ("rw,vers=4.2", False),
         ("rw,user_id=00", True),
     ],

@@ -96,7 +96,8 @@ class Neighbours:
     def probe(self) -> None:
         """One round. What is no neighbour any more is forgotten."""
         names = self._names
-        self._reached_s = {of: at_s for of, at_s in self._reached_s.items() if of[0] in names}
+        known = tuple(self._reached_s.items())  # threads of orders note what they reach
+        self._reached_s = {of: at_s for of, at_s in known if of[0] in names}
         self._found = {name: found for name, found in self._found.items() if name in names}
         reached = {name: self._reach(name) for name in names}
         if reached != self._round:

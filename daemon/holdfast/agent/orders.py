@@ -271,7 +271,11 @@ class Orders:
             raise Unavailable(f"orders answered {answer.status} {answer.error}")
         if not orders and time.monotonic() < asked_s + 1.0:
             self._stopping.wait(1.0)  # a controller that does not wait must not be asked in a circle
-        return [each for each in orders[:_MOST_AT_ONCE] if isinstance(each, dict)]
+        found: list[Mapping[str, Any]] = [each for each in orders if isinstance(each, dict)]
+        found.sort(
+            key=lambda each: str(each.get("verb")) in ABOUT_JOBS
+        )  # those that heal the node first, each sort in its order
+        return found[:_MOST_AT_ONCE]
 
     def take(self, raw: Mapping[str, Any]) -> bool:
         """Take one order; whether it was new. Not carried out unless it could be remembered on disk first."""

@@ -38,6 +38,8 @@ RUN_OVER = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
 """States in which the run that held this node is over."""
 _STEPD_NAMES = frozenset({"slurmstepd", "slurmstepd-wlm"})
 """The executable; Debian installs it with the suffix."""
+_KEEPS_THE_SCOPE = ["infinity"]
+"""Its only argument where it serves no job: with cgroup/v2 (22.05 and later) slurmd starts one for good, to keep the scope of all steps."""
 _TITLE = re.compile(r"^slurmstepd: \[(?P<job>\d+)\.(?P<step>[a-z0-9+]+)\]")
 _SCOPE = re.compile(r"/(?P<node>[^/]+)_slurmstepd\.scope/")
 _STEP_CGROUP = re.compile(r"^(?P<step>.*/step_[a-z0-9+]+)(?:/|$)")
@@ -328,8 +330,9 @@ def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
         if process_files.executable(pid) in _STEPD_NAMES:
             if _parent_of(pid) in others or owner_of(pid) not in ours:  # a user may call any program so
                 return None
-            step = _stepd(pid, ours)
-            return f"slurmstepd {pid}" + (f" of job {step.job_id}" if step else "")
+            if process_files.words(Path(f"/proc/{pid}"))[1:] != _KEEPS_THE_SCOPE:
+                step = _stepd(pid, ours)
+                return f"slurmstepd {pid}" + (f" of job {step.job_id}" if step else "")
         cgroups = process_files.text(pid, "cgroup")
     except OSError:
         return None

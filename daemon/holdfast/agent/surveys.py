@@ -11,12 +11,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.agent.orders import Done, Handler, Order
 from holdfast.agent.outbox import Item
-from holdfast.agent.readers import READERS, Readers
+from holdfast.agent.readers import READERS, Readers, TooMany
 from holdfast.agent.statements import Malformed
 from holdfast.agent.survey_plan import SurveyPlan, Target, target_of
 from holdfast.model.errors import Rejected, Unavailable
@@ -75,6 +75,8 @@ class Seen:
     """The newest complete checkpoints, newest first."""
     layout: str = ""
     problem: str = ""
+    read_s: float | None = field(default=None, compare=False)
+    """How long the read itself took, without the wait for another one of its user's; None: all of the time."""
 
     def item(self, target: Target, began_s: float) -> Item:
         """For the outbox. Of each run only the latest waits."""
@@ -180,7 +182,7 @@ class Surveys:
         began_s = self.clock_s()
         seen = self.look(target, within_s)
         ended_s = self.clock_s()
-        took_s = ended_s - began_s
+        took_s = ended_s - began_s if seen.read_s is None else seen.read_s
         with self._lock:
             self._plan.read(target, took_s, ended_s, hung=took_s >= within_s)
             after = self._reading.pop(target.uid, None)
@@ -197,9 +199,11 @@ def look(target: Target, within_s: float, readers: Readers = READERS) -> Seen:
     args = (target.directory, target.uid, within_s)
     try:
         done = readers.run(target.uid, _LOOK, args, within_s + _MARGIN_S, max_bytes=_ANSWER_MAX + 1)
+    except TooMany as error:
+        return Seen(known=False, problem=str(error), read_s=0.0)
     except Unavailable as error:
         return Seen(known=False, problem=str(error))
-    return parse(done.out)
+    return replace(parse(done.out), read_s=done.seconds)
 
 
 def parse(answer: bytes) -> Seen:

@@ -13,6 +13,8 @@ NETWORK_TYPES = frozenset(
 """A server that is away makes these hang."""
 _USER = "user_id="
 """fusermount writes it for each FUSE file system, and takes no such option of a user's; the kernel shows it."""
+_FIRST_USER = 1000
+"""login.defs, UID_MIN: accounts below are the system's own."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -42,8 +44,15 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 def _mount(source: str, path: str, kind: str, said: str) -> Mount:
     options = said.split(",")
-    by_user = any(each.startswith(_USER) and each != f"{_USER}0" for each in options)
+    by_user = any(each.startswith(_USER) and not _is_of_the_system(each.removeprefix(_USER)) for each in options)
     return Mount(_plain(source), _plain(path), kind, "ro" in options, by_user)
+
+
+def _is_of_the_system(uid: str) -> bool:
+    """Root, or an account of a service (mount-s3, gcsfuse): who mounts a site's own file systems."""
+    return (
+        uid.isascii() and uid.isdigit() and not (len(uid) > 1 and uid.startswith("0")) and int(uid[:10]) < _FIRST_USER
+    )
 
 
 def read_mounts(proc: Path) -> tuple[Mount, ...]:
