@@ -42,9 +42,27 @@ try_token() { # try_token TOKEN: 0 a controller takes it, 1 it is refused, 2 non
 	_python=$(any_python) || return 2
 	_ca=
 	[ ! -f "$R/etc/holdfast/ca.pem" ] || _ca=$R/etc/holdfast/ca.pem
-	# shellcheck disable=SC2046,SC2154 # one argument per URL; controllers: identity.sh
-	_why=$(printf '%s' "$1" | timeout -k 2 15 "$_python" "$LIB/try_token.py" "$node" "$_ca" $(printf '%s' "$controllers" | tr ',' ' ') 2>&1)
+	# shellcheck disable=SC2154 # controllers, CONFIG, MARK: identity.sh
+	_urls=$(printf '%s' "$controllers" | tr ',' ' ')
+	if [ -z "$_urls" ] || { [ -f "$CONFIG" ] && ! grep -qxF "$MARK" "$CONFIG"; }; then own_controllers; fi
+	# shellcheck disable=SC2086 # one argument per URL
+	_why=$(printf '%s' "$1" | timeout -k 2 15 "$_python" "$LIB/try_token.py" "$node" "$_ca" $_urls 2>&1)
 	case $? in 0) return 0 ;; 1) return 1 ;; *) return 2 ;; esac
+}
+
+own_controllers() { # sets _urls, and _ca where one is named: as somebody's own agent.toml, here or in the bundle, has them
+	for _file in "$CONFIG" "$R/etc/holdfast/agent.site.toml"; do
+		_own=$("$R/opt/holdfast/bin/python" -c '
+import os, sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    found = tomllib.load(file)
+ca = os.path.join("/etc/holdfast", found["ca_file"]) if "ca_file" in found else ""
+print(ca, *found["controllers"])
+' "$_file" 2>/dev/null) || continue
+		[ -z "${_own%% *}" ] || _ca=$R${_own%% *}
+		_urls=${_own#* }
+		return
+	done
 }
 
 keep_token() { # keep_token TOKEN SOURCE

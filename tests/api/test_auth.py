@@ -55,6 +55,25 @@ def test_a_database_away_for_too_long_ends_every_token(served: Any) -> None:
         assert served.call("GET", "/v1/nodes").status_code == status
 
 
+def test_a_database_that_is_away_at_the_start_is_not_asked_by_each_in_turn(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question may take five seconds, and they are asked one after the other."""
+    served.store.away, asked, tokens = True, [], served.store.tokens
+    monkeypatch.setattr(served.store, "tokens", lambda: (asked.append(True), tokens())[1])
+
+    async def work(client: httpx.AsyncClient) -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(50):
+                group.start_soon(client.get, "/v1/nodes")
+
+    served.run(work)
+    assert len(asked) == 1
+    served.store.away = False
+    served.clock.passed_s = 3.0
+    assert served.call("GET", "/v1/nodes").status_code == 200
+
+
 def last_used(served: Any, subject: str) -> list[datetime | None]:
     return [row.last_used_at for row in served.store.tokens() if row.subject == subject]
 

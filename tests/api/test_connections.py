@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
+import time
 from dataclasses import replace
 from ipaddress import ip_network
 
@@ -328,3 +331,30 @@ def test_the_settings_bound_them_and_so_do_the_descriptors(caplog: pytest.LogCap
 )
 def test_descriptors_are_left_for_everything_else(limit: int, most: int) -> None:
     assert for_connections(limit) == most
+
+
+def test_what_was_turned_away_is_told_while_others_are_turned_away() -> None:
+    """`/v1/status` and `/metrics` are made in a thread: in a flood from many addresses they failed with "dictionary changed size"."""
+    table, over, failed = Connections(Bounds(1), time.monotonic), threading.Event(), []
+
+    def read() -> None:
+        while not over.is_set():
+            try:
+                table.seen()
+            except RuntimeError as error:
+                failed.append(str(error))
+
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        table.admit("10.0.0.1", lambda: None)
+        for n in range(900):
+            table.admit(f"10.1.{n // 250}.{n % 250}", lambda: None)
+            time.sleep(0.0002)
+    finally:
+        over.set()
+        reader.join()
+        sys.setswitchinterval(before_s)
+    assert failed == []

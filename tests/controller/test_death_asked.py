@@ -67,19 +67,21 @@ def test_agents_are_told_which_node_is_meant_and_older_ones_where_it_is() -> Non
 
 
 def test_agents_that_start_together_are_told_their_neighbours_by_and_by() -> None:
-    """Each asks slurmctld where these are; who knows them already is told at once, also when his turn is yet to come."""
+    """Each asks slurmctld where these are; that an agent started anew is not seen, so that who was told waits for his turn, too."""
     site = Site(100, can=BLIND)
     site.run(5)
     neighbours = Neighbours(lambda: site.loop.world, site.clock)
     names = [f"n{n}" for n in range(1, 101)]
-    told = [name for name in names if neighbours.of(name)]
-    assert told == names[:FIRST_AT_ONCE]
-    assert all(neighbours.of(name) for name in told)
-    site.run(1)
-    again = [name for name in names if neighbours.of(name)]
-    assert len(told) < len(again) <= len(told) + FIRST_PER_S + 1
-    site.run(10)
-    assert all(neighbours.of(name) for name in names)
+    assert [name for name in names if neighbours.of(name)] == names[:FIRST_AT_ONCE]
+    assert not any(neighbours.of(name) for name in names)
+    told = set(names[:FIRST_AT_ONCE])
+    for second in range(1, 41):
+        site.run(1)
+        now = {name for name in names if neighbours.of(name)}
+        assert len(now) <= (FIRST_PER_S + 1 if second < 3 else FIRST_AT_ONCE)
+        assert second > 11 or not now & told  # 100 nodes: each again after 12.5 s at the earliest
+        told |= now
+    assert told == set(names)
 
 
 def test_one_that_can_and_one_that_cannot(old: Callable[..., None]) -> None:

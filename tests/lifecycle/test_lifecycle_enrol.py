@@ -198,6 +198,14 @@ def test_another_nodes_token_is_not_kept(tmp_path: Path, head: Head) -> None:
     assert (root / "etc/holdfast/agent.token").read_text() == "good\n"
 
 
+def test_somebodys_own_configuration_says_which_controller_is_asked(tmp_path: Path, head: Head) -> None:
+    """Not what the machine tells: the agent does not ask those."""
+    root = two_places(tmp_path, "http://127.0.0.1:1", a="good", here="old")
+    write(root / "etc/holdfast/agent.toml", f'node = "ip-127-0-77-2"\ncontrollers = ["{head.url}"]\n')
+    assert enrol(root).returncode == 0
+    assert (root / "etc/holdfast/agent.token").read_text() == "good\n"
+
+
 def test_while_no_controller_answers_the_token_that_is_here_stays_and_is_asked_for_again(tmp_path: Path) -> None:
     root = two_places(tmp_path, "http://127.0.0.1:1", a="newer", here="present")
     assert enrol(root).returncode == 0

@@ -117,6 +117,8 @@ class Authenticator:
         self._next_s = 0.0
         self._tried_s = 0.0
         """When they were last read, or were to be."""
+        self._away_until_s = 0.0
+        """Until then the store is not asked again: who waits for it is told so at once, not one after the other."""
         self._refreshing = asyncio.Lock()
         self._lookups = 0
         self._unknown: OrderedDict[str, float] = OrderedDict()
@@ -194,11 +196,14 @@ class Authenticator:
         async with self._refreshing:
             if self._read_s is not None and now_s < self._next_s:
                 return
+            if self._clock.monotonic_s() < self._away_until_s:
+                raise Unavailable("the tokens could not be read a moment ago")
             self._tried_s = now_s
             try:
                 rows = await self._in_thread(self._store.tokens)
             except Unavailable:
                 if self._read_s is None or now_s - self._read_s > STALE_S:
+                    self._away_until_s = self._clock.monotonic_s() + RETRY_S
                     raise
                 self._next_s = now_s + RETRY_S
                 return

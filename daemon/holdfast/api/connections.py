@@ -279,7 +279,7 @@ class Connections:
         now_s, away = self.clock_s(), Counter[str]()
         for at_s, addresses in tuple(self._recent):
             if now_s - at_s <= RECENT_S + _SLICE_S:
-                away += addresses
+                away.update(dict(addresses))  # a copy in one step: others may be counted meanwhile
         ((address, _),) = away.most_common(1) or (("", 0),)
         return ConnectionsSeen(len(self._open), self._count_known(), self.bounds.most, away.total(), address)
 

@@ -76,6 +76,8 @@ AT_NODES = (
 """Steps at a node or its machine: none of them is done while an operator has the node."""
 STEP = "step"
 """Part of this process that carries steps out (:mod:`holdfast.unexpected`)."""
+_CLOCKS_DIFFER = timedelta(hours=1)
+"""A window may have been made by another head node."""
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
 
@@ -241,6 +243,8 @@ def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
     if incident_of_job_hold(action.reservation) is None:
         raise Refused(f"{action.reservation!r} is no name of a hold of ours")
     owner = _job(action.job, outside).user
+    if owner != action.user and (owner.isdecimal() or action.user.isdecimal()):
+        raise Unavailable(f"the name service does not say now who {owner} and {action.user} are")
     if owner != action.user:
         raise Refused(f"job {action.job} is {owner}'s, not {action.user}'s")
     outside.scheduler.create_reservation(
@@ -290,7 +294,7 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 
 def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
     name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
-    if not name.startswith(RESERVATION) or left > LONGEST:  # rule prose: the names of our own windows
+    if not name.startswith(RESERVATION) or left > LONGEST + _CLOCKS_DIFFER:  # rule prose: the names of our own windows
         raise Refused(
             f"{name!r} until {action.until:%Y-%m-%d} is no window of ours: {RESERVATION}ID, {LONGEST.days} days at most"
         )

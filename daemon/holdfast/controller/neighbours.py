@@ -12,7 +12,8 @@ from holdfast.model.cluster import Node
 from holdfast.ports import Clock
 
 FIRST_AT_ONCE, FIRST_PER_S = 64, 16
-"""Agents that are told their neighbours for the first time: each asks Slurm where these are, and thousands may start together."""
+"""Agents that are told their neighbours: one that started asks Slurm where these are, and thousands may start together. Which of them
+started is not seen here, so that each is told again only after a while: none loses what it was told by hearing nothing."""
 KEEP_S = 60.0
 """How long the map is used before it is made again: nodes come and go rarely, heartbeats by the hundred a second."""
 
@@ -25,12 +26,12 @@ class Neighbours:
     clock: Clock
     _of: dict[str, tuple[Node, ...]] = field(default_factory=dict)
     _made_at_s: float | None = None
-    _told: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Node → names of those that its agent was told last."""
+    _told: dict[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
+    """Node → names of those that its agent was told last, and when."""
     _first: Bucket = field(default_factory=lambda: Bucket(FIRST_AT_ONCE, FIRST_PER_S))
 
     def of(self, node: str) -> tuple[Node, ...]:
-        """The nodes that this one watches; empty: none is known, or it is not its turn yet to be told of others than before."""
+        """The nodes that this one watches; empty: none is known, or it is not its turn to be told."""
         now_s = self.clock.monotonic_s()
         if self._made_at_s is None or now_s - self._made_at_s > KEEP_S:
             world = self.world()
@@ -39,10 +40,12 @@ class Neighbours:
             self._of, self._made_at_s = _map(world), now_s
         watched = self._of.get(node, ())
         names = tuple(each.name for each in watched)
-        if names != self._told.get(node, ()):
-            if not self._first.take(now_s):
-                return ()
-            self._told[node] = names
+        before, told_s = self._told.get(node, ((), now_s))
+        if not watched or (names == before and now_s - told_s < 2 * len(self._of) / FIRST_PER_S):
+            return ()
+        if not self._first.take(now_s):
+            return ()
+        self._told[node] = names, now_s
         return watched
 
 
