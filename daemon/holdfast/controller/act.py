@@ -76,7 +76,7 @@ AT_NODES = (
 """Steps at a node or its machine: none of them is done while an operator has the node."""
 STEP = "step"
 """Part of this process that carries steps out (:mod:`holdfast.unexpected`)."""
-_CLOCKS_DIFFER = timedelta(hours=1)
+_CLOCKS_DIFFER_S = 3600.0
 """A window may have been made by another head node."""
 RELEASE_PATIENCE_S = 3.0
 """A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
@@ -294,7 +294,9 @@ def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
 
 def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
     name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
-    if not name.startswith(RESERVATION) or left > LONGEST + _CLOCKS_DIFFER:  # rule prose: the names of our own windows
+    if (
+        not name.startswith(RESERVATION) or left.total_seconds() > LONGEST.total_seconds() + _CLOCKS_DIFFER_S
+    ):  # rule prose: the names of our own windows
         raise Refused(
             f"{name!r} until {action.until:%Y-%m-%d} is no window of ours: {RESERVATION}ID, {LONGEST.days} days at most"
         )
