@@ -44,6 +44,7 @@ class Teller:
                 self.told(link.sendall)
 
     def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread, whose accept keeps a descriptor to itself
         self._server.close()
 
 
