@@ -59,8 +59,14 @@ def test_a_database_that_is_away_at_the_start_is_not_asked_by_each_in_turn(
     served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each question may take five seconds, and they are asked one after the other."""
-    served.store.away, asked, tokens = True, [], served.store.tokens
-    monkeypatch.setattr(served.store, "tokens", lambda: (asked.append(True), tokens())[1])
+    served.store.away = True
+    asked, plain = list[bool](), served.store.tokens
+
+    def tokens() -> Any:
+        asked.append(True)
+        return plain()
+
+    monkeypatch.setattr(served.store, "tokens", tokens)
 
     async def work(client: httpx.AsyncClient) -> None:
         async with anyio.create_task_group() as group:
