@@ -6,8 +6,6 @@ which is root's, and never reached while those hold (``docs/decisions/0028-the-a
 
 from __future__ import annotations
 
-import json
-import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,22 +15,17 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from holdfast.controller.actor_file import ActorFile
 from holdfast.controller.budgets import limits as budget_limits
 from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Requeue, SetDown
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import Policy
-from holdfast.whole_file import write_whole
-from holdfast_checks.aside import put_aside
-
-log = logging.getLogger(__name__)
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
 LEAST_OUT = 32
 """Nodes that may be taken out within an hour in any case: a rack that loses its power at once is no attack."""
-_MOST_BYTES = 1 << 20
-_FILE = "steps.json"
 
 
 class Limited(StrEnum):
@@ -141,11 +134,17 @@ class ActorLimits:
     _taken: list[Taken] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
     _nodes: tuple[datetime, int] | None = None
-    _not_written: bool = False
+    _file: ActorFile = field(init=False)
 
     def __post_init__(self) -> None:
+        self._file = ActorFile(
+            None if self.folder is None else self.folder / "steps.json",
+            "actor_limits_not_written",
+            "a restart of the actor forgets what it has done",
+            "the actor's own limits count from now on",
+        )
         if self.folder is not None and self.factor > 0:
-            self._taken = list(_read(self.folder / _FILE))
+            self._taken = self._file.read(_rows) or []
 
     def full(self, action: Action) -> Full | None:
         """The limit that holds the step back; None: it may begin."""
@@ -184,7 +183,7 @@ class ActorLimits:
     def _count(self, kind: Limited, what: str, now: datetime) -> None:
         self._taken = [each for each in self._taken if now - each.at < DAY and (each.kind, each.what) != (kind, what)]
         self._taken.append(Taken(kind, what, now))
-        self._write()
+        self._file.write([[each.kind.value, each.what, each.at.timestamp()] for each in self._taken])
 
     def _cluster(self, now: datetime) -> int:
         if self._nodes is None or not timedelta(0) <= now - self._nodes[0] < HOUR:
@@ -194,35 +193,9 @@ class ActorLimits:
                 return 0
         return self._nodes[1]
 
-    def _write(self) -> None:
-        if self.folder is None:
-            return
-        rows = [[each.kind.value, each.what, each.at.timestamp()] for each in self._taken]
-        try:
-            write_whole(self.folder / _FILE, json.dumps(rows), 0o600)
-        except OSError as error:
-            if not self._not_written:
-                log.error(
-                    "event=actor_limits_not_written error=%r effect='a restart of the actor forgets what it has done'",
-                    str(error),
-                )
-            self._not_written = True
-            return
-        self._not_written = False
 
-
-def _read(path: Path) -> Iterable[Taken]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
-        if len(raw) > _MOST_BYTES:
-            raise ValueError("it is too long")
-        return tuple(_taken(row) for row in json.loads(raw))
-    except FileNotFoundError:
-        return ()
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
-        put_aside(path, error, "the actor's own limits count from now on", "look whether the disk is well")
-        return ()
+def _rows(found: Any) -> list[Taken]:
+    return [_taken(row) for row in found]
 
 
 def _taken(row: Any) -> Taken:

@@ -1,0 +1,63 @@
+"""A small JSON file in the actor's own folder, which no other service can write: what it knows of itself over a restart."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.whole_file import write_whole
+from holdfast_checks.aside import put_aside
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+_MOST_BYTES = 1 << 20
+
+
+@dataclass
+class ActorFile:
+    """One file. Raises nothing; not safe to write from several threads at once."""
+
+    path: Path | None
+    """None: nothing is kept, and a restart forgets."""
+    event: str
+    """Event of the log where it cannot be written."""
+    unwritten: str
+    """What follows from that, for people."""
+    unread: str
+    """What follows where it cannot be read, for people."""
+    _not_written: bool = field(default=False, init=False)
+
+    def read(self, parse: Callable[[Any], T]) -> T | None:
+        """What ``parse`` makes of its content; None: there is none, or none that makes sense, which is put aside."""
+        if self.path is None:
+            return None
+        try:
+            with self.path.open("rb") as file:
+                raw = file.read(_MOST_BYTES + 1)
+            if len(raw) > _MOST_BYTES:
+                raise ValueError("it is too long")
+            return parse(json.loads(raw))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            put_aside(self.path, error, self.unread, "look whether the disk is well")
+            return None
+
+    def write(self, value: object) -> None:
+        """Replace it; that it cannot be written is logged once until it can again."""
+        if self.path is None:
+            return
+        try:
+            write_whole(self.path, json.dumps(value), 0o600)
+        except OSError as error:
+            if not self._not_written:
+                log.error("event=%s error=%r effect=%r", self.event, str(error), self.unwritten)
+            self._not_written = True
+            return
+        self._not_written = False
