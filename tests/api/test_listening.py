@@ -18,7 +18,7 @@ import pytest
 from holdfast.agent.client import Client, Controllers
 from holdfast.api import listening
 from holdfast.api.auth import hash_token
-from holdfast.api.connections import Bounds, Ended
+from holdfast.api.connections import TURNED_AWAY, Bounds, Ended
 from support.descriptors import descriptors_left
 from support.serving import BIG_BYTES, GET, Running, answer, lasted_s, running, small_app, spoken, until
 from tls import authorities
@@ -184,7 +184,7 @@ class TestAFlood:
             attacker = threading.Thread(target=flood)
             attacker.start()
             try:
-                until(lambda: made.ended.get(Ended.MADE_ROOM, 0) > 100)
+                until(lambda: sum(made.ended.get(kind, 0) for kind in TURNED_AWAY) > 100)
                 assert made.connections.seen().open <= 40
                 for _ in range(5):  # also one that comes anew
                     until(lambda: comes_in(made))

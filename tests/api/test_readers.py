@@ -12,7 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from holdfast.api.auth import LOOKUPS_AT_ONCE, Authenticator, Principal, Role, hash_token
+from holdfast.api.auth import LOOKUPS_AT_ONCE, RETRY_S, Authenticator, Principal, Role, hash_token
 from holdfast.api.connections import Bounds, Connections, Stage
 from holdfast.api.errors import ApiError
 from holdfast.api.readers import ReaderBounds, Readers
@@ -216,6 +216,7 @@ class TestAnswersAtATime:
         for _ in range(SHIPPED.at_once + SHIPPED.waiting + 5):
             assert served.call("GET", "/v1/incidents", "eve").status_code == 503
         served.store.away = False
+        served.clock.passed_s += RETRY_S
         assert served.call("GET", "/v1/incidents", "eve").status_code == 200
 
 
