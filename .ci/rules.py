@@ -314,6 +314,7 @@ def rooms_by_id(tree: ast.Module) -> Iterator[Found]:
 
 
 _CHECKS = "healthchecks/holdfast_checks"
+_LOOP = tuple(f"{_DAEMON}/{folder}" for folder in ("controller", "actor", "decisions", "head", "metrics"))
 
 
 @cache
@@ -386,10 +387,10 @@ def _process_file(node: ast.AST) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("unbounded-process", (f"{_DAEMON}/agent", _CHECKS), unbounded_processes),
-    Rule("kind-not-check", ("daemon/holdfast/controller", "daemon/holdfast/api"), _compared_checks),
+    Rule("kind-not-check", (*_LOOP, f"{_DAEMON}/api"), _compared_checks),
     Rule(
         "prose",
-        (f"{_DAEMON}/controller", f"{_DAEMON}/model", f"{_DAEMON}/store", f"{_DAEMON}/api"),
+        (*_LOOP, f"{_DAEMON}/model", f"{_DAEMON}/store", f"{_DAEMON}/api"),
         decisions_on_prose,
         but=(f"{_DAEMON}/store/upgrades.py", f"{_DAEMON}/api/wire.py", f"{_DAEMON}/store/columns.py"),
     ),
@@ -429,8 +430,8 @@ RULES: tuple[Rule, ...] = (
             f"{_CHECKS}/custom_answer.py",  # a script's answer, refused as a whole
         ),
     ),
-    Rule("host-name", (f"{_DAEMON}/controller", f"{_DAEMON}/store"), host_names),
-    Rule("undeclared-window", (f"{_DAEMON}/controller",), undeclared_windows, but=(f"{_DAEMON}/controller/loop.py",)),
+    Rule("host-name", (*_LOOP, f"{_DAEMON}/store"), host_names),
+    Rule("undeclared-window", _LOOP, undeclared_windows, but=(f"{_DAEMON}/controller/loop.py",)),
 )
 
 

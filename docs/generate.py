@@ -19,16 +19,16 @@ from holdfast.api.connections import Bounds, Connections
 from holdfast.api.counters import Counters
 from holdfast.api.deps import ApiDeps, ApiSettings
 from holdfast.api.gauges import Gauges
-from holdfast.api.hub import OrderHub
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config.docs import docstrings
 from holdfast.config.example import Row, rows, toml
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.parts import Certificate
+from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
-from holdfast.controller.timings import Phase
+from holdfast.decisions.parts import Certificate
+from holdfast.metrics.timings import Phase
 from holdfast.model.action import ACTION_TYPES
 from holdfast.model.endings import ENDINGS, Proof
 from holdfast.model.event import EventKind

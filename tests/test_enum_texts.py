@@ -12,9 +12,9 @@ import pytest
 
 import holdfast
 import holdfast_checks
-from holdfast.controller.elastic import ledger
-from holdfast.controller.hands_off import Hands, HandsOff
-from holdfast.controller.suspects import CHECKS
+from holdfast.decisions.elastic import ledger
+from holdfast.decisions.nodes.hands_off import Hands, HandsOff
+from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.event import EventKind
 from holdfast.model.incident import ABOUT_JOBS
 from support.rooms import T0
@@ -47,7 +47,7 @@ def _names_a_text(key: object, text: object) -> bool:
 
 def test_each_member_has_a_text() -> None:
     found = dict(_tables())
-    assert "holdfast.controller.hands_off._TEXT" in found, "the walk finds the tables"
+    assert "holdfast.decisions.nodes.hands_off._TEXT" in found, "the walk finds the tables"
     for name, table in found.items():
         wanted = next((members for some, members in PARTIAL if some is table), type(next(iter(table))))
         missing = [member for member in wanted if not table.get(member)]

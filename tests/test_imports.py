@@ -36,78 +36,8 @@ PURE_STDLIB = frozenset(
 """Nothing here reads a clock (but datetime's own calls, looked for below), draws a number, or reaches outside."""
 CLOCK_CALLS = frozenset({"now", "utcnow", "today", "time", "monotonic", "perf_counter"})
 
-PURE_CONTROLLER = frozenset(
-    {
-        "adopt",
-        "budgets",
-        "clock_steps",
-        "consent",
-        "correlate",
-        "cycle",
-        "death",
-        "decide",
-        "disputes",
-        "done",
-        "elastic",
-        "facts",
-        "groups",
-        "fencing",
-        "follow",
-        "guard",
-        "gpu_link",
-        "job_gate",
-        "hands_off",
-        "hangs",
-        "identity",
-        "in_service",
-        "ladder",
-        "machine_gone",
-        "lifecycle",
-        "machine_proof",
-    }
-    | {
-        "notices",
-        "not_shown",
-        "pairs",
-        "planned",
-        "probing",
-        "proving",
-        "record",
-        "replacement",
-        "rungs",
-        "silence",
-        "own_word",
-        "held_jobs",
-        "restored",
-        "resumed",
-        "serving_now",
-        "tripping",
-        "slurm_drains",
-        "stacks",
-        "stillborn",
-        "stays_down",
-        "stragglers",
-        "suspects",
-    }
-    | {"fabric", "quiet", "timings", "validation", "whole"}
-    | {"history", "pool", "upkeep"}
-    | {
-        "attribution",
-        "dependents",
-        "exit_codes",
-        "job_ends",
-        "mounts",
-        "returns",
-        "saved",
-        "series",
-        "stalls",
-        "started_again",
-        "surveying",
-        "waiting",
-        "why_died",
-    }
-)
-"""Modules of controller/ that decide. They may import each other, and no other module of that room."""
+PURE_FOLDERS = ("decisions", "metrics", "model")
+"""May import each other, and nothing else of the daemon."""
 NODE_PACKAGES = frozenset({"psutil", "pynvml", "urllib3"})
 """Everything outside the standard library that an agent may load (brotli and the like: urllib3 takes what it finds)."""
 URLLIB3_OPTIONAL = frozenset({"brotli", "brotlicffi", "zstandard", "h2", "hpack", "hyperframe", "socks", "backports"})
@@ -131,11 +61,8 @@ def clock_calls(source: str) -> list[str]:
 
 
 def pure_modules() -> list[Path]:
-    controller = DAEMON / "controller"
-    decisions = [
-        p for p in controller.rglob("*.py") if p.relative_to(controller).with_suffix("").parts[0] in PURE_CONTROLLER
-    ]
-    return sorted([*decisions, *(DAEMON / "model").glob("*.py"), DAEMON / "agent" / "schedule.py"])
+    folders = (path for folder in PURE_FOLDERS for path in (DAEMON / folder).rglob("*.py"))
+    return sorted([*folders, DAEMON / "agent" / "schedule.py"])
 
 
 def test_the_words_themselves_are_pure() -> None:
@@ -143,11 +70,11 @@ def test_the_words_themselves_are_pure() -> None:
     assert {name for name in imported(source) if name.split(".")[0] not in PURE_STDLIB} == set()
 
 
-def strangers(source: str, room: str) -> set[str]:
+def strangers(source: str, folder: str) -> set[str]:
     """Imports of a pure module that are not on the list."""
     allowed = ["holdfast.model", "holdfast_checks.acting", "holdfast_checks.result", "holdfast_checks.words"]
-    if room == "controller":
-        allowed.append("holdfast.controller")
+    if folder != "model":
+        allowed += ["holdfast.decisions", "holdfast.metrics"]
     return {
         name
         for name in imported(source)
@@ -155,31 +82,16 @@ def strangers(source: str, room: str) -> set[str]:
     }
 
 
-def edge_imports(source: str) -> set[str]:
-    """Imports of modules of controller/ that are not pure, in either spelling."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == "holdfast.controller":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast.controller."):
-            found.add((node.module or "").split(".")[2])
-    return found - PURE_CONTROLLER
-
-
 @pytest.mark.parametrize("path", pure_modules(), ids=lambda p: str(p.relative_to(DAEMON)))
 def test_pure_module(path: Path) -> None:
     source = path.read_text()
     assert strangers(source, path.relative_to(DAEMON).parts[0]) == set()
     assert clock_calls(source) == []
-    assert edge_imports(source) == set()
 
 
-def test_every_pure_module_is_there() -> None:
-    """A name in the list that no longer exists would go unwatched."""
-    controller = DAEMON / "controller"
-    assert {
-        n for n in PURE_CONTROLLER if not (controller / n).is_dir() and not (controller / f"{n}.py").is_file()
-    } == set()
+def test_every_pure_folder_is_there() -> None:
+    """One that no longer exists would go unwatched."""
+    assert [folder for folder in PURE_FOLDERS if not (DAEMON / folder / "__init__.py").is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -199,10 +111,6 @@ def test_a_planted_import_is_found(source: str, found: set[str]) -> None:
 def test_a_planted_clock_is_found() -> None:
     assert clock_calls("x = datetime.now(UTC)\ny = self.clock.monotonic()") == ["datetime.now", "self.clock.monotonic"]
     assert clock_calls("x = world.now - start") == []
-    assert edge_imports("from holdfast.controller import loop\nfrom holdfast.controller.act import x") == {
-        "loop",
-        "act",
-    }
 
 
 def loaded_by(module: str) -> set[str]:
@@ -225,7 +133,7 @@ def test_a_node_needs_few_packages() -> None:
 
 @pytest.mark.slow
 def test_the_process_with_rights_has_no_web_server() -> None:
-    assert not loaded_by("holdfast.controller.actor_main") & {"fastapi", "starlette", "uvicorn", "h11", "httptools"}
+    assert not loaded_by("holdfast.head.actor_main") & {"fastapi", "starlette", "uvicorn", "h11", "httptools"}
 
 
 def test_the_jobs_library_needs_the_standard_library_alone() -> None:

@@ -13,7 +13,7 @@ from holdfast.agent import checkpoint_verbs
 from holdfast.agent.memory import only_agent, others_may_write
 from holdfast.agent.reporting import STATUS_FILE
 from holdfast.agent.selfcheck import Level, state_dir
-from holdfast.controller.poke import Alone, Bell, Ringer
+from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound
 from holdfast.whole_file import write_whole

@@ -12,7 +12,7 @@ import pytest
 from holdfast.agent.reporting import STATUS_FILE
 from holdfast.config.agent import AgentConfig
 from holdfast.config.controller import Settings
-from holdfast.controller.wiring import actor_lock, actor_socket, controller_lock, controller_socket
+from holdfast.head.wiring import actor_lock, actor_socket, controller_lock, controller_socket
 
 UNITS = Path(__file__).parents[1] / "lifecycle-scripts"
 NAMES = ("holdfast-agent", "holdfast-controller", "holdfast-actor", "holdfast-quorum")
@@ -96,7 +96,7 @@ def test_the_quorum_service_shares_nothing_with_the_others() -> None:
     users = (UNITS / "holdfast-sysusers.conf").read_text().splitlines()
     assert [line for line in users if line.startswith("u holdfast-quorum")][0].split()[2] == "-:holdfast-quorum"  # noqa: RUF015
     pre, start = quorum["ExecStartPre"][0], quorum["ExecStart"][0]
-    assert pre.startswith("+/opt/holdfast/bin/python -m holdfast.controller quorum ")
+    assert pre.startswith("+/opt/holdfast/bin/python -m holdfast.head quorum ")
     assert pre.rpartition(" ")[2] == start.rpartition("@")[2] == "/run/holdfast-quorum.arguments", "a folder of root's"
 
 
@@ -192,4 +192,4 @@ def test_the_unit_that_shows_an_agent_as_not_reporting_watches_the_agents_own_fi
 def test_a_reload_of_the_controller_is_the_signal_that_it_knows() -> None:
     """By the shell's own ``kill``: /bin/kill is of procps, which no minimal Debian has."""
     assert unit("holdfast-controller")["ExecReload"] == ['/bin/sh -c "kill -HUP $MAINPID"']
-    assert "signal.SIGHUP" in (UNITS.parent / "daemon/holdfast/controller/main.py").read_text()
+    assert "signal.SIGHUP" in (UNITS.parent / "daemon/holdfast/head/controller_main.py").read_text()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from holdfast.controller.timings import MIN_SAMPLES_FOR_PERCENTILES, spread
+from holdfast.metrics.timings import MIN_SAMPLES_FOR_PERCENTILES, spread
 
 TOLERANCE_SHARE = 0.01
 TOLERANCE_S = 0.05

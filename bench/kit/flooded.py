@@ -88,7 +88,7 @@ class Flooded:
         )
         start = _STRANGER if self.stranger else "pass"
         run = f"import runpy, sys; {start}; sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__')"
-        command = [*before, sys.executable, "-c", run, "holdfast.controller", "controller", "--config", str(config)]
+        command = [*before, sys.executable, "-c", run, "holdfast.head", "controller", "--config", str(config)]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         try:

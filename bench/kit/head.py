@@ -159,9 +159,9 @@ def _start(practice: Practice, url: str, tables: Mapping[str, Mapping[str, Any]]
     path = practice.folder / "etc" / "controller.toml"
     path.write_text(tomli_w.dumps(table))
     pin = ["taskset", "-c", str(CONTROLLER_CORE)] if (os.cpu_count() or 1) > 1 else []
-    argv = [*pin, sys.executable, "-m", "holdfast.controller"]
+    argv = [*pin, sys.executable, "-m", "holdfast.head"]
     practice.start_daemon("controller", [*argv, "controller", "--config", str(path)])
-    practice.start_daemon("actor", [sys.executable, "-m", "holdfast.controller", "actor", "--config", str(path)])
+    practice.start_daemon("actor", [sys.executable, "-m", "holdfast.head", "actor", "--config", str(path)])
     _await_ready(f"{practice.controller_url}/readyz")
 
 

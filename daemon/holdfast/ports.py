@@ -199,7 +199,7 @@ class Scheduler(Protocol):
 class Provider(Protocol):
     """What can reboot or replace a machine. What changes something is idempotent by its token: the same token twice happens once.
 
-    The caller proves whose machine it is (``controller/machine_proof.py``); :meth:`replace` proves it once more itself."""
+    The caller proves whose machine it is (``decisions/machines/machine_proof.py``); :meth:`replace` proves it once more itself."""
 
     @property
     def name(self) -> str: ...

@@ -62,7 +62,7 @@ make_release() { # make_release BUNDLE FOLDER EXTRA
 	logged "$2/venv/bin/python" -I "$4/pip" --no-cache-dir --disable-pip-version-check --isolated install \
 		--no-index --no-warn-script-location --find-links "$1/wheels" "$_wheel$3" || return 1
 	case $3 in
-	*controller*) _proof='import sqlite3, holdfast.controller.wiring' ;;
+	*controller*) _proof='import sqlite3, holdfast.head.wiring' ;;
 	*) _proof='import holdfast.agent.agent' ;;
 	esac
 	logged "$2/venv/bin/python" -I -c "$_proof" || return 1

@@ -22,10 +22,10 @@ from holdfast.agent.rooms import Rooms
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.hub import OrderHub
 from holdfast.api.server import build_server
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.orders import OrderHub
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.errors import Unavailable

@@ -19,12 +19,12 @@ from sqlalchemy import URL
 from holdfast.api.app import create_app
 from holdfast.api.auth import Authenticator, hash_token
 from holdfast.api.deps import Api, ApiDeps, ApiStore
-from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers
 from holdfast.api.shared import Shared
 from holdfast.api.stranger_turns import Strangers
 from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
 from holdfast.model.action import Intent
 from holdfast.model.book import Change, World

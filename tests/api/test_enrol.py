@@ -31,7 +31,7 @@ from holdfast.api.auth import hash_token
 from holdfast.api.enrol import LIMIT_BYTES, LOGGED
 from holdfast.api.server import build_server
 from holdfast.config.sections import EnrolmentSection
-from holdfast.controller.sts import ANSWER_BYTES, Sts
+from holdfast.head.sts import ANSWER_BYTES, Sts
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.enrolment import Identity, Proof

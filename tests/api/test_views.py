@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import unexpected
 from holdfast.controller.agents import Hello
-from holdfast.controller.inputs import Input, Part
 from holdfast.controller.steps_untaken import UntakenWatch
+from holdfast.decisions.inputs import Input, Part
 from holdfast.model.action import Drain, Intent, IntentState, SendOrder, Verb
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, CheckpointRecord, NodeRecord, World

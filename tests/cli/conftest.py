@@ -17,11 +17,11 @@ import pytest
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps
-from holdfast.api.hub import OrderHub
 from holdfast.api.server import build_server
 from holdfast.cli.app import run
 from holdfast.clock import SystemClock
 from holdfast.controller.agents import AgentRegistry, Hello
+from holdfast.controller.orders import OrderHub
 from holdfast.model.background import Background, Lemon, Outage
 from holdfast.model.book import Book, Brake, BrakeKind, Change, World
 from holdfast.model.cluster import ClusterView, JobKey, Node, Reservation

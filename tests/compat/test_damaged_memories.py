@@ -28,7 +28,7 @@ from holdfast.agent.selfcheck import running
 from holdfast.agent.sender import Sender
 from holdfast.agent.standing import Standing
 from holdfast.controller import lease_holder
-from holdfast.controller.poke import Alone
+from holdfast.controller.wakeup import Alone
 from holdfast.launcher.notices import Notice, append
 from holdfast.quorum.service import read_key
 from holdfast_checkpoint import lease

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.elastic.ledger import Read, fold
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.controller.quorum_note import NOTE, read_note
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import World
 from holdfast.model.event import EventKind
 from holdfast.model.policy import Policy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller import facts
+from holdfast.decisions.common import facts
 from holdfast.model.incident import IncidentKind
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity

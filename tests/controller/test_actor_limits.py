@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.actor_limits import LEAST_OUT, ActorLimits, Limited, limited, most
-from holdfast.controller.begun import Begun
+from holdfast.actor.begun import Begun
+from holdfast.actor.limits import LEAST_OUT, ActorLimits, Limited, limited, most
 from holdfast.controller.lanes import pools
 from holdfast.model.action import (
     Action,

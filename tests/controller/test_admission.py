@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
-from holdfast.controller.groups import elastic_jobs
+from holdfast.decisions.common.elastic_jobs import elastic_jobs
+from holdfast.decisions.elastic.admission import Admission, Asked, Refusal, Why, admit
 from holdfast.model.cluster import Job
 from support.rooms import BASE, flexible_job, four_groups, group_job, view_of
 

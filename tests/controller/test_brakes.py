@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.held_back import held_back
+from holdfast.decisions.brakes.held_back import held_back
 from holdfast.model.errors import Unavailable
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from holdfast.model.policy import Mode

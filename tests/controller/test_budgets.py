@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller.budgets import limits
+from holdfast.decisions.common.budgets import limits
 from holdfast.model.action import Launch, Reboot, Replace, Terminate
 from holdfast.model.book import BrakeKind
 from holdfast.model.budgets import BudgetExtension, BudgetKind

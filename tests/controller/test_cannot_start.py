@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller import actor_main, main
+from holdfast.head import actor_main, controller_main
 from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
 
 
 @pytest.mark.parametrize(("error", "status"), [(Unavailable("no database yet"), 1), (ConfigError("store.url"), 2)])
-@pytest.mark.parametrize(("process", "builder"), [(main, "build_controller"), (actor_main, "build_actor")])
+@pytest.mark.parametrize(("process", "builder"), [(controller_main, "build_controller"), (actor_main, "build_actor")])
 def test_a_database_that_does_not_answer_yet_is_no_wrong_configuration(
     process: object, builder: str, error: HoldfastError, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

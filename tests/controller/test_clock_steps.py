@@ -9,8 +9,9 @@ from functools import cache
 
 import pytest
 
-from holdfast.controller import facts, hands_off
 from holdfast.controller.clock_steps import ClockStep, as_if_right, as_recorded
+from holdfast.decisions.common import facts
+from holdfast.decisions.nodes import hands_off
 from holdfast.model.action import Drain, IntentState, Launch, SendOrder
 from holdfast.model.book import Change, NodeRecord
 from holdfast.model.event import EventKind

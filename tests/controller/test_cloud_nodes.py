@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller import facts
+from holdfast.decisions.common import facts
 from holdfast.model.book import BrakeKind
 from holdfast_checks.result import Remedy
 from support.simulated import Site

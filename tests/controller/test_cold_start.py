@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.controller.agents import Hello
-from holdfast.controller.ladder import Rung
+from holdfast.decisions.repair.ladder import Rung
 from holdfast.model.action import Intent
 from holdfast.model.incident import IncidentKind, IncidentState
 from holdfast.model.machine import ProviderCan

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.correlate import NO_INCIDENT, correlate
-from holdfast.controller.timings import measure
+from holdfast.decisions.incidents.correlate import NO_INCIDENT, correlate
+from holdfast.metrics.timings import measure
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind
 from holdfast.model.incident import Incident, IncidentState

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.death import domains
 from holdfast.controller.neighbours import FIRST_AT_ONCE, FIRST_PER_S, Neighbours
+from holdfast.decisions.death import domains
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import IncidentState
 from holdfast.model.report import OrderOutcome

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.controller.death.lone_word import Around, without_a_lone_word
-from holdfast.controller.death.verdict import (
+from holdfast.decisions.death.lone_word import Around, without_a_lone_word
+from holdfast.decisions.death.verdict import (
     AgentSpoke,
     Evidence,
     LivingPeer,

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 from holdfast.controller import pace
-from holdfast.controller.death import agentless, late, unreached
 from holdfast.controller.head_reach import Reached
+from holdfast.decisions.death import agentless, late, unreached
 from holdfast.model.book import NodeRecord
 from holdfast.model.machine import Instance
 from support.simulated import Site, agents

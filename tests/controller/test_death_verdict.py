@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.death import domains
-from holdfast.controller.death.verdict import (
+from holdfast.decisions.death import domains
+from holdfast.decisions.death.verdict import (
     ALLOWS,
     AgentSpoke,
     Circumstances,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.second_look import HEARD_AGAIN, outlived
+from holdfast.actor.second_look import HEARD_AGAIN, outlived
 from holdfast.model.action import Intent, IntentState, SetDown, Terminate
 from holdfast.model.book import Change
 from holdfast.model.event import EventKind

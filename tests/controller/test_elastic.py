@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.groups import elastic_jobs
+from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.model.action import IntentState, SendOrder, Verb
 from holdfast.model.asks import Asks
 from holdfast.model.event import EventKind

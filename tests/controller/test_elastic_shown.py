@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.api.elastic import elastic_shapes
 from holdfast.cli.reading import show_groups
-from holdfast.controller.groups import elastic_jobs
+from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.model.cluster import ClusterView, Job, JobKey
 from holdfast.model.elastic import GroupRole
 from holdfast.model.resizing import ElasticPolicy

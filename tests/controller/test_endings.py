@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.controller.act import carry_out
-from holdfast.controller.disputes import contested
-from holdfast.controller.leading import READS
-from holdfast.controller.machine_proof import refused_unproven
+from holdfast.actor.carry_out import carry_out
+from holdfast.actor.lease_guard import READS
+from holdfast.decisions.machines.disputes import contested
+from holdfast.decisions.machines.machine_proof import refused_unproven
 from holdfast.model.action import (
     ACTION_TYPES,
     Action,

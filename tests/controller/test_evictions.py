@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.elastic.evictions import Eviction, Fading, due, forsaken, met_in
-from holdfast.controller.facts import HUNG
+from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.elastic.evictions import Eviction, Fading, due, forsaken, met_in
 from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Job, JobKey

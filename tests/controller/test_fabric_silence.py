@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.facts import HUNG
-from holdfast.controller.suspects import UNEXPLAINED
+from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import IntentState, Notify, SendOrder, Verb
 from holdfast.model.incident import Incident, IncidentState
 from support.simulated import Site

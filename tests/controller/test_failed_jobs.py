@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller import attribution
-from holdfast.controller.why_died import began_after
+from holdfast.decisions.job_ends import attribution
+from holdfast.decisions.job_ends.why_died import began_after
 from holdfast.model.action import Intent, SendOrder, Verb
 from holdfast.model.incident import IncidentKind, RecoveryPhase
 from holdfast.model.job_ends import Cause, JobEnd, Reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.mounts import ALONE_S
+from holdfast.decisions.common.mounts import ALONE_S
 from holdfast_checks.result import Remedy, Severity
 from support.simulated import Site
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from holdfast.controller.resumed import Resumed, in_question, resumed
+from holdfast.decisions.nodes.resumed import Resumed, in_question, resumed
 from holdfast.model.action import Drain, IntentState
 from holdfast.model.book import Book, NodeMark, World
 from holdfast.model.cluster import ClusterView, Job, JobKey, Node, Reservation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.silence import freeze_reason
+from holdfast.decisions.silence.silent_nodes import freeze_reason
 from support.simulated import Site
 
 TOLD = "no dead node is found since"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.gpu_link import HIT, PROOF_WAIT_S, Link, link, may_have_hit
+from holdfast.decisions.common.gpu_link import HIT, PROOF_WAIT_S, Link, link, may_have_hit
 from holdfast.model.action import Intent, TellOwner
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.cluster import Node

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.started_again import now_says
+from holdfast.decisions.recovery.started_again import now_says
 from holdfast.model.incident import IncidentState
 from holdfast_checks.result import Remedy
 from support.simulated import Site

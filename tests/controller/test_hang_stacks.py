@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.stacks import Rank, group, ranks_of, shape_of
+from holdfast.decisions.hangs.stacks import Rank, group, ranks_of, shape_of
 
 REDUCE = (
     "all_reduce (torch/distributed/distributed_c10d.py:3252)",

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from holdfast.config.controller import read
 from holdfast.controller.agents import AgentRegistry, Hello
-from holdfast.controller.facts import HUNG
-from holdfast.controller.quiet import quiet
-from holdfast.controller.suspects import UNEXPLAINED
+from holdfast.decisions.common.facts import HUNG
+from holdfast.decisions.hangs.progress_stall import quiet
+from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import AdoptSpare, HoldJob, IntentState, Requeue, SendOrder, Verb
 from holdfast.model.cluster import Job
 from holdfast.model.errors import ConfigError

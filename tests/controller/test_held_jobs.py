@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.correlate import RAISED_BY_PROGRAMS
-from holdfast.controller.decide.budget import most_by_chance, refuses
+from holdfast.decisions.incidents.correlate import RAISED_BY_PROGRAMS
+from holdfast.decisions.recovery.restart_budget import most_by_chance, refuses
 from holdfast.model.action import HoldJob
 from holdfast.model.incident import Incident, IncidentKind, IncidentState, RecoveryPhase
 from holdfast.model.policy import JobPolicy

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.controller.background import write_lemons
-from holdfast.controller.history import lemons, outages
+from holdfast.decisions.incidents.node_history import lemons, outages
 from holdfast.model.background import Lemon, Outage
 from holdfast.model.event import Event, EventKind
 from holdfast.model.policy import HistoryPolicy

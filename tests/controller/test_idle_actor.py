@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.idle_actor import SAY_EVERY_S, SETTLES_S, Idle, IdleWatch, idle
+from holdfast.actor.idle import SAY_EVERY_S, SETTLES_S, Idle, IdleWatch, idle
 from holdfast.controller.lease_holder import beside, claim
-from holdfast.controller.poke import Alone
+from holdfast.controller.wakeup import Alone
 from holdfast.ports import Lease
 from support.simulated.site import Site
 from support.store_nouns import NOW, later

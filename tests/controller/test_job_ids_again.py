@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller import facts
+from holdfast.decisions.common import facts
 from holdfast.model import cluster
 from holdfast.model.action import IntentState, Requeue, TellOwner
 from holdfast.model.incident import RecoveryPhase

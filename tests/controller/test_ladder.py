@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from holdfast.controller.ladder import LADDER, Rung
+from holdfast.decisions.repair.ladder import LADDER, Rung
 from holdfast.model.action import IntentState, Launch, Reboot
 from holdfast.model.errors import NotPermitted
 from holdfast.model.incident import Incident, IncidentState

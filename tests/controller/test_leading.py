@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from holdfast.controller.leading import READS
+from holdfast.actor.lease_guard import READS
 from holdfast.model.action import IntentState
 from holdfast.ports import Provider, Scheduler
 from support.simulated import Site

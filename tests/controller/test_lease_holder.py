@@ -24,8 +24,8 @@ from holdfast.clock import SystemClock
 from holdfast.config.controller import load
 from holdfast.controller import loop as loop_module
 from holdfast.controller.lease_holder import REMEMBERED, Holder, Standing, claim, current, latest
-from holdfast.controller.poke import Alone
-from holdfast.controller.serving import Controller, build_controller
+from holdfast.controller.wakeup import Alone
+from holdfast.head.serving import Controller, build_controller
 from holdfast.model.book import Change
 from holdfast.model.errors import ConfigError, FencedOff
 from holdfast.ports import Lease
@@ -344,7 +344,7 @@ class _Head:
         self._start()
 
     def _start(self) -> None:
-        command = (sys.executable, "-m", "holdfast.controller", "controller", "--config", str(self.config))
+        command = (sys.executable, "-m", "holdfast.head", "controller", "--config", str(self.config))
         with self.log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.act import carry_out
-from holdfast.controller.facts import fresh_view
+from holdfast.actor.carry_out import carry_out
+from holdfast.decisions.common.facts import fresh_view
 from holdfast.model.action import (
     Action,
     AdoptSpare,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.actor import STALE_S
+from holdfast.actor.actor import STALE_S
 from holdfast.controller.expiring import LATE, MOST_UNFETCHED, UNFETCHED, expired
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.incident import IncidentState

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.controller.notify import AppriseNotifier, notifier_for, wrong_addresses
+from holdfast.head.notify import AppriseNotifier, notifier_for, wrong_addresses
 from holdfast.model.errors import Unavailable
 from support.simulated.clock import SimClock
 

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.controller.act import carry_out
-from holdfast.controller.outside import Outside
+from holdfast.actor.adapters import Outside
+from holdfast.actor.carry_out import carry_out
 from holdfast.model.action import Intent, IntentState, Reboot, Replace, Requeue, SetDown, StopStart, Terminate
 from holdfast.model.book import NodeMark
 from holdfast.model.cluster import ClusterView

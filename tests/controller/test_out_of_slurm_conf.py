@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.act import carry_out
+from holdfast.actor.carry_out import carry_out
 from holdfast.model.action import Intent, IntentState, Terminate
 from holdfast.model.errors import NotFound, Unavailable
 from holdfast.model.incident import IncidentState

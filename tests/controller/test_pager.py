@@ -13,12 +13,12 @@ import pytest
 from holdfast.api.deps import ApiDeps
 from holdfast.api.status import vitals
 from holdfast.config.controller import read
-from holdfast.controller import cannot_start as module
-from holdfast.controller.cannot_start import cannot_start, started, urls_of
-from holdfast.controller.pager import GONE_S, LASTS_S, REPEAT_S, Page, Pager, pages_of, pages_of_actor
-from holdfast.controller.paging import ActorPaging, ControllerPaging
-from holdfast.controller.parts import Vitals, parts_of
-from holdfast.controller.process_state import StateReader, StateWriter
+from holdfast.decisions.parts import Vitals, parts_of
+from holdfast.head import cannot_start as module
+from holdfast.head.cannot_start import cannot_start, started, urls_of
+from holdfast.head.pager import GONE_S, LASTS_S, REPEAT_S, Page, Pager, pages_of, pages_of_actor
+from holdfast.head.paging import ActorPaging, ControllerPaging
+from holdfast.head.process_state import StateReader, StateWriter
 from holdfast.model.errors import ConfigError, Unavailable
 from holdfast.model.parts import DiskRoom, ProcessSeen
 from support.simulated import Site

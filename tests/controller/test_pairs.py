@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.controller.pairs import MOST_TRIES, Outcome, Probe, Standing, exhausted, judge, next_pairs
+from holdfast.decisions.probing.pairs import MOST_TRIES, Outcome, Probe, Standing, exhausted, judge, next_pairs
 
 G, B, U, R = Outcome.GOOD, Outcome.BAD, Outcome.UNKNOWN, Outcome.RUNNING
 CLEARED, BAD, UNDECIDED = Standing.CLEARED, Standing.BAD, Standing.UNDECIDED

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.disk import disk_room
-from holdfast.controller.notify import WatchedNotifier
-from holdfast.controller.pager import pages_of
-from holdfast.controller.parts import Certificate, Vitals, parts_of, worst
-from holdfast.controller.process_state import WRITE_EVERY_S, StateReader, StateWriter
+from holdfast.decisions.parts import Certificate, Vitals, parts_of, worst
+from holdfast.head.disk import disk_room
+from holdfast.head.notify import WatchedNotifier
+from holdfast.head.pager import pages_of
+from holdfast.head.process_state import WRITE_EVERY_S, StateReader, StateWriter
 from holdfast.model.errors import Unavailable
 from holdfast.model.machine import CAN_NOTHING, ProviderView
 from holdfast.model.parts import (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.controller.pool import by_rule, fault_rate, poisson_quantile, refill_time_s, wanted
+from holdfast.decisions.spares.pool import by_rule, fault_rate, poisson_quantile, refill_time_s, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView, Node

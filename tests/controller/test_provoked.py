@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.correlate import RAISED_BY_PROGRAMS
+from holdfast.decisions.incidents.correlate import RAISED_BY_PROGRAMS
 from holdfast.model.book import BrakeKind
 from holdfast_checks.catalog.xids import lookup
 from holdfast_checks.result import Remedy, Severity

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.controller.elastic.ledger import Read, fold
 from holdfast.controller.quorum_note import NOTE
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.book import Book, World
 from holdfast.model.errors import FencedOff
 from holdfast.model.event import Event, EventKind

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.kit.rooms import Rooms
 
-from holdfast.controller.elastic.ledger import Read, fold
 from holdfast.controller.quorum_link import QuorumLink
+from holdfast.decisions.elastic.ledger import Read, fold
 from holdfast.model.rooms import RoomRules
 from holdfast.store import open_store
 from support.practice import eventually

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from holdfast.controller.restored import NOTE
+from holdfast.decisions.nodes.restored import NOTE
 from holdfast.model.incident import IncidentState
 from holdfast.store import books
 from holdfast_checks.result import Remedy

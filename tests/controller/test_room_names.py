@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.decide.elastic import asked_to_leave, last_decision, leaving_groups
-from holdfast.controller.elastic.evictions import due, forsaken, met_in
-from holdfast.controller.elastic.ledger import Read, fold
-from holdfast.controller.elastic.naming import room_of
-from holdfast.controller.groups import ElasticJob, elastic_jobs
 from holdfast.controller.quorum_names import ask_room
 from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
+from holdfast.decisions.elastic.evictions import due, forsaken, met_in
+from holdfast.decisions.elastic.ledger import Read, fold
+from holdfast.decisions.elastic.naming import room_of
+from holdfast.decisions.elastic.resize import asked_to_leave, last_decision, leaving_groups
 from holdfast.model import steps
 from holdfast.model.action import Intent, IntentState, Requeue, SendOrder, Verb
 from holdfast.model.book import Book, World

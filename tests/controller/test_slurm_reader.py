@@ -16,14 +16,10 @@ import pytest
 from holdfast.controller import loop as loop_module
 from holdfast.controller import slurm_reader
 from holdfast.controller.elastic_pace import ELASTIC_S, MOVES_BURST, ElasticPace
-from holdfast.controller.facts import order_to
-from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import LONGEST_S, MOST_JOBS, SHORTEST_S, JobPace
 from holdfast.controller.job_pace import pause_s as job_pause_s
-from holdfast.controller.looks import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, Looks
+from holdfast.controller.job_reads import LOOKED_FOR_MAX, LOOKS_BURST, LOOKS_PER_S, Looks
 from holdfast.controller.loop import ControlLoop
-from holdfast.controller.main import _rung
-from holdfast.controller.serving import Controller
 from holdfast.controller.slurm_reader import (
     BUSY_S,
     IDLE_S,
@@ -33,6 +29,10 @@ from holdfast.controller.slurm_reader import (
     moving_jobs,
     pause_s,
 )
+from holdfast.decisions.common.elastic_jobs import elastic_jobs
+from holdfast.decisions.common.facts import order_to
+from holdfast.head.controller_main import _rung
+from holdfast.head.serving import Controller
 from holdfast.model import steps
 from holdfast.model.action import Action, CheckInstance, Drain, Intent, IntentState, Notify, Verb
 from holdfast.model.book import Change

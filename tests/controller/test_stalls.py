@@ -14,8 +14,8 @@ import pytest
 
 from controller.test_hangs import groups, hung, orders, requeues, stands, tells, told_of
 from holdfast.config.controller import read
-from holdfast.controller import mounts
-from holdfast.controller.stalls import Pause, Progress, Verdict, judge
+from holdfast.decisions.common import mounts
+from holdfast.decisions.hangs.shared_stalls import Pause, Progress, Verdict, judge
 from holdfast.model.action import Verb
 from holdfast.model.hangs import HangPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.api.job_shapes import JobEndShape, WhyShape
 from holdfast.api.why import job_id_of, why_shape
-from holdfast.controller.started_again import now_says
+from holdfast.decisions.recovery.started_again import now_says
 from holdfast.model.incident import IncidentKind
 from holdfast.model.job_ends import Again, Cause, Reading
 from holdfast.model.policy import Mode

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller.correlate import as_found
-from holdfast.controller.decide.budget import refuses
+from holdfast.decisions.incidents.correlate import as_found
+from holdfast.decisions.recovery.restart_budget import refuses
 from holdfast.model.cluster import JobKey
 from holdfast.model.incident import Fault, Incident, IncidentKind, IncidentState, Recovery, RecoveryPhase
 from holdfast.model.transitions import NewIncident, open_incident

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller.decide.orphans import GRACE_S, orphans
+from holdfast.decisions.machines.orphans import GRACE_S, orphans
 from holdfast.model.action import Assign, Intent, IntentState, Notify, Terminate
 from holdfast.model.book import Book, NodeRecord, World
 from holdfast.model.errors import Unavailable

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.facts import STRAGGLER
-from holdfast.controller.stragglers import MOST_PER_USER, is_slow, limit
+from holdfast.decisions.common.facts import STRAGGLER
+from holdfast.decisions.hangs.stragglers import MOST_PER_USER, is_slow, limit
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.hangs import StragglerPolicy
 from holdfast.model.incident import Incident, IncidentKind, IncidentState

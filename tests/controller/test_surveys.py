@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.saved import Complete, _reached
 from holdfast.controller.survey_turns import Surveys
-from holdfast.controller.surveying import named
+from holdfast.decisions.recovery.checkpoint_surveys import named
+from holdfast.decisions.recovery.run_checkpoints import Complete, _reached
 from holdfast.model.action import IntentState, SendOrder, Verb
 from holdfast.model.cluster import JobKey
 from holdfast.model.event import EventKind

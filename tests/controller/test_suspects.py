@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller.suspects import UNEXPLAINED
+from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import SendOrder, Verb
 from holdfast.model.incident import Incident, IncidentState
 from holdfast.model.policy import Mode, Policy

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.timings import Phase, measure, spread, summarize
+from holdfast.metrics.timings import Phase, measure, spread, summarize
 from holdfast.model.event import Event, EventKind
 from holdfast.model.ids import UPKEEP
 

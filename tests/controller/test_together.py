@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.whole import stragglers, whole_jobs
+from holdfast.decisions.common.het_jobs import stragglers, whole_jobs
 from holdfast.model.incident import IncidentState, RecoveryPhase
 from support.simulated import Site
 from support.simulated.slurm import SimJob

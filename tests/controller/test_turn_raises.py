@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from holdfast import unexpected
-from holdfast.controller import careful, cycle, cycles, loop
-from holdfast.controller.careful import TurnFailed, blame, careful_turn
-from holdfast.controller.inputs import NO_DECISION, Input, Part, inputs, without
+from holdfast.controller import cycles, loop
+from holdfast.decisions import careful, turn
+from holdfast.decisions.careful import TurnFailed, blame, careful_turn
+from holdfast.decisions.inputs import NO_DECISION, Input, Part, inputs, without
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import Node
 from holdfast.model.incident import IncidentKind, IncidentState
@@ -32,14 +33,14 @@ def _nothing_failed_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, stage: str, spoils: Spoils) -> None:
     """Have this stage of the turn raise where ``spoils`` does."""
-    plain = getattr(cycle, stage)
+    plain = getattr(turn, stage)
 
     def raising(world: World, *others: object) -> Change:
         spoils(world)
         change: Change = plain(world, *others)
         return change
 
-    monkeypatch.setattr(cycle, stage, raising)
+    monkeypatch.setattr(turn, stage, raising)
 
 
 def no(found: object) -> None:
@@ -193,7 +194,7 @@ def test_each_stand_in_leaves_a_world_that_can_be_turned(part: Part) -> None:
     site.run(30)
     world = site.loop.world
     assert world is not None
-    turned = careful_turn(without(world, inputs(world, part)), lambda w: cycle.turn(w, site._new_id, 1), site._new_id)
+    turned = careful_turn(without(world, inputs(world, part)), lambda w: turn.turn(w, site._new_id, 1), site._new_id)
     assert not turned.new
 
 
@@ -203,7 +204,7 @@ def test_nothing_is_decided_when_no_input_is_to_blame(monkeypatch: pytest.Monkey
     assert world is not None
     spoil(monkeypatch, "follow_upkeep", lambda _world: no(found=True))
     with pytest.raises(TurnFailed):
-        careful_turn(world, lambda w: cycle.turn(w, site._new_id, 1), site._new_id)
+        careful_turn(world, lambda w: turn.turn(w, site._new_id, 1), site._new_id)
 
 
 def test_the_search_is_bounded() -> None:

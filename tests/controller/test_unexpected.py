@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import unexpected
+from holdfast.actor import actor, carry_out, second_look
+from holdfast.actor.provider_watch import PROVIDER
 from holdfast.agent.kernel import UNJUDGED, KernelLog
 from holdfast.agent.loop import Loop
-from holdfast.controller import act, actor, second_look
 from holdfast.controller.observe import SLURM
-from holdfast.controller.provider_watch import PROVIDER
 from holdfast.controller.quorum_watch import _survived
 from holdfast.model.action import Drain, Intent, IntentState
 from holdfast.model.book import Book
@@ -48,14 +48,14 @@ def test_an_answer_of_slurm_that_cannot_be_read_leaves_the_view_to_age(monkeypat
 
 def test_a_step_that_raises_is_settled_and_repeated_ever_more_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(3)
-    monkeypatch.setattr(act, "_drain", breaks)
+    monkeypatch.setattr(carry_out, "_drain", breaks)
     site.fault("n1")
     site.run(120)
     tried = [i for i in site.store.intents() if isinstance(i.action, Drain)]
     assert 2 <= len(tried) <= 20
     assert {i.state for i in tried} <= {IntentState.FAILED, IntentState.PLANNED}
     assert "unexpected: ZeroDivisionError: drill" in {i.outcome for i in tried}
-    assert unexpected.counts()[act.STEP] == sum(i.state is IntentState.FAILED for i in tried)
+    assert unexpected.counts()[carry_out.STEP] == sum(i.state is IntentState.FAILED for i in tried)
 
 
 def test_one_step_that_cannot_be_taken_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_one_step_that_cannot_be_taken_holds_up_no_other(monkeypatch: pytest.Mon
             breaks()
         return plain(book, intent)
 
-    monkeypatch.setattr("holdfast.controller.actor.outlived", picky)
+    monkeypatch.setattr("holdfast.actor.actor.outlived", picky)
     site.fault("n1")
     site.fault("n2")
     site.run(10)

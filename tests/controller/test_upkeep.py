@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast.controller.decide.upkeep import night
-from holdfast.controller.upkeep import follow_upkeep
+from holdfast.decisions.spares.order_spare_checks import night
+from holdfast.decisions.spares.spare_checks import follow_upkeep
 from holdfast.model.action import Intent, IntentState, SendOrder, Verb
 from holdfast.model.book import Book, Change, World
 from holdfast.model.event import EventKind

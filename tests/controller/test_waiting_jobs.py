@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.controller import facts, waiting
-from holdfast.controller.decide.releasing import release_step
+from holdfast.decisions.common import facts
+from holdfast.decisions.recovery import waiting
+from holdfast.decisions.recovery.exclusions import release_step
 from holdfast.model.action import Release
 from holdfast.model.incident import RecoveryPhase
 from support.simulated import Site

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.why_died import NearFault, classify, speaks_against
+from holdfast.decisions.job_ends.why_died import NearFault, classify, speaks_against
 from holdfast.model.cluster import JobKey
 from holdfast.model.job_ends import Cause, JobEnd, Reading
 from holdfast.model.output_signs import signs_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.timings import Phase, measure
+from holdfast.metrics.timings import Phase, measure
 from holdfast.model.cluster import Job
 from holdfast.model.elastic import REQUEUE_EXIT
 from holdfast.model.errors import HoldfastError

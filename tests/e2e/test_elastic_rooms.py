@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller.elastic.ledger import Read, fold
 from holdfast.controller.quorum_link import QuorumLink
-from holdfast.controller.timings import Phase, measure
+from holdfast.decisions.elastic.ledger import Read, fold
+from holdfast.metrics.timings import Phase, measure
 from holdfast.model.event import Event, EventKind
 from holdfast.practice.slurmconf import FLEXIBLE
 from support.practice import eventually

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.ladder import LADDER, Rung
+from holdfast.decisions.repair.ladder import LADDER, Rung
 from holdfast.model.incident import IncidentState
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, raise_site, raze

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller.suspects import UNEXPLAINED
+from holdfast.decisions.probing.suspects import UNEXPLAINED
 from holdfast.model.action import Drain
 from holdfast.model.incident import Incident, IncidentState
 from support.practice import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.controller.ladder import LADDER
+from holdfast.decisions.repair.ladder import LADDER
 from holdfast.model.incident import Incident, IncidentKind
 from holdfast.practice.hosting import agent_argv
 from support.practice import eventually

@@ -71,7 +71,7 @@ exec unshare --user --map-root-user --mount \\
 STUCK = """import signal, sys, time
 PLACES = (
     ("holdfast.controller.observe", "Observer", "world"),
-    ("holdfast.controller.actor", "Actor", "_hand_out"),
+    ("holdfast.actor.actor", "Actor", "_hand_out"),
     ("holdfast.agent.loop", "Loop", "turn"),
     ("holdfast.quorum.control", "Control", "stay"),
 )

@@ -55,7 +55,7 @@ def agent(folder: Path) -> AbstractContextManager[Path]:
 
 
 def controller(head: Head) -> AbstractContextManager[Path]:
-    return running(head.folder, "holdfast.controller", "controller", "--config", str(head.config))
+    return running(head.folder, "holdfast.head", "controller", "--config", str(head.config))
 
 
 def checked(folder: Path) -> subprocess.CompletedProcess[str]:
@@ -156,7 +156,7 @@ def test_a_renewal_and_a_new_authority_lose_no_report_and_no_agent(place: Path) 
 
     def reload(log: Path) -> None:
         before = served(head)
-        os.kill(pid_of("holdfast.controller", place), signal.SIGHUP)
+        os.kill(pid_of("holdfast.head", place), signal.SIGHUP)
         eventually(lambda: served(head) != before, log)
 
     with ExitStack() as stack:
@@ -173,7 +173,7 @@ def test_a_renewal_and_a_new_authority_lose_no_report_and_no_agent(place: Path) 
         key = (etc / "tls.key").read_bytes()
         (etc / "tls.key").write_bytes((etc / "ca/ca.key").read_bytes())
         kept = served(head)
-        os.kill(pid_of("holdfast.controller", place), signal.SIGHUP)
+        os.kill(pid_of("holdfast.head", place), signal.SIGHUP)
         eventually(lambda: "outcome=kept_the_old_one" in log.read_text(), log)
         assert served(head) == kept, "half a pair is never served"
         (etc / "tls.key").write_bytes(key)
@@ -208,7 +208,7 @@ def test_a_controller_with_an_unusable_certificate_says_so_and_is_not_started_ov
     etc, other = authority(place / "etc"), authority(place / "other")
     head = Head(place, etc)
     (etc / "tls.key").write_bytes((other / "tls.key").read_bytes())
-    command = [sys.executable, "-m", "holdfast.controller", "controller", "--config", str(head.config)]
+    command = [sys.executable, "-m", "holdfast.head", "controller", "--config", str(head.config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "are no certificate with its key" in done.stderr

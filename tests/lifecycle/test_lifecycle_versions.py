@@ -20,7 +20,7 @@ def test_an_agent_of_another_version_is_refused_and_waits_for_the_upgrade(tmp_pa
     folder = agent_config(head, "n1", head.url, None)
     command = ("holdfast.agent", "--config", str(folder / "agent.toml"))
     with ExitStack() as stack:
-        log = stack.enter_context(running(tmp_path, "holdfast.controller", "controller", "--config", str(head.config)))
+        log = stack.enter_context(running(tmp_path, "holdfast.head", "controller", "--config", str(head.config)))
         eventually(lambda: head.hears(viewer) is not None, log)
         with running(folder, *command, before=TOMORROW) as said:
             eventually(lambda: "upgrade the older side" in said.read_text(), said)

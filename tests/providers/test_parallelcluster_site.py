@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.controller import facts
+from holdfast.decisions.common import facts
 from holdfast.model.incident import IncidentState
 from holdfast.practice.clustermgtd import LOOP_S
 from holdfast_checks.result import Severity

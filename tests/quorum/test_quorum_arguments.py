@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from holdfast.controller import quorum_main
+from holdfast.head import quorum_main
 
 PASSWORD = "s3cret-of-the-store"
 CONFIG = f"""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.controller.outside import Outside, prove_free
+from holdfast.actor.adapters import Outside, prove_free
 from holdfast.model.book import NodeMark
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.ids import slurm_reason

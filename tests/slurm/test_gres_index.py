@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.agent.gres import GresWatch
 from holdfast.agent.processes import SlurmNode
-from holdfast.controller.gpu_link import Link, link
+from holdfast.decisions.common.gpu_link import Link, link
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.report import AgentView

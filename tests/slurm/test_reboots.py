@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.controller.hands_off import Hands, HandsOff, found
+from holdfast.decisions.nodes.hands_off import Hands, HandsOff, found
 from holdfast.model.cluster import Node
 from holdfast.model.ids import slurm_reason
 from holdfast.model.policy import MaintenancePolicy

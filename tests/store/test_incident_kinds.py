@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller import facts, suspects
-from holdfast.controller.decide import hurt
+from holdfast.decisions.common import facts
+from holdfast.decisions.probing import suspects
+from holdfast.decisions.recovery import affected_jobs
 from holdfast.model.incident import ABOUT_JOBS, Incident, IncidentKind, IncidentState
 from holdfast.store.codec import decode, encode
 from support.store_nouns import incident
@@ -84,7 +85,7 @@ def test_it_is_treated_as_it_was(shape: str) -> None:
     assert (old.kind in ABOUT_JOBS) == (check in about_jobs)
     assert suspects.looks_for_a_suspect(old) == (check in ("job.unexplained", "job.hung"))
     if old.severity is not old.severity.FATAL:  # of a fatal one all jobs are recovered, whatever it was opened for
-        assert hurt.convicted(old) == (check == "probe.pair" and facts.acting(old))
+        assert affected_jobs.convicted(old) == (check == "probe.pair" and facts.acting(old))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.controller.decide import budget
-from holdfast.controller.decide.orphans import orphans
+from holdfast.decisions.machines.orphans import orphans
+from holdfast.decisions.recovery import restart_budget
 from holdfast.model.action import IntentState, Launch, Terminate
 from holdfast.model.book import Book, Change, World
 from holdfast.model.incident import Incident, Recovery, RecoveryPhase
@@ -41,8 +41,8 @@ def test_a_suspect_window_of_a_week_finds_the_job_of_five_days_ago(store: SqlSto
     )
     policy = Policy(job=JobPolicy(suspect_window_s=7 * DAY_S, suspect_nodes_hardware=2, faults_per_node_day=0.0))
 
-    def refused(book: Book) -> budget.Refusal | None:
-        return budget.refuses(World(NOW, policy, book, None), now, _again(past))
+    def refused(book: Book) -> restart_budget.Refusal | None:
+        return restart_budget.refuses(World(NOW, policy, book, None), now, _again(past))
 
     found = refused(_book(store, store_url, policy))
     assert found is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.app import run
-from holdfast.controller.poke import Alone
+from holdfast.controller.wakeup import Alone
 from holdfast.model.book import Change
 from holdfast.model.errors import ConfigError, Rejected
 from holdfast.store import open_store

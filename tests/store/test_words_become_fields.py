@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.controller import consent
+from holdfast.decisions.common import consent
 from holdfast.model.action import Intent, IntentState, SetDown
 from holdfast.model.answers import Refusal, refusal_of
 from holdfast.model.incident import Ground, Recovery

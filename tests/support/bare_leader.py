@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from holdfast.config.controller import Settings
-from holdfast.controller import main, serving
 from holdfast.controller.lease_holder import Holder
-from holdfast.controller.poke import Alone
+from holdfast.controller.wakeup import Alone
+from holdfast.head import controller_main, serving
 
 
 def claim(lock: Alone, name: str) -> Holder:
@@ -22,4 +22,4 @@ def lock(settings: Settings) -> Path:
 
 if __name__ == "__main__":
     vars(serving).update(claim=claim, controller_lock=lock)
-    sys.exit(main.run(Path(sys.argv[1])))
+    sys.exit(controller_main.run(Path(sys.argv[1])))

@@ -19,9 +19,9 @@ from threading import Lock
 from typing import Any
 
 from holdfast.config.controller import Settings, load
-from holdfast.controller import actor_main, main, serving, wiring
 from holdfast.controller.lanes import LANES
-from holdfast.controller.wiring import ActorParts
+from holdfast.head import actor_main, controller_main, serving, wiring
+from holdfast.head.wiring import ActorParts
 from holdfast.model.action import Intent
 from holdfast.model.book import Change
 from holdfast.model.report import Report
@@ -147,8 +147,8 @@ def live_as_controller(config: Path, boundaries: Boundaries) -> int:
         store.commit, store.accept_soon = dying_commit, dying_accept
         return controller
 
-    vars(main)["build_controller"] = build_mortal
-    return main.run(config)
+    vars(controller_main)["build_controller"] = build_mortal
+    return controller_main.run(config)
 
 
 def _said(change: Change) -> str:

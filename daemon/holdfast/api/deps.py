@@ -18,16 +18,16 @@ from holdfast.api.auth import Authenticator, TokenStore
 from holdfast.api.connections import Connections
 from holdfast.api.counters import Counters
 from holdfast.api.errors import ApiError
-from holdfast.api.hub import OrderHub
 from holdfast.api.quota import Quota
 from holdfast.api.readers import Readers, metered
 from holdfast.api.shared import Shared
 from holdfast.api.stranger_turns import Strangers
 from holdfast.config.sections import EnrolmentSection, QuorumSection
 from holdfast.controller.agents import AgentRegistry
-from holdfast.controller.inputs import Input
-from holdfast.controller.parts import Certificate
+from holdfast.controller.orders import OrderHub
 from holdfast.controller.steps_untaken import UntakenWatch
+from holdfast.decisions.inputs import Input
+from holdfast.decisions.parts import Certificate
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.model.enrolment import Identity, Proof

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.api.job_shapes import DecisionShape, ElasticJobShape, GroupShape
-from holdfast.controller.decide.elastic import asked_to_leave, last_decision, leaving_groups
-from holdfast.controller.elastic.naming import known_room
-from holdfast.controller.groups import ElasticJob, Group, elastic_jobs
-from holdfast.controller.quiet import newest_of, words_of
+from holdfast.decisions.common.elastic_jobs import ElasticJob, Group, elastic_jobs
+from holdfast.decisions.elastic.naming import known_room
+from holdfast.decisions.elastic.resize import asked_to_leave, last_decision, leaving_groups
+from holdfast.decisions.hangs.progress_stall import newest_of, words_of
 from holdfast.model.book import World
 from holdfast.model.cluster import JobRun
 from holdfast.model.incident import ABOUT_JOBS, Incident

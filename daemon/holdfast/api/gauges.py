@@ -14,9 +14,9 @@ from holdfast.api.deps import ApiDeps
 from holdfast.api.spares import spares_shape
 from holdfast.api.status import head_of, vitals
 from holdfast.api.views import cluster_shape
-from holdfast.controller.inputs import Part
-from holdfast.controller.parts import parts_of
-from holdfast.controller.suspects import CHECKS
+from holdfast.decisions.inputs import Part
+from holdfast.decisions.parts import parts_of
+from holdfast.decisions.probing.suspects import CHECKS
 from holdfast.model.book import BrakeKind
 from holdfast.model.incident import ABOUT_JOBS, IncidentState
 from holdfast.model.parts import Condition

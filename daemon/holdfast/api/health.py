@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.status import StoreHealth, vitals
-from holdfast.controller.parts import loop_late, parts_of
+from holdfast.decisions.parts import loop_late, parts_of
 from holdfast.model.parts import not_ready
 
 SAID_FOR_S = 1.0

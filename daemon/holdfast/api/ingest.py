@@ -25,7 +25,7 @@ from holdfast.api.quota import Load
 from holdfast.api.wire import HeartbeatBody, Items, ReportBody, check_version, clean, parse, parse_items
 from holdfast.controller.agents import Hello
 from holdfast.controller.claims import ShownJobs
-from holdfast.controller.job_gate import closed_by
+from holdfast.decisions.nodes.job_gate import closed_by
 from holdfast.model.action import Intent, SendOrder
 from holdfast.model.policy import Mode
 from holdfast.model.report import Report

@@ -16,7 +16,7 @@ from holdfast.api.deps import Api, ApiStore
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.shapes import EPOCH, MetricsShape, SpreadShape
 from holdfast.api.views import timings_shape
-from holdfast.controller.timings import KINDS, Spread, measure, summarize
+from holdfast.metrics.timings import KINDS, Spread, measure, summarize
 from holdfast.model.event import Event
 
 DEFAULT_WINDOW_S = 30 * 86400.0

@@ -40,7 +40,7 @@ from holdfast.api.views import (
     timings_shape,
 )
 from holdfast.api.why import job_id_of, why_shape
-from holdfast.controller.timings import measure
+from holdfast.metrics.timings import measure
 from holdfast.model.action import Intent
 from holdfast.model.event import Event, EventKind
 from holdfast.model.incident import Incident

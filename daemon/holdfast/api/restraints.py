@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holdfast.api.restraint_shapes import BrakeShape, ExtensionShape, RestraintsShape
-from holdfast.controller.held_back import held_back
-from holdfast.controller.parts import not_leading
-from holdfast.controller.silence import freeze_reason
+from holdfast.decisions.brakes.held_back import held_back
+from holdfast.decisions.parts import not_leading
+from holdfast.decisions.silence.silent_nodes import freeze_reason
 from holdfast.model.book import Book, World
 from holdfast.model.parts import DiskRoom
 from holdfast.model.policy import Mode

@@ -18,10 +18,10 @@ from holdfast.api.deps import Api
 from holdfast.api.errors import ApiError, answers
 from holdfast.api.quota import Load
 from holdfast.api.wire import parse
-from holdfast.controller import facts
-from holdfast.controller.elastic.admission import Admission, Asked, Refusal, Why, admit
-from holdfast.controller.groups import ElasticJob, elastic_jobs
 from holdfast.controller.quorum_names import ask_room
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
+from holdfast.decisions.elastic.admission import Admission, Asked, Refusal, Why, admit
 from holdfast.model.book import World
 from holdfast.model.cluster import ClusterView
 from holdfast.model.rooms import OpenRoom, RoomRules

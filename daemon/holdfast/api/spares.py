@@ -11,9 +11,9 @@ from holdfast.api.errors import ApiError, answers
 from holdfast.api.guarded import READERS, guarded_router
 from holdfast.api.node_shapes import NodeStory, OutageShape, SpareShape, SparesShape
 from holdfast.api.views import node_shape
-from holdfast.controller import upkeep
-from holdfast.controller.decide.spares import busy_nodes, why_not_ready
-from holdfast.controller.pool import spare_pool, wanted
+from holdfast.decisions.spares import spare_checks
+from holdfast.decisions.spares.choose import busy_nodes, why_not_ready
+from holdfast.decisions.spares.pool import spare_pool, wanted
 from holdfast.model.background import Background, Lemon
 from holdfast.model.book import NodeRecord, World
 from holdfast.model.cluster import ClusterView
@@ -64,7 +64,7 @@ def spares_shape(world: World | None) -> SparesShape:
         reservation = world.policy.spare_reservation if world is not None else ""
         return SparesShape(reservation=reservation, wanted=None, reasons=[text], ready=0, short_since=None, spares=[])
     number, busy = wanted(world), busy_nodes(view)
-    tested = upkeep.under_test(world)
+    tested = spare_checks.under_test(world)
     spares = [_spare(world, view, name, busy, tested) for name in spare_pool(world, view)]
     return SparesShape(
         reservation=world.policy.spare_reservation,

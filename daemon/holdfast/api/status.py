@@ -12,7 +12,7 @@ from holdfast.api.restraint_shapes import RestraintsShape
 from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.status_shapes import PartShape, StatusShape
 from holdfast.api.views import agent_counts, newest_reading, slurm_read_at
-from holdfast.controller.parts import Vitals, parts_of
+from holdfast.decisions.parts import Vitals, parts_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.parts import not_ready
 

@@ -10,8 +10,9 @@ from holdfast.api.job_shapes import CheckpointShape, JobShape
 from holdfast.api.node_shapes import AgentShape, ClusterShape, NodeShape
 from holdfast.api.restraints import Head, restraints_shape
 from holdfast.api.shapes import ActionShape, FindingShape, IncidentShape, RecoveryShape, TimingsShape
-from holdfast.controller import facts, hands_off
-from holdfast.controller.timings import IncidentTimings
+from holdfast.decisions.common import facts
+from holdfast.decisions.nodes import hands_off
+from holdfast.metrics.timings import IncidentTimings
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, CheckpointRecord, World, told_of
 from holdfast.model.cluster import Job, Node

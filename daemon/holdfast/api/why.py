@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from holdfast.api.job_shapes import JobEndShape, WhyShape
 from holdfast.api.shapes import RecoveryShape
-from holdfast.controller import job_ends
-from holdfast.controller.started_again import by_holdfast, now_says, outlook
+from holdfast.decisions.job_ends import run_ends
+from holdfast.decisions.recovery.started_again import by_holdfast, now_says, outlook
 from holdfast.model.book import World
 from holdfast.model.cluster import Job
 from holdfast.model.elastic import declares_elastic
@@ -78,7 +78,7 @@ def _same_job(uid: int, job: Job | None, ends: Sequence[JobEnd]) -> list[JobEnd]
 def _with_the_last(mine: list[JobEnd], job: Job | None, world: World | None) -> list[JobEnd]:
     """With the end of the run that Slurm shows, where it is not on record."""
     view = world.view if world is not None else None
-    last = job_ends.shown(world, view, job) if world is not None and view is not None and job is not None else None
+    last = run_ends.shown(world, view, job) if world is not None and view is not None and job is not None else None
     return mine if last is None or last.id in {e.id for e in mine} else [*mine, last]
 
 

@@ -33,14 +33,14 @@ ROLES = ("agent", "user", "viewer", "operator")
 
 def controller(config: Config = DEFAULT_PATH) -> None:
     """Run the controller: API, control loop, decisions. It holds no Slurm, AWS or root rights."""
-    from holdfast.controller.main import run  # noqa: PLC0415
+    from holdfast.head.controller_main import run  # noqa: PLC0415
 
     raise typer.Exit(run(config))
 
 
 def actor(config: Config = DEFAULT_PATH) -> None:
     """Run the actor: carries out what was decided. It listens to nobody."""
-    from holdfast.controller.actor_main import run  # noqa: PLC0415
+    from holdfast.head.actor_main import run  # noqa: PLC0415
 
     raise typer.Exit(run(config))
 
@@ -56,7 +56,7 @@ def check(
     """Read controller.toml and say what is wrong with it, or what it changes."""
     from holdfast.config import limits  # noqa: PLC0415
     from holdfast.config.controller import load  # noqa: PLC0415
-    from holdfast.controller.notify import wrong_addresses  # noqa: PLC0415
+    from holdfast.head.notify import wrong_addresses  # noqa: PLC0415
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
 
     settings = load(path)
@@ -234,9 +234,9 @@ def doctor(config: Config = DEFAULT_PATH, as_data: Json = False) -> None:
 
 
 def _diagnosis(settings: Settings) -> list[Advice]:
-    from holdfast.controller.wiring import provider_of, scheduler_of  # noqa: PLC0415
     from holdfast.doctor import run, site_of  # noqa: PLC0415
     from holdfast.doctor.facts import Aside  # noqa: PLC0415
+    from holdfast.head.wiring import provider_of, scheduler_of  # noqa: PLC0415
 
     provider = provider_of(settings) if settings.provider != "none" else None
     shown = _cluster()

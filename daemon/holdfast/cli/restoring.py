@@ -27,7 +27,7 @@ def restore(
     """Put a backup in the place of the SQLite store, with all daemons of this head node stopped. The former store is kept beside it.
     Holdfast starts paused."""
     from holdfast.config.controller import load  # noqa: PLC0415
-    from holdfast.controller.wiring import actor_lock, controller_lock  # noqa: PLC0415
+    from holdfast.head.wiring import actor_lock, controller_lock  # noqa: PLC0415
     from holdfast.store.restore import mark_restored  # noqa: PLC0415
     from holdfast.store.restore import restore as put_back  # noqa: PLC0415
 
@@ -52,7 +52,7 @@ def restore(
 
 def _keep_out(path: Path, locks: ExitStack) -> None:
     """Hold the lock of a daemon, which then cannot run. One that has not run since the boot has none, and root makes none for it."""
-    from holdfast.controller.poke import Alone  # noqa: PLC0415
+    from holdfast.controller.wakeup import Alone  # noqa: PLC0415
 
     if path.exists():
         locks.callback(Alone(path).release)

@@ -10,10 +10,11 @@ from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from holdfast.controller import facts, history
 from holdfast.controller.clock_steps import ClockStep, not_to_come
 from holdfast.controller.head_reach import resolve
-from holdfast.controller.pool import P99, by_rule, kept, wanted
+from holdfast.decisions.common import facts
+from holdfast.decisions.incidents import node_history
+from holdfast.decisions.spares.pool import P99, by_rule, kept, wanted
 from holdfast.model.background import Background, Outage
 from holdfast.model.book import World
 from holdfast.model.errors import OutsideError
@@ -55,10 +56,10 @@ class BackgroundWatch:
             return
         policy = world.policy
         serving = {n.name: n.instance_id for n in world.book.nodes.values()}
-        excluded = history.excluding_users(world)
+        excluded = node_history.excluding_users(world)
         if policy.history.lemon_file:  # job_submit.lua excludes these for its users
             excluded = {node: users for node, users in excluded.items() if not before.lemon(node, world.now)}
-        lemons = history.lemons(outages, serving, excluded, policy.history, policy.repair.fresh_s, world.now)
+        lemons = node_history.lemons(outages, serving, excluded, policy.history, policy.repair.fresh_s, world.now)
         now = replace(before, read_at=world.now, since=since, outages=outages, lemons=lemons)
         if policy.spares.wanted == P99 and world.view is not None:
             now = replace(now, by_rule=by_rule(replace(world, background=now), world.view))
@@ -82,11 +83,11 @@ class BackgroundWatch:
         incidents = {i.id: i for i in found}
         first = self.store.events(limit=1)
         events = not_to_come(events, self.steps, world.now)
-        outages = history.outages(events, incidents, self.store.recoveries(since=since))
+        outages = node_history.outages(events, incidents, self.store.recoveries(since=since))
         return (first[0].at if first else None), outages
 
     def _page(self, since: datetime, after_id: int) -> tuple[Event, ...]:
-        return self.store.events(since=since, after_id=after_id, kinds=history.KINDS, limit=PAGE)
+        return self.store.events(since=since, after_id=after_id, kinds=node_history.KINDS, limit=PAGE)
 
     def _slurm(self, background: Background, world: World) -> Background:
         """The topology, SlurmdTimeout, and the addresses of the nodes that Slurm shows by name."""

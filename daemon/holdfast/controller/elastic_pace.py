@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from holdfast.bucket import Bucket
-from holdfast.controller.groups import ElasticJob
+from holdfast.decisions.common.elastic_jobs import ElasticJob
 
 ELASTIC_S = 1.0
 """The longest pause right after a group of an elastic job started, ended or came to other nodes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from holdfast.controller.guard import harmless
+from holdfast.decisions.brakes.guard import harmless
 from holdfast.model.action import NEVER_BEGUN, Intent, IntentState, SendOrder, UnknownAction
 from holdfast.model.book import World
 from holdfast.model.policy import Mode

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from holdfast.controller.decide import Decision
-from holdfast.controller.decide.contain import contain
+from holdfast.decisions.decide import Decision
+from holdfast.decisions.repair.drain import contain
 from holdfast.model.action import Drain, IntentState
 from holdfast.model.book import Change, World
 from holdfast.model.cluster import Node

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from holdfast.controller import silence
-from holdfast.controller.death import agentless, late
+from holdfast.decisions.death import agentless, late
+from holdfast.decisions.silence import silent_nodes
 from holdfast.descriptors import OWN_LACK
 from holdfast.model.book import World
 from holdfast.model.reach import HeadProbe
@@ -157,8 +157,8 @@ def resolve(names: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass
 class HeadReach:
-    """The newest connect to each node that it has to be known of (:func:`silence.to_reach`), to each whose heartbeat is overdue
-    (:mod:`holdfast.controller.death.late`), and to each without an agent (:mod:`holdfast.controller.death.agentless`). One thread at a
+    """The newest connect to each node that it has to be known of (:func:`silent_nodes.to_reach`), to each whose heartbeat is overdue
+    (:mod:`holdfast.decisions.death.late`), and to each without an agent (:mod:`holdfast.decisions.death.agentless`). One thread at a
     time calls :meth:`refresh`."""
 
     clock: Clock
@@ -172,8 +172,8 @@ class HeadReach:
         if view is None:
             self.newest = {n: p for n, p in before.items() if not world.agents.get(n)}
             return False
-        silent, without_agent = silence.silent_nodes(world), frozenset(agentless.names(world))
-        to_reach = [n for n in silence.to_reach(world, silent) if n in view.nodes] if silent else []
+        silent, without_agent = silent_nodes.silent_nodes(world), frozenset(agentless.names(world))
+        to_reach = [n for n in silent_nodes.to_reach(world, silent) if n in view.nodes] if silent else []
         overdue, asked_late = late.nodes(world), late.to_ask(world, silent, before)
         to_reach += [n for n in asked_late if n not in to_reach]
         kept = {n: p for n, p in before.items() if n in without_agent or n in overdue or (silent and p.answered)}

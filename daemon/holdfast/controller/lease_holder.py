@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.controller.poke import Alone
+from holdfast.controller.wakeup import Alone
 from holdfast.ports import Lease
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

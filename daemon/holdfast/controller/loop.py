@@ -10,21 +10,21 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.api.hub import OrderHub
-from holdfast.controller.adopt import lost_memory
 from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.careful import SetAside, Turned, careful_turn, turn_without
-from holdfast.controller.cycle import apply, turn
 from holdfast.controller.cycles import MOST_FAILED_TURNS, Cycles
 from holdfast.controller.expiring import expired
 from holdfast.controller.first_drains import drains, faulty_nodes, only_drains, with_nodes, worth_reading
 from holdfast.controller.head_reach import EVERY_S
-from holdfast.controller.inputs import Input
 from holdfast.controller.lease_holder import Standing
 from holdfast.controller.observe import Observer
+from holdfast.controller.orders import OrderHub
 from holdfast.controller.quorum_watch import QuorumWatch
 from holdfast.controller.slurm_reader import SlurmReader, begins_something, wait_for
 from holdfast.controller.steps_untaken import UntakenWatch
+from holdfast.decisions.careful import SetAside, Turned, careful_turn, turn_without
+from holdfast.decisions.inputs import Input
+from holdfast.decisions.nodes.adopt_drains import lost_memory
+from holdfast.decisions.turn import apply, turn
 from holdfast.model.action import IntentState, SendOrder
 from holdfast.model.book import Change, NodeRecord, World
 from holdfast.model.errors import FencedOff, OutsideError

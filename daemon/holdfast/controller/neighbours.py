@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from holdfast.bucket import Bucket
-from holdfast.controller.death import domains
+from holdfast.decisions.death import domains
 from holdfast.model.book import World
 from holdfast.model.cluster import Node
 from holdfast.ports import Clock

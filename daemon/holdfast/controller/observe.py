@@ -15,10 +15,10 @@ from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.background import BackgroundWatch
 from holdfast.controller.claims import known_claims
 from holdfast.controller.clock_steps import ClockStep
-from holdfast.controller.decide.shrinking import served_by
 from holdfast.controller.head_reach import HeadReach
-from holdfast.controller.resumed import in_question
-from holdfast.controller.whole import whole_jobs
+from holdfast.decisions.common.het_jobs import whole_jobs
+from holdfast.decisions.elastic.shrink import served_by
+from holdfast.decisions.nodes.resumed import in_question
 from holdfast.model.absence import Missing, seen_twice, unexpected_in
 from holdfast.model.book import Book, Change, SeenDown, World
 from holdfast.model.cluster import HOLDING_STATES, ClusterView, Job, Node

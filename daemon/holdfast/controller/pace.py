@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
-from holdfast.controller import silence
+from holdfast.decisions.silence import silent_nodes
 from holdfast.model.book import World
 from holdfast.ports import Clock
 
 SHORTEST_S = 4.0
 """A power loss that nothing but two peers shows is 3.5 heartbeats before the DOWN: with this the job runs elsewhere within 20 s."""
-LONGEST_S = silence.LONGEST_HEARTBEAT_S
+LONGEST_S = silent_nodes.LONGEST_HEARTBEAT_S
 """Three of them are the controller's cold start (``[run] cold_start_s``)."""
 BEATS_PER_S = 250.0
 """So many are taken in at most, up to 2,500 nodes: a quarter of a core (docs/benchmarks.md), and as much again where each node's job
@@ -41,5 +41,5 @@ class FleetPace:
         if self._given_s is None or now_s - self._read_at_s > KEEP_S:
             world = self.world()
             if world is not None:
-                self._given_s, self._read_at_s = interval_s(silence.known_agents(world)), now_s
+                self._given_s, self._read_at_s = interval_s(silent_nodes.known_agents(world)), now_s
         return self._given_s

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.controller import facts
-from holdfast.controller.elastic.naming import Opened, remembered, room_of, unsettled
-from holdfast.controller.groups import ElasticJob, elastic_jobs
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.elastic_jobs import ElasticJob, elastic_jobs
+from holdfast.decisions.elastic.naming import Opened, remembered, room_of, unsettled
 from holdfast.model.book import World
 from holdfast.model.errors import FencedOff, OutsideError
 from holdfast.model.room_names import KnownRoom

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
-from holdfast.controller.elastic.ledger import Loss, Read, RoomRead
+from holdfast.decisions.elastic.ledger import Loss, Read, RoomRead
 from holdfast.model.event import EventKind
 from holdfast.ports import Store
 from holdfast.unknown import set_aside

@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.controller.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
-from holdfast.controller.elastic.ledger import fold
 from holdfast.controller.quorum_names import remember
 from holdfast.controller.quorum_note import NOTE, read_note, restored, write_note
+from holdfast.decisions.elastic.evictions import Eviction, Fading, Met, due, forsaken, met_in
+from holdfast.decisions.elastic.ledger import fold
 from holdfast.model.book import World
 from holdfast.model.errors import FencedOff, NotFound, OutsideError, Stale
 from holdfast.model.rooms import RoomView

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.controller.elastic_pace import ElasticPace
-from holdfast.controller.groups import elastic_jobs
 from holdfast.controller.job_pace import JobPace
-from holdfast.controller.looks import Looks
+from holdfast.controller.job_reads import Looks
 from holdfast.controller.observe import SlurmWatch
+from holdfast.decisions.common.elastic_jobs import elastic_jobs
 from holdfast.model.action import (
     Action,
     CheckInstance,

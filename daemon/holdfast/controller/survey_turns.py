@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast.controller.surveying import Named, named
+from holdfast.decisions.recovery.checkpoint_surveys import Named, named
 from holdfast.model.book import World
 from holdfast.ports import Clock
 

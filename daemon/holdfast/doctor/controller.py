@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.controller.parts import disk_part
+from holdfast.decisions.parts import disk_part
 from holdfast.doctor.advice import Advice, Level
 from holdfast.doctor.facts import DoctorFacts, names
 from holdfast.model.parts import Condition, PartName, PartState

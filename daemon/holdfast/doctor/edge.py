@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from holdfast.config.controller import Settings
 from holdfast.config.sections import ServerSection
-from holdfast.controller.disk import disk_room
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.doctor import metadata_edge, plugin_facts, tls_edge
 from holdfast.doctor.advice import Advice
 from holdfast.doctor.diagnose import diagnose
 from holdfast.doctor.facts import Aside, ControllerFacts, DoctorFacts, PluginFacts, QuorumFacts, SlurmFacts
 from holdfast.doctor.provider_edge import NO_SUCH_NODE, Examined, examine, metadata_options
+from holdfast.head.disk import disk_room
 from holdfast.model.elastic import ELASTIC_WORD
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.policy import Policy

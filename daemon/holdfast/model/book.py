@@ -63,7 +63,7 @@ class NodeRecord:
     check_note: str = ""
     """What the last check by order found to be wrong; empty: nothing."""
     hands: str = ""
-    """In whose hands it is (:class:`holdfast.controller.hands_off.Hands`: maintenance, a reboot); empty: in its own."""
+    """In whose hands it is (:class:`holdfast.decisions.nodes.hands_off.Hands`: maintenance, a reboot); empty: in its own."""
     hands_since: datetime | None = None
     """When it last came into other hands."""
     hands_ended_at: datetime | None = None
@@ -71,7 +71,7 @@ class NodeRecord:
     out_for: str = ""
     """Incident that was closed while it was out of service, and whose return is not on record yet; empty: there is none."""
     unreached_since: datetime | None = None
-    """When it last answered, its agent or its kernel, before it did neither (``controller/death/unreached.py``); None: it always has."""
+    """When it last answered, its agent or its kernel, before it did neither (``decisions/death/unreached.py``); None: it always has."""
     unreached_by: datetime | None = None
     """By when it had stopped at the latest, as often as it was heard or asked; None: 30 s later, as older releases assume."""
     unreached_until: datetime | None = None
@@ -299,7 +299,7 @@ class Book:
     suppressions: Mapping[str, Suppression] = field(default_factory=dict)
     """By id, those that hold."""
     rooms: Mapping[int, KnownRoom] = field(default_factory=dict)
-    """By job id of the base array: which rendezvous an elastic job has (``controller/elastic/naming.py``)."""
+    """By job id of the base array: which rendezvous an elastic job has (``decisions/elastic/naming.py``)."""
     windows: tuple[Window, ...] = ()
     """Maintenance windows that operators ordered, those that ended within a day too."""
     ends: Mapping[str, JobEnd] = field(default_factory=dict)
@@ -440,7 +440,7 @@ class World:
     frozen: str | None = None
     """Why nothing that depends on agents' silence may be decided (a cold start, too many silent at once)."""
     slurmctld_started_at: datetime | None = None
-    """By Slurm's own clock. Read only while that is asked for (``controller/resumed.py``), and otherwise None."""
+    """By Slurm's own clock. Read only while that is asked for (``decisions/nodes/resumed.py``), and otherwise None."""
     last_out: Mapping[str, datetime] = field(default_factory=dict)
     """Nodes of open incidents: when this process last saw each out of service."""
     seen_down: Mapping[str, SeenDown] = field(default_factory=dict)

@@ -118,7 +118,7 @@ class Job:
     """False: its record could not be read just now; ``excluded_nodes`` is empty then and says nothing. A later reading shows it."""
     gpu_indices: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Node → GRES indices of GPUs or MIG instances that the job holds there (``scontrol show job -d``). No device minors: only the node's
-    slurmd knows which GPU an index is (``controller/gpu_link.py``). A node that is absent: no GPU known."""
+    slurmd knows which GPU an index is (``decisions/common/gpu_link.py``). A node that is absent: no GPU known."""
     shared_indices: Mapping[str, Mapping[str, frozenset[int]]] = field(default_factory=dict)
     """Node → ``shard`` or ``mps`` → indices of which the job holds a share."""
     gpus_known: bool = True
@@ -144,7 +144,7 @@ class Job:
     het_leader: int | None = None
     """Job id of the leader of a heterogeneous job; None for an ordinary job."""
     parts: tuple[Job, ...] = ()
-    """Where this is a heterogeneous job seen as one (``controller/whole.py``): its components, the leader first."""
+    """Where this is a heterogeneous job seen as one (``decisions/common/het_jobs.py``): its components, the leader first."""
     array_job_id: int | None = None
     """Of an array's element: the id of the whole array (SLURM_ARRAY_JOB_ID); None for any other job."""
     array_task_id: int | None = None

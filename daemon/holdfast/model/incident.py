@@ -229,13 +229,13 @@ class Incident:
     before_death: Fault | None = None
     """The fault that the node had when it was pronounced dead, to return to where it is heard again; None: it had none."""
     rung: str = ""
-    """Rung of the ladder that this attempt is on (:class:`holdfast.controller.ladder.Rung`); empty: none was begun."""
+    """Rung of the ladder that this attempt is on (:class:`holdfast.decisions.repair.ladder.Rung`); empty: none was begun."""
     machine: str = ""
     """Machine that has taken the node's name over in the course of this incident, in place; empty: ``instance_id`` still has it."""
     goes_at: datetime | None = None
     """When the provider takes the machine away (spot, maintenance, end of a capacity block); None: it does not."""
     notice: str = ""
-    """What of the provider's own word it stands for (:func:`holdfast.controller.planned.key_of`); empty: for an agent's evidence."""
+    """What of the provider's own word it stands for (:func:`holdfast.decisions.planned.planned.key_of`); empty: for an agent's evidence."""
     job: str = ""
     """Run of a job that failed or hangs without a finding, where that is what it is about, as text (:attr:`run`); empty: of none."""
     job_uid: int | None = None
@@ -413,7 +413,7 @@ class Recovery:
     suspect: bool = False
     """Held because the job itself is the suspect: the nodes that it hurt are validated and released, not repaired."""
     series: tuple[str, ...] = ()
-    """What its job shares with others that run the same program (:func:`holdfast.controller.series.series_of`)."""
+    """What its job shares with others that run the same program (:func:`holdfast.decisions.job_ends.series.series_of`)."""
     released_at: datetime | None = None
     """When the job, held for it, was seen to be released; None: it was not held, or is still, or has ended since."""
     note: str = ""

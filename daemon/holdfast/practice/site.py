@@ -143,16 +143,16 @@ class Site:
         """Start the quorum service, where this site has one; nobody waits for it."""
         if not load(self.controller_toml).quorum.enabled:
             return
-        argv = [sys.executable, "-m", "holdfast.controller", "quorum", "--config", str(self.controller_toml)]
+        argv = [sys.executable, "-m", "holdfast.head", "quorum", "--config", str(self.controller_toml)]
         self.practice.start_daemon("quorum", argv)
 
     def start_controller(self) -> None:
         """Start ``holdfast controller`` and wait until it answers."""
-        argv = [sys.executable, "-m", "holdfast.controller", "controller", "--config", str(self.controller_toml)]
+        argv = [sys.executable, "-m", "holdfast.head", "controller", "--config", str(self.controller_toml)]
         self.practice.start_daemon("controller", argv)
 
     def start_actor(self, env: Mapping[str, str] | None = None) -> None:
-        argv = [sys.executable, "-m", "holdfast.controller", "actor", "--config", str(self.controller_toml)]
+        argv = [sys.executable, "-m", "holdfast.head", "actor", "--config", str(self.controller_toml)]
         self.practice.start_daemon("actor", argv, {**aws.practice_env(self.endpoint), **(env or {})})
 
     def wait_for_agents(self, nodes: Sequence[str] = ()) -> None:

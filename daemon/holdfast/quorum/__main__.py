@@ -1,6 +1,6 @@
 """``python -m holdfast.quorum --store URL``: the quorum service, until SIGTERM.
 
-On an installed head node ``python -m holdfast.controller quorum`` starts it with what ``controller.toml`` says."""
+On an installed head node ``python -m holdfast.head quorum`` starts it with what ``controller.toml`` says."""
 
 from __future__ import annotations
 

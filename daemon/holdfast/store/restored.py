@@ -2,7 +2,7 @@
 
 Between the backup and now a node may have been repaired, a job ended: such a step is no ground for one today, and is left
 out. What was begun goes on: each step asks the outside what is true before it is repeated. What was only found is the
-controller's (:mod:`holdfast.controller.restored`).
+controller's (:mod:`holdfast.decisions.nodes.restored`).
 """
 
 from __future__ import annotations

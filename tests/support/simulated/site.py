@@ -9,19 +9,19 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from holdfast.api.hub import OrderHub
-from holdfast.controller.actor import Actor
+from holdfast.actor.actor import Actor
+from holdfast.actor.adapters import Outside
+from holdfast.actor.provider_watch import LOOK_EVERY_S, ProviderWatch
 from holdfast.controller.background import READ_EVERY_S
-from holdfast.controller.careful import careful_turn
-from holdfast.controller.cycle import turn
-from holdfast.controller.disputes import claimants
-from holdfast.controller.hands_off import own_reservations
 from holdfast.controller.head_reach import Reached
 from holdfast.controller.lanes import LANES
 from holdfast.controller.loop import ControlLoop
 from holdfast.controller.observe import Observer, SlurmWatch
-from holdfast.controller.outside import Outside
-from holdfast.controller.provider_watch import LOOK_EVERY_S, ProviderWatch
+from holdfast.controller.orders import OrderHub
+from holdfast.decisions.careful import careful_turn
+from holdfast.decisions.machines.disputes import claimants
+from holdfast.decisions.nodes.hands_off import own_reservations
+from holdfast.decisions.turn import turn
 from holdfast.model.action import Intent
 from holdfast.model.book import Book, Change
 from holdfast.model.cluster import HOLDING_STATES

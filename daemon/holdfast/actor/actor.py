@@ -1,0 +1,251 @@
+"""The actor: a small process without a listener, and the only one with rights in Slurm and at the provider.
+
+It takes typed intents from the store, looks at the brakes once more, writes "started", acts, writes the outcome. Steps of one incident
+go in their order within a lane (Slurm, provider, people); incidents do not wait for each other, and slow launches delay no drain."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from threading import Event as Stop
+from typing import cast
+
+from holdfast import unexpected
+from holdfast.actor.adapters import Outside
+from holdfast.actor.begun import Begun
+from holdfast.actor.carry_out import carry_out
+from holdfast.actor.idle import IdleWatch, idle
+from holdfast.actor.last_words import last_words
+from holdfast.actor.lease_guard import WhileLeading
+from holdfast.actor.limits import ActorLimits, Full, Limited, limited
+from holdfast.actor.second_look import BRAKED, Look, look_again, outlived, overtaken
+from holdfast.controller.lanes import lane, pools
+from holdfast.model.action import (
+    NEVER_BEGUN,
+    Action,
+    Intent,
+    IntentState,
+    Launch,
+    Reboot,
+    Replace,
+    SetDown,
+    StopStart,
+    Terminate,
+)
+from holdfast.model.book import Book
+from holdfast.model.errors import FencedOff, OutsideError
+from holdfast.model.policy import Mode
+from holdfast.ports import Lease, Outcome, Provider, Scheduler, Store
+
+log = logging.getLogger(__name__)
+
+HAND_OUT, TAKE = "hand_out", "take_intent"
+"""Parts of this process: reading what is due, and the second look at one step (:mod:`holdfast.unexpected`)."""
+STALE_S = 600.0
+"""A planned step that was not begun for so long is decided anew instead of done late."""
+LOOK_S = 0.5
+"""How often the store is looked at without a nudge."""
+STALE = Outcome(
+    IntentState.FAILED, "planned too long ago; to be decided again", retryable=True, result={NEVER_BEGUN: True}
+)
+_IRREVERSIBLE = (SetDown, Terminate, Replace, Reboot, StopStart, Launch)
+
+
+@dataclass
+class Actor:
+    """Runs until stopped. It acts for the controller of its own machine, and stands by while another one leads."""
+
+    store: Store
+    outside: Outside
+    holder: Callable[[], str | None]
+    """Holder in the lease that means that controller, read at each look at the lease; None: none is known, so there is none to act for."""
+    wait: Callable[[float], object]
+    """Waits for a nudge, at most so many seconds."""
+    ring: Callable[[], None]
+    """Wakes the controller, and the actor itself: an outcome is in, the next step of the lane may begin."""
+    before_step: Callable[[Intent, str], None] = lambda _intent, _moment: None
+    """Called at each boundary of a step (``planned``, ``started``, ``acted``, ``finished``); for drills."""
+    turned: Callable[[], None] = lambda: None
+    """Called after each complete look: what tells systemd that this process is alive."""
+    pools: Callable[[], AbstractContextManager[Mapping[str, Executor]]] = pools
+    """Makes the workers of each lane (``controller/lanes.py``)."""
+    mode: Mode = Mode.ACT
+    """As this process's own configuration has it; in observe steps that were planned before wait."""
+    limits: ActorLimits | None = None
+    """What it does at most, whatever the store says; None: no limits."""
+    begun: Begun | None = None
+    """Which steps it has begun itself; None: the store is believed."""
+    problem: str = ""
+    """Why the last look failed, for the controller and for people; empty: it did not."""
+    held_back: str = ""
+    """The actor's own limit that holds steps back; empty: none does."""
+    _acts_for: str | None = None
+    _idle: IdleWatch = field(default_factory=IdleWatch)
+    _busy: dict[tuple[str, str], Future[None]] = field(default_factory=dict)
+
+    def run(self, stop: Stop) -> None:
+        """The actor's loop: look, hand out, wait."""
+        with self.pools() as workers:
+            while not stop.is_set():
+                try:
+                    self._hand_out(workers)
+                except OutsideError as error:
+                    log.warning("event=store_unavailable error=%r", str(error))
+                    self.problem = f"no step is read from the store: {error}"
+                except Exception as error:  # noqa: BLE001 - nothing is begun; the next look shows whether it lasts
+                    unexpected.failed(HAND_OUT, error)
+                    self.problem = f"no step is taken: {type(error).__name__}: {error}"[:300]
+                else:
+                    unexpected.passed(HAND_OUT)
+                    self.problem = self.held_back
+                self.turned()
+                self.wait(LOOK_S)
+
+    def _hand_out(self, workers: Mapping[str, Executor]) -> None:
+        self._reap()
+        self.held_back = ""
+        self._note_controller()
+        lease = self._serving()
+        if lease is None:
+            return
+        intents = self.store.due_intents()
+        if not intents:
+            return
+        book = self.store.load_book(self.outside.clock.now())
+        taken: set[tuple[str, str]] = set(self._busy)
+        for intent in map(self._as_begun, intents):
+            queue = (intent.incident_id, lane(intent.action))
+            if queue in taken:
+                continue
+            try:
+                look = self._looked_again(book, intent, lease.fence)
+            except OutsideError:
+                raise
+            except Exception as error:  # noqa: BLE001 - this one waits, with what comes after it; the others do not
+                unexpected.failed(TAKE, error, intent.key)
+                look = Look.WAIT
+            if look is Look.ANEW:
+                continue
+            taken.add(queue)
+            if look is Look.GO:
+                future = workers[queue[1]].submit(self.step, intent, lease.fence)
+                self._busy[queue] = future
+                future.add_done_callback(lambda _done: self.ring())
+
+    def _looked_again(self, book: Book, intent: Intent, fence: int) -> Look:
+        """The second look at a step; ANEW: it was settled without being begun."""
+        ended = outlived(book, intent) or overtaken(book, intent, self.outside.clock.now())
+        look = Look.ANEW if ended is not None else look_again(book, intent, self.mode)
+        if look is Look.ANEW:
+            self._settle(intent, fence, ended or BRAKED)
+        return Look.WAIT if look is Look.GO and self._is_full(intent) else look
+
+    def _as_begun(self, intent: Intent) -> Intent:
+        """As this actor knows it: what it has not begun itself is new to it, whatever the store says."""
+        if intent.state is not IntentState.STARTED or self.begun is None or self.begun.has(intent):
+            return intent
+        log.warning("event=step_not_begun_here intent=%s effect='it is looked at like a new one'", intent.key)
+        return replace(intent, state=IntentState.PLANNED)
+
+    def _is_full(self, intent: Intent) -> bool:
+        """Whether the actor's own limits hold the step back now, so that it need not be handed out. What was begun is ended."""
+        held = self.limits.full(intent.action) if self.limits and intent.state is IntentState.PLANNED else None
+        return self._held(held)
+
+    def _held(self, held: Full | None) -> bool:
+        if held is not None and not self.held_back:
+            self.held_back = held.text
+        return held is not None
+
+    def _may_begin(self, action: Action) -> bool:
+        """Whether the actor's own limits let the step begin, which is counted then; a job counts for the first of its nodes, as Slurm
+        shows it now."""
+        if self.limits is None or (kind := limited(action)) is None:
+            return True
+        what = str(action.target.node)
+        if kind is Limited.STOPPED and action.target.job is not None:
+            what = f"job {action.target.job.job_id}"
+            try:
+                what = next(iter(self.outside.scheduler.job(action.target.job.job_id).nodes), what)
+            except OutsideError as error:
+                log.debug("job=%s error=%r", action.target.job, str(error))
+        return not self._held(self.limits.begin(action, what))
+
+    def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:
+        try:
+            self.store.finish_intent(intent.key, fence, outcome, self.outside.clock.now())
+        except FencedOff as error:
+            log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))
+
+    def _note_controller(self) -> None:
+        """One line when another process is the controller of this machine."""
+        found = self.holder()
+        if found != self._acts_for:
+            log.info("event=acts_for controller=%s", found or "-")
+            self._acts_for = found
+
+    def _lease(self) -> Lease | None:
+        """The lease, if our controller holds it now."""
+        lease = self.store.lease()
+        return lease if idle(lease, self.holder(), self.outside.clock.now()) is None else None
+
+    def _serving(self) -> Lease | None:
+        """As :meth:`_lease`; that there is none to act for is said in the log."""
+        lease, controller, clock = self.store.lease(), self.holder(), self.outside.clock
+        why = idle(lease, controller, clock.now())
+        self._idle.look(why, lease, controller, clock.monotonic_s())
+        return lease if why is None else None
+
+    def _outside_while_leading(self, fence: int) -> Outside:
+        def still_leading() -> None:
+            lease = self._lease()
+            if lease is None or lease.fence != fence:
+                raise FencedOff(f"the lease of fence {fence} was lost in the middle of a step: it is not gone on with")
+
+        return replace(
+            self.outside,
+            scheduler=cast("Scheduler", WhileLeading(self.outside.scheduler, still_leading)),
+            provider=cast("Provider", WhileLeading(self.outside.provider, still_leading)),
+        )
+
+    def _reap(self) -> None:
+        for queue, future in list(self._busy.items()):
+            if future.done():
+                del self._busy[queue]
+                error = future.exception()
+                if error is not None:
+                    log.error("event=step_failed queue=%s error=%r", queue, error)
+
+    def step(self, intent: Intent, fence: int) -> None:
+        """One intent, from planned (or started, after a crash) to settled."""
+        now = self.outside.clock.now
+        try:
+            self.before_step(intent, "planned")
+            if intent.state is IntentState.PLANNED and now() - intent.planned_at > timedelta(seconds=STALE_S):
+                self.store.finish_intent(intent.key, fence, STALE, now())
+                return
+            if intent.state is IntentState.PLANNED and isinstance(intent.action, _IRREVERSIBLE):
+                said = last_words(self.store.load_book(now()), intent, self.outside)
+                if said is not None:
+                    self.store.finish_intent(intent.key, fence, said, now())
+                    return
+            if intent.state is IntentState.PLANNED and not self._may_begin(intent.action):
+                return
+            if self.begun is not None:
+                self.begun.note(intent)
+            self.store.start_intent(intent.key, fence, now())
+            self.before_step(intent, "started")
+            outcome = carry_out(intent, self._outside_while_leading(fence))
+            self.before_step(intent, "acted")
+            self.store.finish_intent(intent.key, fence, outcome, now())
+            if self.begun is not None:
+                self.begun.over(intent)
+            level = logging.INFO if outcome.state is IntentState.DONE else logging.WARNING
+            log.log(level, "event=step intent=%s state=%s outcome=%r", intent.key, outcome.state.value, outcome.text)
+            self.before_step(intent, "finished")
+        except FencedOff as error:
+            log.warning("event=fenced_off intent=%s error=%r", intent.key, str(error))

@@ -1,0 +1,75 @@
+"""Which steps this actor has begun itself, in a file of its own.
+
+A step that was begun is ended, without the looks that a new one begins with: it may be half done. That a step was begun the store says, and
+who writes the store could say it of any step; so the actor believes its own memory alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from holdfast.actor.own_file import ActorFile
+from holdfast.model.action import Action, Intent
+
+_MOST = 4096
+"""Far more than are ever under way; the oldest is forgotten, and looked at again like a new one."""
+
+
+@dataclass
+class Begun:
+    """The memory. Safe to use from many threads; raises nothing."""
+
+    folder: Path | None
+    """The actor's own; None: nothing is written, and a restart forgets."""
+    _kept: dict[str, str] = field(default_factory=dict)
+    """Key → digest of the action, oldest first."""
+    _lock: Lock = field(default_factory=Lock)
+    _file: ActorFile = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._file = ActorFile(
+            None if self.folder is None else self.folder / "begun.json",
+            "begun_steps_not_written",
+            "after a restart what was begun is looked at like new",
+            "what the actor had begun is looked at like new",
+        )
+        if self.folder is not None:
+            self._kept = self._file.read(_kept) or {}
+
+    def note(self, intent: Intent) -> None:
+        """It is about to begin."""
+        with self._lock:
+            self._kept[intent.key] = _digest(intent.action)
+            while len(self._kept) > _MOST:
+                del self._kept[next(iter(self._kept))]
+            self._file.write(self._kept)
+
+    def has(self, intent: Intent) -> bool:
+        """Whether this very action of this key was begun, and has not ended."""
+        with self._lock:
+            return self._kept.get(intent.key) == _digest(intent.action)
+
+    def over(self, intent: Intent) -> None:
+        """How it ended is in the store."""
+        with self._lock:
+            if self._kept.pop(intent.key, None) is not None:
+                self._file.write(self._kept)
+
+
+def _digest(action: Action) -> str:
+    plain = json.dumps([type(action).__name__, asdict(action)], sort_keys=True, default=_plain)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, frozenset | set) else str(value)
+
+
+def _kept(found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise TypeError("not key → digest")
+    return found

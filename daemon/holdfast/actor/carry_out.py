@@ -1,0 +1,465 @@
+"""Carry out one intent: look at the facts again, do it, say what came of it. The only place that changes the world outside.
+
+Every step is written so that it may be repeated after a crash: what has happened already is found outside and not done again."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from holdfast import unexpected
+from holdfast.actor import machine_steps
+from holdfast.actor.adapters import NotProven, NotYetProven, Outside, Refused, done, foreign, jobs_on, prove_hands_on
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.het_jobs import stragglers, whole
+from holdfast.decisions.nodes import slurm_drains
+from holdfast.model.action import (
+    Action,
+    AdoptSpare,
+    AllowNodes,
+    Assign,
+    CheckInstance,
+    Drain,
+    DropHold,
+    HoldJob,
+    HoldNodes,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    PromoteSpare,
+    Reboot,
+    Release,
+    Replace,
+    ReportFault,
+    Requeue,
+    SendOrder,
+    SetDown,
+    StopStart,
+    TellOwner,
+    Terminate,
+    Undrain,
+    UnknownAction,
+)
+from holdfast.model.book import NodeMark
+from holdfast.model.cluster import HOLDING_STATES, Job, JobKey, Node
+from holdfast.model.errors import FencedOff, NotFound, NotPermitted, OutsideError, Rejected, Unavailable
+from holdfast.model.ids import held_reason, hold_of_name, incident_of_job_hold, incident_of_reason, is_reason
+from holdfast.model.maintenance import LONGEST, RESERVATION, KeepWindow
+from holdfast.model.resizing import DelayStart, SetThrottle
+from holdfast.ports import Outcome
+
+log = logging.getLogger(__name__)
+
+AT_NODES = (
+    Drain,
+    SetDown,
+    Undrain,
+    PromoteSpare,
+    AdoptSpare,
+    Launch,
+    Terminate,
+    Assign,
+    Replace,
+    Reboot,
+    StopStart,
+)
+"""Steps at a node or its machine: none of them is done while an operator has the node."""
+STEP = "step"
+"""Part of this process that carries steps out (:mod:`holdfast.unexpected`)."""
+_CLOCKS_DIFFER_S = 3600.0
+"""A window may have been made by another head node."""
+RELEASE_PATIENCE_S = 3.0
+"""A release is refused while the job is COMPLETING (facts: 0.3 to 2 s); so long it is tried again on the spot."""
+
+
+def carry_out(intent: Intent, outside: Outside) -> Outcome:
+    """Do it, or find that it is done. Never raises for anything that the outside may answer."""
+    try:
+        if isinstance(intent.action, AT_NODES) and intent.state is not IntentState.STARTED:
+            prove_hands_on(intent.action.node, outside)
+        return _perform(intent.action, intent.incident_id, outside)
+    except NotProven as unproven:
+        return Outcome(IntentState.REFUSED, str(unproven), result=unproven.result)
+    except Refused as refusal:
+        return Outcome(IntentState.REFUSED, str(refusal))
+    except NotYetProven as unproven:
+        return Outcome(IntentState.FAILED, str(unproven), retryable=True, result=unproven.result)
+    except (Unavailable, NotPermitted) as error:
+        return Outcome(IntentState.FAILED, str(error), retryable=True)
+    except OutsideError as error:
+        return Outcome(IntentState.FAILED, str(error), retryable=_may_pass(intent.action, outside))
+    except FencedOff:
+        raise
+    except Exception as error:  # noqa: BLE001 - a step that is never settled would be begun again and again
+        unexpected.failed(STEP, error, intent.key)
+        return Outcome(IntentState.FAILED, f"unexpected: {type(error).__name__}: {error}"[:300], retryable=True)
+
+
+def _may_pass(action: Action, outside: Outside) -> bool:
+    """What was refused may be done later: the step's node is out of slurm.conf for now, or Slurm does not take it out or back yet
+    (INVALID_REG: less memory or fewer GPUs than slurm.conf says; a state that passes)."""
+    if isinstance(action, Drain | Undrain):
+        return True
+    node = action.target.node
+    if node is None:
+        return False
+    try:
+        return not machine_steps.in_slurm(node, outside)
+    except OutsideError:
+        return False
+
+
+def _perform(action: Action, incident: str, outside: Outside) -> Outcome:  # noqa: C901 - one line a step
+    match action:
+        case Drain():
+            return _drain(action, incident, outside)
+        case SetDown():
+            return _set_down(action, incident, outside)
+        case Undrain():
+            return _undrain(action, outside)
+        case HoldNodes():
+            return _hold_nodes(action, outside)
+        case PromoteSpare():
+            return _promote(action, outside)
+        case Requeue():
+            return _requeue(action, outside)
+        case Release():
+            return _release(action, outside)
+        case DelayStart():
+            return _delay_start(action, outside)
+        case SetThrottle():
+            return _set_throttle(action, outside)
+        case AllowNodes():
+            return _allow_nodes(action, outside)
+        case DropHold():
+            return _drop_hold(action, outside)
+        case KeepWindow():
+            return _keep_window(action, outside)
+        case HoldJob():
+            return _hold_job(action, outside)
+        case TellOwner():
+            return _tell_owner(action, outside)
+        case Launch():
+            return machine_steps.launch(action, incident, outside)
+        case Terminate():
+            return machine_steps.terminate(action, incident, outside)
+        case Assign():
+            return machine_steps.assign(action, incident, outside)
+        case Replace():
+            return machine_steps.replace(action, incident, outside)
+        case Reboot():
+            return machine_steps.reboot(action, incident, outside)
+        case StopStart():
+            return machine_steps.stop_start(action, incident, outside)
+        case ReportFault():
+            return machine_steps.report_fault(action, outside)
+        case CheckInstance():
+            return machine_steps.check(action, outside)
+        case AdoptSpare():
+            return _adopt(action, outside)
+        case Notify():
+            outside.notifier.notify(action.subject, action.body)
+            return done("told")
+        case UnknownAction():
+            raise Rejected(f"this release does not know the action {action.kind}")
+        case SendOrder():
+            raise Rejected("orders are handed out by the API, not by the actor")
+
+
+def _mark(node: Node, fallback: str = "") -> NodeMark:
+    incident = incident_of_reason(node.reason) or fallback
+    return NodeMark(node.name, incident, node.reason, node.reason_user, node.reason_time)
+
+
+def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    takes_over = (
+        action.over is not None and node.given_reason == action.over and slurm_drains.is_slurms(action.over.text)
+    )
+    if foreign(node, outside, action.reason, held_reason(incident)) and not takes_over:
+        raise _taken(node)
+    if takes_over or not node.draining:
+        outside.scheduler.drain(action.node, action.reason)
+        node = outside.scheduler.node(action.node)
+    if not node.draining:
+        raise Unavailable(f"Slurm accepted the drain of {action.node} but does not show it")
+    if foreign(node, outside, action.reason, held_reason(incident)):
+        raise _taken(node)
+    return Outcome(IntentState.DONE, f"drained: {node.reason}", mark=_mark(node))
+
+
+def _taken(node: Node) -> Refused:
+    return Refused(
+        f"{node.reason_user or 'another user'} has taken the node out: {node.reason or 'no reason given'!r} stays"
+    )
+
+
+def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    if foreign(node, outside, action.reason, held_reason(incident)):
+        raise _taken(node)
+    if not (node.down and node.draining):
+        _no_other_job(action, outside)
+        outside.scheduler.set_down(action.node, action.reason)
+        node = outside.scheduler.node(action.node)
+    return Outcome(IntentState.DONE, f"DOWN and DRAIN: {node.reason}", mark=_mark(node))
+
+
+def _no_other_job(action: SetDown, outside: Outside) -> None:
+    """Nobody has asked whether the old run of a job that started since the decision is kept from writing. Raises Unavailable."""
+    if action.jobs is None:
+        return
+    here = jobs_on(action.node, outside)
+    new = [str(j.key) for j in here if j.key.job_id not in action.jobs and j.state != "COMPLETING"]
+    if new:
+        raise Unavailable(f"job {','.join(new)} came to {action.node} in between: to be decided anew")
+
+
+def _undrain(action: Undrain, outside: Outside) -> Outcome:
+    node = outside.scheduler.node(action.node)
+    mark = outside.marks().get(action.node)
+    if not node.out_of_service:
+        return Outcome(IntentState.DONE, "in service already", drop_mark=action.node)
+    if mark is None or not is_reason(mark.reason, action.mark):
+        raise Refused("the store knows no drain of ours on this node")
+    if not facts.is_marked(mark, node) or (incident_of_reason(node.reason) is None and not node.down_by_slurm):
+        raise Refused(f"the drain is no longer ours: {node.reason!r} by {node.reason_user} at {node.reason_time}")
+    outside.scheduler.undrain(action.node)
+    return Outcome(IntentState.DONE, "back in service", drop_mark=action.node)
+
+
+def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
+    """The name is one of ours, and the job's owner alone gets the nodes. Raises Refused."""
+    if incident_of_job_hold(action.reservation) is None:
+        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+    owner = _job(action.job, outside).user
+    if owner != action.user and (owner.isdecimal() or action.user.isdecimal()):
+        raise Unavailable(f"the name service does not say now who {owner} and {action.user} are")
+    if owner != action.user:
+        raise Refused(f"job {action.job} is {owner}'s, not {action.user}'s")
+    outside.scheduler.create_reservation(
+        action.reservation,
+        action.nodes,
+        users=(action.user,),
+        duration_s=action.duration_s,
+        hold_for_job=True,
+        over=outside.spare_reservation,
+    )
+    return done(f"{len(action.nodes)} nodes kept for job {action.job}")
+
+
+def _drop_hold(action: DropHold, outside: Outside) -> Outcome:
+    """Raises Refused for every reservation but a hold of ours."""
+    if incident_of_job_hold(action.reservation) is None and hold_of_name(action.reservation) is None:
+        raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+    outside.scheduler.delete_reservation(action.reservation)
+    return done(f"reservation {action.reservation} is gone")
+
+
+def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
+    """The hold already names the spare (reservations may overlap), so it leaves the pool without a moment in the open."""
+    with outside.pool:
+        try:
+            pool = outside.scheduler.reservation(outside.spare_reservation).nodes
+        except NotFound:  # the last one takes the reservation with it
+            return done(f"{action.node} left the spare pool, no spare is left")
+        left = tuple(n for n in pool if n != action.node)
+        if left != pool:
+            outside.scheduler.set_reservation_nodes(outside.spare_reservation, left)
+    return done(f"{action.node} left the spare pool, {len(left)} spares left")
+
+
+def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
+    name, scheduler = outside.spare_reservation, outside.scheduler
+    with outside.pool:
+        try:
+            pool = scheduler.reservation(name).nodes
+        except NotFound:
+            scheduler.create_reservation(name, (action.node,), users=("root",), duration_s=None)
+            return done(f"{action.node} is the first of the spare pool")
+        if action.node not in pool:
+            scheduler.set_reservation_nodes(name, tuple(sorted({*pool, action.node})))
+    return done(f"{action.node} is in the spare pool")
+
+
+def _keep_window(action: KeepWindow, outside: Outside) -> Outcome:
+    name, scheduler, left = action.reservation, outside.scheduler, action.until - outside.clock.now()
+    if (
+        not name.startswith(RESERVATION) or left.total_seconds() > LONGEST.total_seconds() + _CLOCKS_DIFFER_S
+    ):  # rule prose: the names of our own windows
+        raise Refused(
+            f"{name!r} until {action.until:%Y-%m-%d} is no window of ours: {RESERVATION}ID, {LONGEST.days} days at most"
+        )
+    if not action.nodes or left <= timedelta(0):
+        scheduler.delete_reservation(name)
+        return done(f"reservation {name} is gone")
+    try:
+        shown = scheduler.reservation(name)
+    except NotFound:
+        duration_s = int(left.total_seconds())
+        scheduler.create_reservation(name, action.nodes, users=("root",), duration_s=duration_s, maint=True)
+    else:
+        if set(shown.nodes) != set(action.nodes):
+            scheduler.set_reservation_nodes(name, action.nodes)
+    return done(f"reservation {name} keeps {len(action.nodes)} nodes until {action.until:%Y-%m-%d %H:%M} UTC")
+
+
+def _job(key: JobKey, outside: Outside) -> Job:
+    """The job as Slurm shows it now; a heterogeneous one as a whole."""
+    job = outside.scheduler.job(key.job_id)
+    if job.het_leader == key.job_id:
+        job = whole(outside.scheduler.components(key.job_id))
+    if not job.continues(key):
+        raise Refused(f"job id {key.job_id} belongs to another job now")
+    return job
+
+
+def _tell_owner(action: TellOwner, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    ours = action.instead_of
+    if ours is not None and job.admin_comment != ours:  # rule prose: whether it is ours, word for word
+        return done("another's words are there: they stay")
+    outside.scheduler.tell_owner(job.key.job_id, action.text)
+    return done("told")
+
+
+def _requeue(action: Requeue, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.restarts > action.restarts:
+        return _gather(action, job, outside)
+    if job.state in facts.ENDED:
+        raise Refused(f"the job ended by itself: {job.state}")
+    if job.state == "COMPLETING":
+        # Slurm would requeue it all the same, also one that its user has just cancelled.
+        raise Unavailable("the job is ending: how, Slurm will show")
+    if job.state in ("PENDING", "REQUEUED"):
+        return done(f"it is {job.state} already")
+    if job.suspended:
+        raise Unavailable("the job is suspended: not before it is resumed")
+    try:
+        outside.scheduler.requeue(action.job.job_id)
+    except Rejected:
+        if _job(action.job, outside).state in ("COMPLETING", "PENDING", "REQUEUED"):
+            return done("it is on its way back to the queue already")
+        raise
+    return done("requeued")
+
+
+def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
+    """The job is in the queue again; components of a heterogeneous one that are not yet follow their leader."""
+    if not stragglers(job):
+        return done("it was requeued already", restarts=job.restarts)
+    try:
+        outside.scheduler.requeue(action.job.job_id)
+    except Rejected as refusal:  # Slurm refuses it for the leader, which is pending, and requeues the others
+        log.debug("job=%s refusal=%r", action.job, str(refusal))
+    left = stragglers(_job(action.job, outside))
+    if left:
+        raise Unavailable(f"component {left[0].key} is still {left[0].state}")
+    return done("its other components are requeued, too")
+
+
+def _release(action: Release, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if _started(action, job):
+        return done(f"it is {job.state} already")
+    if job.restarts < action.restarts:
+        raise Unavailable("the run that was stopped is not over yet")
+    _known(job)
+    for part in job.components:
+        _exclude(part, _exclusions(action, job, part), outside)
+    if action.nodes is not None and job.state == "PENDING":
+        outside.scheduler.set_num_nodes(action.job.job_id, action.nodes)
+    patience = Retrying(
+        stop=stop_after_delay(RELEASE_PATIENCE_S),
+        wait=wait_fixed(0.1),
+        retry=retry_if_exception_type(Rejected),
+        sleep=outside.sleep,
+    )
+    try:
+        patience(_let_start, action, outside)
+    except RetryError as late:
+        raise Unavailable(f"the job is still COMPLETING: {late.last_attempt.exception()}") from late
+    after = _job(action.job, outside)
+    soon = outside.clock.now() + timedelta(seconds=5)
+    if after.state == "PENDING" and after.eligible_time is not None and after.eligible_time > soon:
+        raise Unavailable(
+            f"Slurm took the release, but the job may not start before {after.eligible_time:%H:%M:%S} UTC"
+        )
+    return done("released")
+
+
+def _started(action: Release, job: Job) -> bool:
+    return job.restarts > action.restarts or (
+        job.restarts == action.restarts and job.state in HOLDING_STATES - {"COMPLETING"}
+    )
+
+
+def _let_start(action: Release, outside: Outside) -> None:
+    """Slurm refuses to release a job that it has just started by itself: that is what was wanted."""
+    try:
+        outside.scheduler.release(action.job.job_id, reservation=action.reservation)
+    except Rejected:
+        if not _started(action, _job(action.job, outside)):
+            raise
+
+
+def _exclusions(action: Release, job: Job, part: Job) -> tuple[str, ...]:
+    """Each component of a heterogeneous job keeps what its user excluded for it."""
+    if not job.parts:
+        return action.exclude
+    return tuple(sorted((set(part.excluded_nodes) & set(action.exclude)) | set(action.suspects)))
+
+
+def _known(job: Job) -> None:
+    """Nothing is written over a list that was not read just now; it is soon."""
+    if not job.exclusions_known:
+        raise Unavailable(f"the record of job {job.key} cannot be read now, nor which nodes its user excludes")
+
+
+def _exclude(part: Job, nodes: tuple[str, ...], outside: Outside) -> None:
+    """Never over a list that cannot be read: what its user excluded would be lost."""
+    if not part.unreadable and set(nodes) != set(part.excluded_nodes):
+        outside.scheduler.set_excluded_nodes(part.key.job_id, nodes)
+
+
+def _delay_start(action: DelayStart, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.state != "PENDING" or job.restarts != action.restarts:
+        raise Refused(f"the job is {job.state}: it started meanwhile")
+    outside.scheduler.delay_start(action.job.job_id, action.delay_s)
+    return done(f"it starts in {action.delay_s} s at the earliest, or when it is released")
+
+
+def _set_throttle(action: SetThrottle, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.array_job_id != action.array_job_id:
+        raise Refused(f"job {job.key} is no element of array {action.array_job_id}")
+    outside.scheduler.set_array_throttle(action.array_job_id, action.most)
+    return done(f"{'all' if action.most is None else action.most} of its elements may run at a time")
+
+
+def _allow_nodes(action: AllowNodes, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    _known(job)
+    if not set(job.excluded_nodes) & set(action.nodes):
+        return done("it is not kept off them")
+    if job.state != "PENDING":
+        raise Refused(f"the job is {job.state}: its exclusions cannot be changed")
+    for part in job.components:
+        _exclude(part, tuple(n for n in part.excluded_nodes if n not in action.nodes), outside)
+    return done(f"{','.join(action.nodes)} may serve it again")
+
+
+def _hold_job(action: HoldJob, outside: Outside) -> Outcome:
+    job = _job(action.job, outside)
+    if job.key != action.job:
+        if job.state == "PENDING" and job.held:
+            return done("it is held already")
+        raise Refused(f"another run of the job is {job.state}: this one is over")
+    outside.scheduler.hold(action.job.job_id, action.reason)
+    outside.scheduler.tell_owner(action.job.job_id, action.reason)
+    return done("held")

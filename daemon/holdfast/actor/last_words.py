@@ -1,0 +1,105 @@
+"""A node's last words: it is asked itself, by a connection of the actor's own, right before a step that nothing takes back."""
+
+from __future__ import annotations
+
+from holdfast.actor.adapters import Outside, jobs_on
+from holdfast.actor.second_look import outlived
+from holdfast.decisions.death import evidence
+from holdfast.model.action import (
+    LIVES,
+    Action,
+    Intent,
+    IntentState,
+    Launch,
+    Reboot,
+    Replace,
+    SetDown,
+    StopStart,
+    Terminate,
+)
+from holdfast.model.book import Book
+from holdfast.model.errors import NotFound, OutsideError
+from holdfast.model.incident import Incident, IncidentKind
+from holdfast.ports import Outcome
+
+_LAST_WORDS_S = 1.0
+"""How long a node that is thought dead has to answer a connection before a step that cannot be taken back."""
+ANSWERS = Outcome(IntentState.FAILED, "the node answers a connection: it lives", retryable=True, result={LIVES: True})
+POWERED = Outcome(
+    IntentState.FAILED, "its power was off, and is on again: it may be booting", retryable=True, result={LIVES: True}
+)
+NOT_ASKED = Outcome(
+    IntentState.FAILED, "the node could not be asked once more: the actor has no descriptor left", retryable=True
+)
+_ON = frozenset({"pending", "running"})
+
+
+def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
+    """The node is asked once more, right before a step that only its silence calls for. None: it says nothing, or was not silent. A DOWN,
+    and a fence, are looked at whatever the store says of the node: both stop what runs there."""
+    incident, action = book.incidents.get(intent.incident_id), intent.action
+    if not isinstance(action, SetDown | Terminate | Replace | Reboot | StopStart | Launch):
+        return None
+    if incident is not None and _silence_alone(incident, action):
+        if (ended := outlived(book, intent)) is not None:
+            return ended
+        if not isinstance(action, SetDown) and evidence.shown_off(book, incident) and _on_again(incident, outside):
+            return POWERED
+    elif not _stops_what_runs(action):
+        return None
+    return _asked(action, outside)
+
+
+def _asked(action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, outside: Outside) -> Outcome | None:
+    try:
+        node = outside.scheduler.node(action.node)
+    except OutsideError:
+        return None  # the step itself looks at Slurm, and says what it needs
+    reached = outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S)
+    if action.node in reached.untried:
+        return NOT_ASKED
+    if action.node not in reached.answered:
+        return None
+    if isinstance(action, Terminate) and _seen_off(action.instance_id, outside):
+        return None
+    if isinstance(action, SetDown) and not action.node_dead and _nothing_runs(action.node, outside):
+        return None
+    return ANSWERS
+
+
+def _silence_alone(incident: Incident, action: Action) -> bool:
+    """By the store, only the node's silence calls for the step."""
+    if isinstance(action, Terminate) and action.instance_id != incident.serving_id:
+        return False
+    return incident.dead or (incident.kind is IncidentKind.SILENCE and not incident.repair_attempt)
+
+
+def _stops_what_runs(action: Action) -> bool:
+    """It is no condition of the step itself that no job runs on the node."""
+    return isinstance(action, SetDown) or (isinstance(action, Terminate) and action.fence)
+
+
+def _nothing_runs(node: str, outside: Outside) -> bool:
+    """What is left there is on its way out: tasks stuck on a living node. Not where Slurm does not answer."""
+    try:
+        return all(job.state == "COMPLETING" for job in jobs_on(node, outside))
+    except OutsideError:
+        return False
+
+
+def _on_again(incident: Incident, outside: Outside) -> bool:
+    """Whether the provider shows the machine with its power on; not where it does not answer: the step itself needs it."""
+    try:
+        return outside.provider.instance(incident.serving_id).state in _ON
+    except OutsideError:
+        return False
+
+
+def _seen_off(instance_id: str, outside: Outside) -> bool:
+    """The provider shows the machine off now: what answers under its node's address is the machine that took its place."""
+    try:
+        return outside.provider.instance(instance_id).state in evidence.OFF
+    except NotFound:
+        return True
+    except OutsideError:
+        return False

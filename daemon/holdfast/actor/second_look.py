@@ -1,0 +1,148 @@
+"""The second look at a step that was decided, right before it is done: is it still wanted, and may it be done? Pure.
+
+The store may be minutes further than when it was planned: a brake, a pause, an operator, a node that was heard again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from holdfast.actor.carry_out import AT_NODES
+from holdfast.decisions.common import facts
+from holdfast.decisions.nodes.hands_off import in_window
+from holdfast.model.action import (
+    Action,
+    AdoptSpare,
+    Assign,
+    CheckInstance,
+    Drain,
+    DropHold,
+    HoldJob,
+    HoldNodes,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    PromoteSpare,
+    Reboot,
+    Replace,
+    Requeue,
+    SetDown,
+    StopStart,
+    TellOwner,
+    Terminate,
+    Undrain,
+)
+from holdfast.model.book import Book
+from holdfast.model.budgets import budget_of
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.maintenance import KeepWindow, window_of
+from holdfast.model.policy import Mode
+from holdfast.ports import Outcome
+
+_BRAKED = (Drain, Requeue, HoldJob)
+_NOT_AFTER_THE_END = (
+    *_BRAKED,
+    SetDown,
+    Undrain,
+    HoldNodes,
+    PromoteSpare,
+    Launch,
+    Assign,
+    AdoptSpare,
+    Replace,
+    Reboot,
+    StopStart,
+)
+
+
+class Look(Enum):
+    """The guard's second look, right before a step."""
+
+    GO = "go"
+    WAIT = "wait"
+    """A pause, and observe mode, hold everything but telling, an incident that cannot be read all but a drain;
+    a step that was begun under a brake is ended once the brake is released."""
+    ANEW = "anew"
+    """A brake overtook it: back to the decision, so that a job that fails by itself meanwhile need not wait for the release."""
+
+
+def look_again(book: Book, intent: Intent, mode: Mode = Mode.ACT) -> Look:
+    if isinstance(intent.action, Notify | CheckInstance | KeepWindow):
+        return Look.GO
+    if mode is Mode.OBSERVE or book.paused is not None or _unreadable(book, intent):
+        return Look.WAIT
+    tripped = max((b.tripped_at for b in book.brakes_on(intent.incident_id)), default=None)
+    # What its own cycle still allowed stops nobody, so a step of that very moment is looked at like an older one.
+    if tripped is None or intent.planned_at > tripped or not _braked(intent):
+        return Look.GO
+    if isinstance(intent.action, Requeue) and _stops_nobody(book, intent.action):
+        return Look.GO
+    return Look.ANEW if intent.state is IntentState.PLANNED else Look.WAIT
+
+
+def _braked(intent: Intent) -> bool:
+    """New drains, stops of jobs, and repair steps that have not begun."""
+    begins = intent.state is IntentState.PLANNED and budget_of(intent.action) is not None
+    return begins or isinstance(intent.action, _BRAKED)
+
+
+def _unreadable(book: Book, intent: Intent) -> bool:
+    exempt = isinstance(intent.action, DropHold | TellOwner)
+    return not exempt and facts.unreadable_incident(book, intent.incident_id, intent.action) is not None
+
+
+HEARD_AGAIN = Outcome(IntentState.FAILED, "the node was heard again meanwhile", retryable=True)
+"""Retryable: it may die after all."""
+BRAKED = Outcome(IntentState.FAILED, "a brake tripped before it was begun; to be decided again", retryable=True)
+
+
+def _stops_nobody(book: Book, action: Requeue) -> bool:
+    """The run is over already: jobs that failed or lost a node are recovered while a brake holds."""
+    recovery = book.recovery_of(action.job, action.restarts)
+    return recovery is not None and not recovery.stops_running_job
+
+
+def outlived(book: Book, intent: Intent) -> Outcome | None:
+    """How a step ends that was planned, not begun, and is no longer wanted: an operator ended its incident or took it over, or the dead
+    node is heard again. None: it is still wanted."""
+    incident = book.incidents.get(intent.incident_id)
+    action = intent.action
+    if intent.state is not IntentState.PLANNED or incident is None:
+        return None
+    ends = isinstance(action, _NOT_AFTER_THE_END) or _of_the_dead(action) or _of_its_own_machine(incident, action)
+    if (_of_the_dead(action) and not incident.dead) or _of_the_silent(action, incident):
+        return HEARD_AGAIN
+    if not ends or (incident.open and not incident.acknowledged):
+        return None
+    how = "taken over" if incident.acknowledged else "closed"
+    return Outcome(IntentState.REFUSED, f"the incident was {how} meanwhile: {incident.note}")
+
+
+def _of_its_own_machine(incident: Incident, action: Action) -> bool:
+    """The end of the machine that an operator has taken over; not of one that was launched for it."""
+    mine = isinstance(action, Terminate) and action.instance_id == incident.instance_id
+    return mine and incident.acknowledged
+
+
+def overtaken(book: Book, intent: Intent, now: datetime) -> Outcome | None:
+    """How a step at a node ends that was planned, not begun, before an operator took the node for maintenance. None: it may be done."""
+    if intent.state is not IntentState.PLANNED or not isinstance(intent.action, AT_NODES):
+        return None
+    window = window_of(book.windows, intent.action.node, now)
+    return Outcome(IntentState.FAILED, in_window(window).text, retryable=True) if window is not None else None
+
+
+def _of_the_dead(action: Action) -> bool:
+    """Steps that only the death of a node calls for; tasks stuck on a living one call for a DOWN, too."""
+    return (isinstance(action, SetDown) and action.node_dead) or (isinstance(action, Terminate) and action.fence)
+
+
+def _of_the_silent(action: Action, incident: Incident) -> bool:
+    """A step at the machine of a silent node, planned before the node reported again and was sent to validation."""
+    if incident.state is not IncidentState.VALIDATING or incident.rung:
+        return False
+    its_own = (incident.serving_id, incident.instance_id)
+    return (
+        isinstance(action, Terminate | Replace | Reboot | StopStart) and action.instance_id in its_own
+    ) or isinstance(action, Launch)

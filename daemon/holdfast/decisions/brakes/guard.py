@@ -1,0 +1,264 @@
+"""The brakes: what of the proposals may be done now. Pure.
+
+Two brakes of their own (design, section 6): one on new automatic drains, one on running jobs stopped on a check's word. Pause and
+observe mode withhold everything. While a brake holds, jobs that failed by themselves are still recovered: that stops nobody. What the
+provider announces is no check's word: the brakes neither count nor withhold it. What a job reports of itself is none either: it has
+limits of its own (:mod:`own_word`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast.decisions.brakes.own_word import OwnStops, TooMany
+from holdfast.decisions.brakes.tripping import too_early, trip
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.budgets import Purse, why_spent
+from holdfast.decisions.death import evidence
+from holdfast.decisions.death.verdict import Consequence
+from holdfast.decisions.machines.disputes import NONE_CONTESTED, Contested, contested, touches_a_machine
+from holdfast.decisions.machines.machine_proof import shared_address
+from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.planned import notices
+from holdfast.decisions.silence import common_cause, may_touch, silent_nodes
+from holdfast.model.action import (
+    Action,
+    CheckInstance,
+    Drain,
+    DropHold,
+    Launch,
+    Notify,
+    Proposal,
+    Reboot,
+    Replace,
+    SendOrder,
+    SetDown,
+    StopStart,
+    TellOwner,
+    Terminate,
+    Verb,
+)
+from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.budgets import budget_of
+from holdfast.model.held_orders import HARMLESS_VERBS
+from holdfast.model.maintenance import KeepWindow
+from holdfast.model.policy import Mode
+
+_HARMLESS = (Notify, CheckInstance, KeepWindow)
+_LOOKS = frozenset({Verb.PROBE_PEER, Verb.EVIDENCE, Verb.STACKS, Verb.OUTPUT, Verb.SURVEY})
+"""Orders that change nothing on the node."""
+
+
+class Ban(Enum):
+    """What withholds a proposal."""
+
+    OBSERVE_MODE = "observe_mode"
+    PAUSE = "pause"
+    BRAKE = "brake"
+    CAP = "cap"
+    """A budget on machines is spent."""
+    HANDS_OFF = "hands_off"
+    """The node is in an operator's hands, or Slurm's: maintenance, a reboot, power saving."""
+    DEATHS = "deaths"
+    """The brake on deaths, or a sign of life: a silent node's verdict does not allow it."""
+    UNREADABLE = "unreadable"
+    """An incident of the node cannot be read."""
+    DISPUTE = "dispute"
+    """Two nodes claim the machine."""
+    UNASKED = "unasked"
+    """The provider, which may announce the same, has not been asked yet."""
+    OWN_WORD = "own_word"
+    """Enough jobs were stopped within the hour for what they report of themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """Why a proposal is not carried out now."""
+
+    ban: Ban
+    text: str
+    """For people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """The proposals, sorted; and the brakes that tripped on the way."""
+
+    allowed: tuple[Proposal, ...]
+    withheld: tuple[tuple[Proposal, Withheld], ...]
+    tripped: tuple[Brake, ...] = ()
+    too_many: tuple[TooMany, ...] = ()
+    """Limits on what jobs report of themselves that withhold something."""
+
+
+def guard(world: World, proposals: tuple[Proposal, ...]) -> Guarded:
+    """Allow or withhold each proposal; proposals of one group share their fate."""
+    tripped = trip(world, proposals)
+    holding = {k: b for k, b in world.book.brakes.items() if b.released_at is None} | {b.kind: b for b in tripped}
+    purse, deaths, own_stops = Purse(world), _Deaths(world), OwnStops(world)
+    too_many: list[TooMany] = []
+    early = too_early(world)
+    in_dispute = contested(world) if any(touches_a_machine(p.action) for p in proposals) else NONE_CONTESTED
+    refused: dict[str, Withheld] = {}
+    verdicts: list[tuple[Proposal, Withheld | None]] = []
+    for proposal in proposals:
+        why = (
+            _disputed(world, in_dispute, proposal)
+            or _unasked(early, proposal)
+            or deaths.withhold(proposal)
+            or _withhold(world, holding, purse, proposal)
+        )
+        if why is None and (limit := own_stops.take(proposal)) is not None:
+            too_many.append(limit)
+            why = Withheld(Ban.OWN_WORD, limit.text)
+        verdicts.append((proposal, why))
+        if why is not None and proposal.group:
+            refused[proposal.group] = why
+    final = [(p, why or refused.get(p.group)) for p, why in verdicts]
+    return Guarded(
+        allowed=tuple(p for p, why in final if why is None),
+        withheld=tuple((p, why) for p, why in final if why is not None),
+        tripped=tripped,
+        too_many=tuple(too_many),
+    )
+
+
+def harmless(action: Action) -> bool:
+    """Telling and asking is never withheld, nor is the reservation of a maintenance window that an operator ordered."""
+    return isinstance(action, _HARMLESS) or (isinstance(action, SendOrder) and action.verb in HARMLESS_VERBS)
+
+
+def _withhold(world: World, holding: Mapping[str, Brake], purse: Purse, proposal: Proposal) -> Withheld | None:
+    """Why this proposal must wait; None: it need not."""
+    action = proposal.action
+    if harmless(action) or (
+        isinstance(action, DropHold | TellOwner) and world.policy.mode is Mode.ACT and not world.book.paused
+    ):
+        return None
+    if world.policy.mode is Mode.OBSERVE:
+        return Withheld(Ban.OBSERVE_MODE, "observe mode: recorded, not done")
+    if world.book.paused is not None:
+        return Withheld(Ban.PAUSE, f"paused by {world.book.paused}")
+    if (held := _in_other_hands(world, proposal)) is not None:
+        return held
+    if (held := _unreadable(world, proposal)) is not None:
+        return held
+    brake = _brake(world, holding, proposal)
+    # A DOWN is for a node that two witnesses found dead: its jobs have lost it already.
+    if brake is not None and isinstance(action, Drain):
+        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: {brake.reason}")
+    if brake is not None and proposal.stops_running_job:
+        text = f"brake {brake.kind.value!r} holds: no running job is stopped on a check's word ({brake.reason})"
+        return Withheld(Ban.BRAKE, text)
+    if brake is not None and budget_of(action) is not None:
+        return Withheld(Ban.BRAKE, f"brake {brake.kind.value!r} holds: no repair step begins ({brake.reason})")
+    cause = world.book.incidents.get(proposal.incident_id)
+    if cause is not None and cause.users_doing and purse.half_spent(action):
+        text = f"half of budget {budget_of(action)!s} is spent: the rest is for faults that no user's job can cause"
+        return Withheld(Ban.CAP, text)
+    spent = purse.take(action)
+    return Withheld(Ban.CAP, why_spent(spent)) if spent is not None else None
+
+
+def _brake(world: World, holding: Mapping[str, Brake], proposal: Proposal) -> Brake | None:
+    """The brake that applies to the proposal. None does where the provider's own API says that the machine goes, or is off."""
+    incident = world.book.incidents.get(proposal.incident_id)
+    if incident is not None and evidence.died_of_power(world, incident):
+        return None
+    planned, tasks = holding.get(BrakeKind.PLANNED_STOPS), holding.get(BrakeKind.TASK_DRAINS)
+    if tasks is not None and incident is not None and incident.users_doing:
+        return tasks
+    if incident is not None and notices.goes_soon(world, incident.id):
+        if incident.notice:
+            return None
+        if notices.by_agent_alone(world, incident):
+            return planned
+    return next((brake for brake in holding.values() if brake not in (planned, tasks)), None)
+
+
+def _in_other_hands(world: World, proposal: Proposal) -> Withheld | None:
+    """Nothing is done to a node in an operator's hands, and no running job is stopped for a fault on it."""
+    action, cause = proposal.action, world.book.incidents.get(proposal.incident_id)
+    if isinstance(action, SendOrder) and action.verb in _LOOKS:
+        return None
+    node = action.target.node or (cause.node if cause is not None and proposal.stops_running_job else None)
+    hands = hands_off.on(world, node) if node else None
+    held = hands is not None and hands.holds_incidents
+    return Withheld(Ban.HANDS_OFF, hands.text) if hands is not None and held else None
+
+
+def _unasked(early: Collection[str], proposal: Proposal) -> Withheld | None:
+    """Just after a start no node is drained, and no running job stopped, on agents' notices that the provider itself may confirm."""
+    if proposal.incident_id not in early or not (_at_the_node(proposal) or proposal.stops_running_job):
+        return None
+    return Withheld(Ban.UNASKED, "the provider has not been asked yet whether the machine goes")
+
+
+def _at_the_node(proposal: Proposal) -> bool:
+    return isinstance(proposal.action, Drain) or budget_of(proposal.action) is not None
+
+
+def _disputed(world: World, in_dispute: Contested, proposal: Proposal) -> Withheld | None:
+    action = proposal.action
+    dispute = in_dispute.about(action)
+    if isinstance(action, Reboot) and action.via_slurm and world.view is not None:
+        other = shared_address(action.node, {n: (each.address, each.port) for n, each in world.view.nodes.items()})
+        if other is not None:
+            text = f"Slurm has one address for {action.node} and {other}: an order to reboot may reach the wrong one"
+            return Withheld(Ban.DISPUTE, text)
+    if dispute is None:
+        return None
+    return Withheld(Ban.DISPUTE, f"{dispute.text}: nothing is done to the machines of {', '.join(dispute.held)}")
+
+
+def _unreadable(world: World, proposal: Proposal) -> Withheld | None:
+    """Only a drain is done about a node of which an incident cannot be read: what was done about it already is not known."""
+    incident = facts.unreadable_incident(world.book, proposal.incident_id, proposal.action)
+    if incident is None:
+        return None
+    text = (
+        f"incident {incident.id} of node {incident.node} cannot be read: nothing but a drain is done about the node; "
+        f"check it, then holdfast incident close {incident.id}"
+    )
+    return Withheld(Ban.UNREADABLE, text)
+
+
+_CONSEQUENCES: Mapping[type[Action], Consequence] = {
+    Drain: Consequence.DRAIN,
+    SetDown: Consequence.SET_DOWN,
+    Reboot: Consequence.REBOOT,
+    StopStart: Consequence.END_MACHINE,
+    Replace: Consequence.END_MACHINE,
+    Launch: Consequence.END_MACHINE,
+    Terminate: Consequence.END_MACHINE,
+}
+
+
+class _Deaths:
+    """What the verdict about a silent node allows, looked at once more for each step."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._held: Mapping[str, common_cause.Group] | None = None
+
+    def withhold(self, proposal: Proposal) -> Withheld | None:
+        what = _CONSEQUENCES.get(type(proposal.action))
+        incident = self._world.book.incidents.get(proposal.incident_id)
+        view = self._world.view
+        if what is None or incident is None or view is None or incident.node not in view.nodes:
+            return None
+        if proposal.action.target.node != incident.node or not may_touch.about_silence(self._world, incident):
+            return None
+        if isinstance(proposal.action, Terminate) and proposal.action.instance_id != incident.serving_id:
+            return None  # launched in vain: it serves no one
+        if isinstance(proposal.action, Drain) and incident.drain_lost_at is not None:
+            return None  # as it was before slurmctld forgot it: what serves now proves itself behind the drain
+        if isinstance(proposal.action, SetDown) and view.nodes[incident.node].down:
+            return None  # Slurm's own DOWN, made ours so that we may take it back
+        if self._held is None:
+            silent = silent_nodes.silent_nodes(self._world)
+            self._held = common_cause.keeping_machines(common_cause.groups(self._world, silent))
+        held = common_cause.holds(self._world, incident, self._held)
+        why = may_touch.why_not(self._world, view, incident, what, held)
+        return Withheld(Ban.DEATHS, why.text) if why is not None else None

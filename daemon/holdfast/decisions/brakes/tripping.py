@@ -1,0 +1,240 @@
+"""When a brake trips: too many nodes drained, or jobs stopped, on a check's word within a time. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+from holdfast.decisions.brakes import own_word
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.budgets import COUNTED
+from holdfast.decisions.death import evidence
+from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.planned import notices
+from holdfast.model.action import Action, Drain, HoldJob, Intent, IntentState, Proposal, Requeue, SetDown
+from holdfast.model.book import Brake, BrakeKind, World
+from holdfast.model.incident import Incident
+from holdfast.model.lookback import BRAKE_LONG_S, BRAKE_SHORT_S
+
+_SMALL = 0.05
+"""One job alone may hold most of the GPUs, and be stopped for its fault; beside it jobs on less than this share count for nothing."""
+
+
+def drain_limits(world: World) -> tuple[tuple[float, int], ...]:
+    """(window in seconds, most nodes) for the drain brake; the share is one of the fleet."""
+    brake = world.policy.brake
+    nodes = len(facts.fleet(world))
+    return (
+        (BRAKE_SHORT_S, max(brake.drains_10min, math.floor(nodes * brake.drains_10min_share))),
+        (BRAKE_LONG_S, max(brake.drains_60min, math.floor(nodes * brake.drains_60min_share))),
+    )
+
+
+def too_early(world: World) -> frozenset[str]:
+    """Incidents of notices that wait until the provider was asked after a start: where it was never asked, or where they are so many that
+    a brake would hold them otherwise."""
+    waiting = [i for i in world.book.open_incidents() if facts.acting(i) and notices.unasked(world, i)]
+    if not waiting:
+        return frozenset()
+    many = len({i.node for i in waiting}) > min(most for _, most in drain_limits(world))
+    return frozenset(i.id for i in waiting) if world.book.provider is None or many else frozenset()
+
+
+def trip(world: World, proposals: tuple[Proposal, ...]) -> tuple[Brake, ...]:
+    """Brakes that these proposals, or the suspect nodes behind them, trip now. One that holds already is not tripped again."""
+    holding = {k for k, b in world.book.brakes.items() if b.released_at is None}
+    checks = (
+        (BrakeKind.DRAINS, _too_many_drains),
+        (BrakeKind.TASK_DRAINS, _too_many_task_drains),
+        (BrakeKind.JOB_STOPS, _too_many_stops),
+        (BrakeKind.PLANNED_STOPS, _too_many_planned),
+    )
+    reasons = {kind: check(world, proposals) for kind, check in checks if kind not in holding}
+    return tuple(Brake(kind, world.now, reason) for kind, reason in reasons.items() if reason is not None)
+
+
+def _too_many_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    return _too_many_suspects(world, proposals, BrakeKind.DRAINS)
+
+
+def _too_many_task_drains(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    return _too_many_suspects(world, proposals, BrakeKind.TASK_DRAINS)
+
+
+def _too_many_suspects(world: World, proposals: tuple[Proposal, ...], kind: BrakeKind) -> str | None:
+    """Distinct nodes drained in the window, together with every other suspect; what an operator released no longer counts. None: few
+    enough. What a user's job can have caused counts for its own brake alone."""
+
+    early = too_early(world)
+
+    def counts(incident_id: str) -> bool:
+        incident = world.book.incidents.get(incident_id)
+        users = incident is not None and incident.users_doing
+        return users is (kind is BrakeKind.TASK_DRAINS) and not (_planned(world, incident_id) or incident_id in early)
+
+    if not any(isinstance(p.action, Drain | SetDown) and counts(p.incident_id) for p in proposals):
+        return None
+    released = _released(world, kind)
+    proposed = {
+        p.action.node
+        for p in proposals
+        if isinstance(p.action, Drain | SetDown)
+        and counts(p.incident_id)
+        and _is_news(world, kind, p.incident_id)
+        and not _was_drained(world, p.incident_id, world.now)
+    }
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        drained = proposed | {
+            i.action.node
+            for i in world.book.intents.values()
+            if isinstance(i.action, Drain | SetDown)
+            and i.state in COUNTED
+            and i.planned_at > since
+            and counts(i.incident_id)
+            and not _drained_again(world, i)
+        }
+        nodes = drained | {
+            i.node
+            for i in world.book.open_incidents()
+            if facts.acting(i) and i.opened_at > since and counts(i.id) and hands_off.holds(world, i) is None
+        }
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes are suspect within {window_s / 60:.0f} min, more than {most}: look for one cause"
+            )
+    return None
+
+
+def _drained_again(world: World, intent: Intent) -> bool:
+    """Slurm had lost the drain: the node was out of service for this incident before, so it is no new suspect."""
+    return isinstance(intent.action, Drain) and _was_drained(world, intent.incident_id, intent.planned_at)
+
+
+def _was_drained(world: World, incident_id: str, before: datetime) -> bool:
+    earlier = (i for i in world.book.intents_of(incident_id) if i.planned_at < before)
+    return any(isinstance(i.action, Drain | SetDown) and i.state is IntentState.DONE for i in earlier)
+
+
+def _is_news(world: World, kind: BrakeKind, incident_id: str) -> bool:
+    """Whether the incident counts for the brake however old it is: Slurm may have been away, or Holdfast paused, for longer than the
+    windows. Not one that an operator saw when they released the brake."""
+    incident, brake = world.book.incidents.get(incident_id), world.book.brakes.get(kind)
+    released_at = brake.released_at if brake is not None else None
+    return incident is not None and (released_at is None or incident.opened_at > released_at)
+
+
+def _too_many_planned(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Nodes that go by the word of their agents alone. An agent or a check that is wrong on every node looks the same. None: few enough."""
+    acting, early = (i for i in world.book.open_incidents() if facts.acting(i)), too_early(world)
+    alone = {i.id: i for i in acting if notices.by_agent_alone(world, i) and i.id not in early}
+    if not any((isinstance(p.action, Drain) or p.stops_running_job) and p.incident_id in alone for p in proposals):
+        return None
+    released = _released(world, BrakeKind.PLANNED_STOPS)
+    going = {p.incident_id for p in proposals if isinstance(p.action, Drain) or p.stops_running_job} & alone.keys()
+    proposed = {alone[i].node for i in going if _is_news(world, BrakeKind.PLANNED_STOPS, i)}
+    for window_s, most in drain_limits(world):
+        since = max(world.now - timedelta(seconds=window_s), released)
+        nodes = {i.node for i in alone.values() if i.opened_at > since} | proposed
+        if len(nodes) > most:
+            return (
+                f"{len(nodes)} nodes say within {window_s / 60:.0f} min that their machines go, more than {most}, "
+                "and the provider's API does not: look at what their agents read"
+            )
+    return None
+
+
+def _too_many_stops(world: World, proposals: tuple[Proposal, ...]) -> str | None:
+    """Nodes whose running jobs were stopped on a check's word in the last hour, with those of this cycle. None: few enough.
+
+    Nodes, not jobs: whatever runs on one node, its fault is one cause. A user's many small jobs on a shared node trip nothing, nor do
+    large ones side by side on the same nodes: the share of GPUs is that of the jobs of two nodes at least."""
+    since = max(world.now - timedelta(seconds=BRAKE_LONG_S), _released(world, BrakeKind.JOB_STOPS))
+    early = too_early(world)
+    new = [
+        p
+        for p in proposals
+        if p.stops_running_job
+        and not _has_limits_of_its_own(world, p.incident_id)
+        and _is_news(world, BrakeKind.JOB_STOPS, p.incident_id)
+        and not _goes(world, p.incident_id)
+        and p.incident_id not in early
+    ]
+    if not new:
+        return None
+    past = [
+        i for i in world.book.intents.values() if i.state in COUNTED and i.planned_at > since and _stopped(world, i)
+    ]
+    brake = world.policy.brake
+    nodes = {
+        _node_of(world, incident_id) for incident_id in (*(i.incident_id for i in past), *(p.incident_id for p in new))
+    }
+    if len(nodes) > brake.stopped_jobs_60min:
+        return f"running jobs of {len(nodes)} nodes would be stopped on a check's word within an hour, more than {brake.stopped_jobs_60min}"
+    sizes, of_node = {}, dict[str, dict[int, int]]()
+    for incident_id, action in (*((i.incident_id, i.action) for i in past), *((p.incident_id, p.action) for p in new)):
+        job, gpus = _job_id(action), _gpus(world, action)
+        sizes[job] = of_node.setdefault(_node_of(world, incident_id), {})[job] = gpus
+    total = sum(world.view.nodes[n].gpu_count for n in facts.fleet(world)) if world.view is not None else 0
+    besides_largest = sum(sizes.values()) - max(sum(jobs.values()) for jobs in of_node.values())
+    if besides_largest > total * _SMALL and sum(sizes.values()) > total * brake.stopped_gpu_share_60min > 0:
+        return f"jobs on {sum(sizes.values())} of {total} GPUs would be stopped on a check's word within an hour"
+    return None
+
+
+def _node_of(world: World, incident_id: str) -> str:
+    """The node at fault; of an incident that is not known its id stands for it."""
+    incident = world.book.incidents.get(incident_id)
+    return incident.node if incident is not None and incident.node else incident_id
+
+
+def _has_limits_of_its_own(world: World, incident_id: str) -> bool:
+    """What users can cause: what a job says of itself is limited by user, what a job can do to a node by ``task_drains``."""
+    incident = world.book.incidents.get(incident_id)
+    return own_word.about(world, incident_id) is not None or (incident is not None and incident.users_doing)
+
+
+def _job_id(action: Action) -> int:
+    return action.job.job_id if isinstance(action, Requeue | HoldJob) else 0
+
+
+def _stopped(world: World, intent: Intent) -> bool:
+    """Whether this intent stopped a running job on a check's word."""
+    action = intent.action
+    no_checks_word = _planned(world, intent.incident_id) or _has_limits_of_its_own(world, intent.incident_id)
+    if not isinstance(action, Requeue) or no_checks_word:
+        return False
+    recovery = world.book.recovery_of(action.job, action.restarts)
+    return recovery is not None and recovery.stops_running_job
+
+
+def _planned(world: World, incident_id: str) -> bool:
+    """On a notice alone, or power that is off, which the brakes on checks do not count."""
+    incident = world.book.incidents.get(incident_id)
+    return incident is not None and _not_a_checks_word(world, incident)
+
+
+def _not_a_checks_word(world: World, incident: Incident) -> bool:
+    return notices.by_notice_alone(world, incident) or evidence.died_of_power(world, incident)
+
+
+def _goes(world: World, incident_id: str) -> bool:
+    """The machine goes soon, by the provider's API or by a notice alone."""
+    incident = world.book.incidents.get(incident_id)
+    if incident is None or not notices.goes_soon(world, incident_id):
+        return False
+    return bool(incident.notice) or notices.by_notice_alone(world, incident)
+
+
+def _gpus(world: World, action: Action) -> int:
+    if not isinstance(action, Requeue | HoldJob):
+        return 0
+    job = world.view.jobs.get(action.job.job_id) if world.view is not None else None
+    return sum(len(m) for m in job.gpu_indices.values()) if job is not None else 0
+
+
+def _released(world: World, kind: BrakeKind) -> datetime:
+    brake = world.book.brakes.get(kind)
+    if brake is not None and brake.released_at is not None:
+        return brake.released_at
+    return world.now - timedelta(seconds=BRAKE_LONG_S)

@@ -1,0 +1,108 @@
+"""What is left of the budgets on machines. Pure.
+
+Steps that were refused or failed spend nothing; each step that this turn allows counts for the next of the same turn."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from holdfast.decisions.common import facts
+from holdfast.model.action import Action, IntentState
+from holdfast.model.book import World
+from holdfast.model.budgets import BudgetKind, BudgetState, budget_of
+from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
+from holdfast.model.policy import RepairPolicy
+
+COUNTED = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+"""States of steps that budgets and brakes count: what was refused, failed or withheld did nothing."""
+
+
+def budgets(world: World) -> dict[BudgetKind, BudgetState]:
+    """All of them, as they stand."""
+    return {kind: _state(world, kind) for kind in BudgetKind}
+
+
+def _state(world: World, kind: BudgetKind) -> BudgetState:
+    hour, day, nodes_most = limits(world.policy.repair, kind, len(facts.fleet(world)))
+    extension = world.book.extensions.get(kind)
+    if extension is not None and extension.until <= world.now:
+        extension = None
+    plus = extension.plus if extension is not None else 0
+    taken = [
+        ((world.now - i.planned_at).total_seconds(), i.action.target.node)
+        for i in world.book.intents.values()
+        if budget_of(i.action) is kind and i.state in COUNTED
+    ]
+    return BudgetState(
+        kind,
+        hour_spent=sum(1 for age_s, _node in taken if age_s <= CAP_HOUR_S),
+        hour_most=hour + plus,
+        day_spent=sum(1 for age_s, _node in taken if age_s <= CAP_DAY_S),
+        day_most=day + plus,
+        nodes=frozenset(node for age_s, node in taken if age_s <= CAP_DAY_S and node is not None),
+        nodes_most=nodes_most + (extension.plus_nodes if extension is not None else 0),
+        extension=extension,
+    )
+
+
+def limits(policy: RepairPolicy, kind: BudgetKind, nodes: int) -> tuple[int, int, int]:
+    """(most in an hour, most in a day, most different nodes in a day) of a fleet of so many nodes. The first two are the number or the
+    share, whichever is greater; the third is ``budget_cluster_share``, and always one."""
+    hour, day = _numbers(policy, kind)
+    return (
+        max(hour, math.floor(nodes * policy.budget_hour_share)) if hour else 0,
+        max(day, math.floor(nodes * policy.budget_day_share)) if day else 0,
+        max(1, math.floor(nodes * policy.budget_cluster_share)),
+    )
+
+
+def _numbers(policy: RepairPolicy, kind: BudgetKind) -> tuple[int, int]:
+    match kind:
+        case BudgetKind.ENDED:
+            return policy.terminations_per_hour, policy.terminations_per_day
+        case BudgetKind.CYCLED:
+            return policy.cycles_per_hour, policy.cycles_per_day
+        case BudgetKind.BOUGHT:
+            return policy.launches_per_hour, policy.launches_per_day
+
+
+class Purse:
+    """What one turn may still take. A budget is counted when the first step asks for it: most turns ask for none."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._left: dict[BudgetKind, BudgetState] = {}
+
+    def half_spent(self, action: Action) -> bool:
+        """Whether half of the hour's, or of the day's, steps of its budget are spent."""
+        kind = budget_of(action)
+        if kind is None:
+            return False
+        state = self._left.get(kind) or _state(self._world, kind)
+        return 2 * state.hour_spent >= state.hour_most or 2 * state.day_spent >= state.day_most
+
+    def take(self, action: Action) -> BudgetState | None:
+        """None, and one less is left; or the budget that is spent."""
+        kind, node = budget_of(action), action.target.node
+        if kind is None:
+            return None
+        state = self._left.get(kind) or _state(self._world, kind)
+        if not (state.steps_left if node in state.nodes else state.left):
+            return state
+        nodes = state.nodes if node is None else state.nodes | {node}
+        self._left[kind] = replace(state, hour_spent=state.hour_spent + 1, day_spent=state.day_spent + 1, nodes=nodes)
+        return None
+
+
+def why_spent(state: BudgetState) -> str:
+    """For people."""
+    more = f"`holdfast budget extend {state.kind.value} --plus N` allows more for a time"
+    if state.hour_spent >= state.hour_most:
+        said = f"{state.hour_spent} machines within an hour, at most {state.hour_most}"
+    elif state.day_spent >= state.day_most:
+        said = f"{state.day_spent} machines within a day, at most {state.day_most}"
+    else:
+        said = f"machines of {len(state.nodes)} different nodes within a day, at most {state.nodes_most}"
+        more = f"`holdfast budget extend {state.kind.value} --plus N --nodes N` allows more for a time"
+    return f"budget {state.kind.value!r} is spent: {said}; {more}"

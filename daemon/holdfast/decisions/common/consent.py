@@ -1,0 +1,43 @@
+"""May the run of a job be stopped ahead of its own failure? Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.elastic_jobs import elastic_spec
+from holdfast.model.book import World
+from holdfast.model.cluster import Job
+from holdfast.model.incident import Ground
+from holdfast.model.opt_in import Said, read_comment
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Why a run may be stopped ahead of its own failure."""
+
+    ground: Ground
+    text: str
+    """The same for people."""
+
+
+FAILED = Consent(Ground.FAILED, "it failed by itself")
+NODE_LOST = Consent(Ground.NODE_LOST, "it lost the node")
+
+
+def consent(world: World, job: Job) -> Consent | None:
+    """Why the job may be stopped ahead of its own failure; None: it may not. ``JobRequeue=1`` is no consent, and whoever suspended a job
+    wants it as it is: queued again, Slurm holds it, and ``scontrol resume`` is refused (tried on 22.05)."""
+    if job.suspended:
+        return None
+    if facts.checkpoint_of(world, job) is not None:
+        return Consent(Ground.CHECKPOINT, "registered checkpoint")
+    if read_comment(job.comment).said is Said.CONSENT:
+        return Consent(Ground.OPT_IN, "job option")
+    if elastic_spec(job) is not None:
+        return Consent(Ground.ELASTIC, "elastic job")
+    if all(part.partition in world.policy.job.consent_partitions for part in job.components):
+        return Consent(Ground.PARTITION, f"policy of partition {job.partition}")
+    if job.qos in world.policy.job.consent_qos:
+        return Consent(Ground.QOS, f"policy of QOS {job.qos}")
+    return None

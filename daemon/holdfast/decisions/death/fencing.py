@@ -1,0 +1,58 @@
+"""Is the old run of a job on a dead node kept from writing? Pure.
+
+A node that cannot be reached may still be training. Before the job writes elsewhere, the old run is fenced: the power is confirmed
+off, or the job's checkpoint library refuses the writes of an older run."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from holdfast.decisions.common import consent, facts
+from holdfast.decisions.death import evidence
+from holdfast.model import steps
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident
+
+
+def unfenced_jobs(world: World, view: ClusterView, incident: Incident) -> tuple[int, ...]:
+    """Jobs on a dead node whose old run could still write somewhere: neither is the power off, nor does their checkpoint library
+    refuse an older run's writes."""
+    if powered_off(world, incident):
+        return ()
+    return tuple(job.key.job_id for job in view.jobs_on(incident.node) if not _fenced_by_itself(world, job))
+
+
+def _fenced_by_itself(world: World, job: Job) -> bool:
+    record = facts.checkpoint_of(world, job)
+    return record is not None and record.fenced
+
+
+def powered_off(world: World, incident: Incident) -> bool:
+    """The provider shows the incident's machine off, or has confirmed that it is terminated."""
+    done = facts.done(world.book.attempts(incident.id, steps.terminate(incident.instance_id)))
+    ended = done is not None and done.result.get("state") == "terminated"
+    return ended or evidence.power_off(world, incident) is not None
+
+
+class Waits(Enum):
+    """Why a dead node is not set DOWN under a job."""
+
+    CONSENT = "consent"
+    """The job did not opt in: Slurm ends its run at SlurmdTimeout, as without Holdfast."""
+    FENCE = "fence"
+    """Its old run could still write."""
+
+
+def keeps_waiting(world: World, view: ClusterView, incident: Incident, job: Job) -> Waits | None:
+    """Why the dead node of this incident may not be set DOWN under this job now; None: it may."""
+    ends = job.state == "COMPLETING"
+    if not ends and consent.consent(world, job) is None and not _slurm_never_would(world, incident):
+        return Waits.CONSENT
+    return Waits.FENCE if job.key.job_id in unfenced_jobs(world, view, incident) else None
+
+
+def _slurm_never_would(world: World, incident: Incident) -> bool:
+    """SlurmdTimeout is 0, and the node has been silent for as long as Slurm ships it: Slurm itself would never end the run."""
+    never = world.background.slurmd_timeout_s == 0
+    return never and evidence.silent_s(world, incident) >= facts.SLURMD_TIMEOUT_S

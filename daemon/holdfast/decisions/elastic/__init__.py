@@ -1,0 +1,1 @@
+"""Elastic jobs: their size, growing and shrinking, evictions, admission to a rendezvous, its record. Pure."""

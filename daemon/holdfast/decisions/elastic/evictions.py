@@ -1,0 +1,258 @@
+"""Who must be shut out of its quorum room, and why: the groups that go on need not wait for one that will not come back. Pure.
+
+Two grounds. *Its run will be stopped*: a requeue or DOWN was decided, or its node was drained for a fatal fault that hurts it. *Its run is
+over in Slurm*, and nobody told the room. Members whose names Holdfast did not give are never judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common.elastic_jobs import Group, elastic_jobs, elastic_spec
+from holdfast.decisions.elastic.naming import known_room, outlived
+from holdfast.decisions.planned import notices
+from holdfast.model.action import Drain, Intent, IntentState, Requeue, SetDown
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident
+from holdfast.model.policy import Mode
+from holdfast.model.rooms import GroupRun, RoomView, run_of
+from holdfast_checks.result import Severity
+
+COMPLETING_S = 2.0
+"""A run that is being ended gets so long to leave by itself: then the others still know what step it finished."""
+ABSENT_S = 10.0
+"""A job that Slurm does not show at all may be an answer that is not whole; one that ended is shown for MinJobAge. Between the first
+reading that lacks it and the last."""
+_UNDER_WAY = frozenset({IntentState.PLANNED, IntentState.STARTED, IntentState.DONE})
+
+Fading = Mapping[tuple[str, GroupRun], datetime]
+"""(room, run) → since when it looks over, or the first reading that lacks its job; who does not look over is not in it."""
+Met = Mapping[tuple[str, GroupRun], datetime]
+"""(room, run) → when the rooms were first read with this run in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """One run of a group, to be fenced for good."""
+
+    room: str
+    run: GroupRun
+    reason: str
+    """One line; begins with ``holdfast[INCIDENT]: `` where an incident is the ground."""
+    incident_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    reason: str
+    incident_id: str | None = None
+    grace_s: float = 0.0
+    absent: bool = False
+    """Slurm does not show the job: time passes from reading to reading only."""
+
+
+def met_in(rooms: Iterable[RoomView], read_at: datetime, before: Met) -> Met:
+    """The runs that are in the rooms now. ``read_at``: when the reading of the rooms began; ``before``: of the reading before."""
+    runs = ((room.name, run) for room in rooms for name in room.known if (run := run_of(name)) is not None)
+    return {each: before.get(each, read_at) for each in runs}
+
+
+def due(world: World, rooms: Iterable[RoomView], met: Met, fading: Fading) -> tuple[tuple[Eviction, ...], Fading]:
+    """Evictions that the rooms do not have yet, and who looks over now (for the next call).
+
+    ``met``: a run is over only by a view of Slurm that is newer than its first reading in the room; before that it may have started
+    since. The view is always older than the newest reading, so that one cannot be the measure."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return (), fading
+    found: list[Eviction] = []
+    still: dict[tuple[str, GroupRun], datetime] = {}
+    shown = _shown_runs(world, view)
+    for room in rooms:
+        if outlived(room, view, world.book.rooms):
+            continue  # the runs that Slurm shows under its members' job ids are those of another job
+        for run in _open_runs(room, shown.get(room.name, ())):
+            met_at = met.get((room.name, run))
+            ground = _will_be_stopped(world, view, run) or (
+                _is_over(world, view, run) if met_at is not None and view.read_at > met_at else None
+            )
+            if ground is None:
+                continue
+            now = view.read_at if ground.absent else world.now
+            since = still[room.name, run] = fading.get((room.name, run), now)
+            if now - since >= timedelta(seconds=ground.grace_s):
+                found.append(_eviction(room, run, ground))
+    return tuple(found), still
+
+
+def _open_runs(room: RoomView, shown: Iterable[GroupRun]) -> Iterator[GroupRun]:
+    runs = {*shown, *(run for name in room.known if (run := run_of(name)) is not None)}
+    return (run for run in sorted(runs, key=lambda r: r.selector) if run.selector not in room.gone)
+
+
+def _shown_runs(world: World, view: ClusterView) -> Mapping[str, Sequence[GroupRun]]:
+    """Room → runs that Slurm shows and a stop ends: also who was silent for so long that the room has forgotten it, and may only hang."""
+    return {
+        known_room(world, job).room: [
+            run for run in map(_run_of_group, job.running) if _will_be_stopped(world, view, run) is not None
+        ]
+        for job in (elastic_jobs(view) if _stops_under_way(world) else ())
+    }
+
+
+def _run_of_group(group: Group) -> GroupRun:
+    return GroupRun(group.index, group.job.key.job_id, group.job.restarts)
+
+
+def _eviction(room: RoomView, run: GroupRun, ground: _Ground) -> Eviction:
+    text = ground.reason if ground.incident_id is None else slurm_reason(ground.incident_id, ground.reason)
+    return Eviction(room.name, run, text, ground.incident_id)
+
+
+# It will be stopped
+
+
+def _will_be_stopped(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
+    """In observe mode, and by what waits while Holdfast is paused, no run is stopped, so none is shut out for it."""
+    job = view.jobs.get(run.job_id)
+    for intent in _stops_under_way(world):
+        if (reason := _stops(world, view, intent, run, job)) is not None:
+            return _Ground(reason, intent.incident_id)
+    return None
+
+
+def _stops_under_way(world: World) -> list[Intent]:
+    if world.policy.mode is Mode.OBSERVE:
+        return []
+    stops = (i for i in world.book.intents.values() if isinstance(i.action, Requeue | SetDown | Drain))
+    under_way = (i for i in stops if i.state in _UNDER_WAY and not _waits(world, i))
+    return sorted(under_way, key=lambda i: (i.planned_at, i.order, i.key))
+
+
+def _waits(world: World, intent: Intent) -> bool:
+    """The actor will not begin this step now. A drain ends no run: one that is done counts only while runs may be stopped."""
+    if world.book.paused is not None:
+        return intent.state is IntentState.PLANNED or isinstance(intent.action, Drain)
+    return intent.state is IntentState.PLANNED and _overtaken(world, intent)
+
+
+def _overtaken(world: World, intent: Intent) -> bool:
+    """An operator has taken the incident over since, or a brake has tripped, which a DOWN does not wait for."""
+    incident = world.book.incidents.get(intent.incident_id)
+    if incident is not None and (incident.acknowledged or not incident.open):
+        return True
+    tripped = (b.tripped_at for b in world.book.brakes_on(intent.incident_id))
+    return not isinstance(intent.action, SetDown) and any(intent.planned_at < at for at in tripped)
+
+
+def _stops(world: World, view: ClusterView, intent: Intent, run: GroupRun, job: Job | None) -> str | None:
+    """Why this intent ends the run; None: it does not."""
+    action = intent.action
+    if job is not None and job.restarts == run.restarts and intent.planned_at < job.key.submit_time:
+        return None  # for an earlier job with this id
+    if isinstance(action, Requeue):
+        mine = (action.job.job_id, action.job.cluster, action.restarts) == (run.job_id, view.cluster, run.restarts)
+        return f"the run is requeued: {intent.reason}" if mine and not _may_go_on(world, intent) else None
+    if job is None or not isinstance(action, SetDown | Drain):
+        return None
+    if not _held_before(job, run, action.node, intent.planned_at):
+        return None
+    if isinstance(action, SetDown):
+        return f"node {action.node} is set DOWN" if action.jobs is None or run.job_id in action.jobs else None
+    incident = world.book.incidents.get(intent.incident_id)
+    if incident is None or not _ends_jobs(world, incident, job):
+        return None
+    return None if _withheld(world, run, job) else f"node {action.node}: {incident.headline}"
+
+
+def _may_go_on(world: World, intent: Intent) -> bool:
+    """A job that hung may tell of a step while it is decided, and then is not stopped: the actor looks once more before it begins."""
+    incident = world.book.incidents.get(intent.incident_id)
+    return intent.state is IntentState.PLANNED and incident is not None and incident.hangs
+
+
+def _held_before(job: Job, run: GroupRun, node: str, at: datetime) -> bool:
+    """This very run held the node when that was decided."""
+    began = job.start_time
+    return job.restarts == run.restarts and node in job.nodes and facts.holds(job) and began is not None and began <= at
+
+
+def _ends_jobs(world: World, incident: Incident, job: Job) -> bool:
+    """Of a fatal fault nobody waits to see the job's end. A machine that only will go leaves its groups the time to leave by themselves."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not incident.resumed_in_doubt
+    return fatal and gpu_link.hits(world, incident, job) and not notices.planned(world, incident)
+
+
+def _withheld(world: World, run: GroupRun, job: Job) -> bool:
+    """A brake keeps this run from being stopped: then it is not stopped by way of its room either."""
+    return any(
+        isinstance(i.action, Requeue)
+        and i.state in (IntentState.WITHHELD, IntentState.REFUSED)
+        and (i.action.job.job_id, i.action.restarts) == (run.job_id, run.restarts)
+        and i.planned_at >= job.key.submit_time
+        for i in world.book.intents.values()
+    )
+
+
+# It is over
+
+
+def _is_over(world: World, view: ClusterView, run: GroupRun) -> _Ground | None:
+    incident = _recovered_for(world, run)
+    job = view.jobs.get(run.job_id)
+    if job is None:
+        return _Ground(f"Slurm no longer knows job {run.job_id}", incident, ABSENT_S, absent=True)
+    if job.restarts > run.restarts:
+        return _Ground(f"job {run.job_id} was requeued", incident)
+    if job.restarts < run.restarts:
+        return None
+    if job.state == "COMPLETING":
+        return _Ground(f"job {run.job_id} is COMPLETING", incident, COMPLETING_S)
+    if job.state in facts.ENDED or job.state in facts.FAILED:
+        return _Ground(f"job {run.job_id} ended: {job.state}", incident)
+    return None
+
+
+def _recovered_for(world: World, run: GroupRun) -> str | None:
+    """The incident for which this run was stopped, if one was the ground."""
+    mine = (
+        r for r in world.book.recoveries.values() if (r.job.job_id, r.restarts_before) == (run.job_id, run.restarts)
+    )
+    return next((r.incident_id for r in mine), None)
+
+
+# Rooms that nobody needs any more
+
+CLOSE_AFTER = timedelta(minutes=10)
+
+
+def forsaken(
+    world: World, rooms: Iterable[RoomView], before: Mapping[str, datetime]
+) -> tuple[tuple[str, ...], Mapping[str, datetime]]:
+    """Rooms of jobs that Slurm has not shown for ten minutes, and since when each is so (for the next call). A later job with the id of
+    one of them is another job."""
+    view = facts.fresh_view(world)
+    if view is None:
+        return (), {}  # what was not seen for a while starts again
+    there = _arrays(view)
+    since = {
+        room.name: before.get(room.name, world.now)
+        for room in rooms
+        if (name := room.name_of_job) is not None
+        and (name.base_array_id not in there or outlived(room, view, world.book.rooms))
+    }
+    return tuple(name for name, at in since.items() if world.now - at >= CLOSE_AFTER), since
+
+
+def _arrays(view: ClusterView) -> frozenset[int]:
+    """Base arrays that Slurm still shows something of, also by a flexible array that names them."""
+    shown: set[int] = set()
+    for job in view.jobs.values():
+        shown |= {job.key.job_id, job.array_job_id or 0}
+        if (spec := elastic_spec(job)) is not None and spec.of is not None:
+            shown.add(spec.of)
+    return frozenset(shown)

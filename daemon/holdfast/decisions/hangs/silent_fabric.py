@@ -1,0 +1,48 @@
+"""Since when has the fabric under a job been silent? Pure.
+
+ByteRobust calls a job hung whose RDMA devices have carried nothing for ten minutes. It is the word of all of the job's nodes or nothing:
+where one of them says nothing, has no such device, or may carry another job's bytes, nobody knows."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.elastic import declares_elastic
+
+LATE_S = 60.0
+"""An agent looks each half minute and tells at its next heartbeat: what a job's first minute shows may be the bytes of the one before."""
+
+
+def silent_since(world: World, job: Job) -> datetime | None:
+    """None: not silent for ``hangs.silent_s`` yet, or too little is known. The group of an elastic job has a rule of its own."""
+    silent_s = world.policy.hangs.silent_s
+    if silent_s == 0 or world.view is None or job.start_time is None or len(job.nodes) < 2 or _elastic(job):
+        return None
+    first = job.start_time + timedelta(seconds=LATE_S)
+    last = world.now - timedelta(seconds=silent_s)
+    since = first
+    for node in job.nodes:
+        moved_at = moved_of(world, node)
+        if moved_at is None or not first < moved_at < last:
+            return None
+        since = max(since, moved_at)
+    return None if _shared(world.view, job) else since
+
+
+def moved_of(world: World, node: str) -> datetime | None:
+    """When the node last carried bytes, as far as its agent, which is heard, knows."""
+    agent = facts.agent_of(world, node)
+    return None if agent is None else agent.fabric_moved_at
+
+
+def _elastic(job: Job) -> bool:
+    return any(declares_elastic(part.comment) for part in job.components)
+
+
+def _shared(view: ClusterView, job: Job) -> bool:
+    own, nodes = {part.key.job_id for part in job.components}, set(job.nodes)
+    others = (j for j in view.jobs.values() if j.key.job_id not in own and facts.holds(j))
+    return any(not nodes.isdisjoint(other.nodes) for other in others)

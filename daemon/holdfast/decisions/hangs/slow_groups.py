@@ -1,0 +1,55 @@
+"""Is a slow group asked to leave? Pure. Only where the site wants that, one at a time, and never below the job's least size."""
+
+from __future__ import annotations
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.elastic_jobs import ElasticJob, Group, elastic_jobs
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.hangs import stragglers
+from holdfast.model import steps
+from holdfast.model.action import Proposal, Verb
+from holdfast.model.book import World
+from holdfast.model.elastic import LeaveReason
+from holdfast.model.incident import Incident
+
+
+def let_slow_groups_leave(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None or not world.policy.stragglers.leaves:
+        return Part()
+    proposals: list[Proposal] = []
+    asked: set[int] = set()
+    for incident in stragglers.straggling(world):
+        for elastic in elastic_jobs(view):
+            group = next((g for g in elastic.running if g.job.run == incident.run), None)
+            if group is None or elastic.base_array_id in asked or _may_not(elastic) or incident.acknowledged:
+                continue
+            asked.add(elastic.base_array_id)
+            proposals += _ask(world, incident, group)
+    return Part(tuple(proposals))
+
+
+def _may_not(elastic: ElasticJob) -> bool:
+    """One fewer would be no legal size."""
+    return elastic.sizes.usable(len(elastic.running) - 1) == 0
+
+
+def _ask(world: World, incident: Incident, group: Group) -> list[Proposal]:
+    """On each of its nodes: the launcher listens on one or on all of them."""
+    proposals: list[Proposal] = []
+    for node in group.nodes:
+        agent = facts.agent_of(world, node)
+        step = steps.leave(node, group.job.key, group.job.restarts)
+        if agent is None or world.book.attempts(incident.id, step):
+            continue
+        deadline_s = float(world.policy.elastic.leave_deadline_s)
+        args = {
+            "job_id": group.job.key.job_id,
+            "restarts": group.job.restarts,
+            "reason": LeaveReason.DRAIN.value,
+            "deadline_s": deadline_s,
+        }
+        order = facts.order_to(agent, Verb.LEAVE, deadline_s, args)
+        reason = f"group {group.index} slows the others down: {incident.headline}"
+        proposals.append(Proposal(incident.id, step, order, reason, stops_running_job=True, order=30))
+    return proposals

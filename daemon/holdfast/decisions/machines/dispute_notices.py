@@ -1,0 +1,25 @@
+"""Whom to tell of a machine that two nodes claim? Pure. :mod:`holdfast.decisions.machines.disputes` follows the disputes themselves."""
+
+from __future__ import annotations
+
+from holdfast.decisions.common.part import Part
+from holdfast.model import steps
+from holdfast.model.action import Notify, Proposal
+from holdfast.model.book import World
+from holdfast.model.incident import IncidentKind
+
+
+def tell_of_disputes(world: World) -> Part:
+    """An operator is told of each once, with both nodes named."""
+    proposals = []
+    for incident in world.book.open_incidents():
+        step = steps.notify_dispute()
+        if incident.kind is IncidentKind.DISPUTED and world.may_try(incident.id, step):
+            body = (
+                f"{incident.headline}\n{incident.note}\n"
+                "One of the agents is misconfigured, cloned, or lies. Look at instance_id in agent.toml on these nodes, and at the node's "
+                f"name in the provider's tags.\nholdfast incident show {incident.id}"
+            )
+            action = Notify(f"two nodes, one machine: {incident.headline}", body)
+            proposals.append(Proposal(incident.id, step, action, incident.headline, order=50))
+    return Part(tuple(proposals))

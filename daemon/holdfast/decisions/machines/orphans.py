@@ -1,0 +1,82 @@
+"""Which machines did nobody's book make? Pure.
+
+A launch whose answer was lost for good, a store that was lost or put back: the provider shows a machine that was launched on trial and
+that no open incident waits for. One of ours and over is terminated; of any other a human is told. One that serves is never touched,
+nor one of an incident that is open."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.machines import replacement
+from holdfast.model import steps
+from holdfast.model.action import Assign, Notify, Proposal, Terminate
+from holdfast.model.book import World
+from holdfast.model.ids import UPKEEP
+from holdfast.model.incident import Incident
+from holdfast.model.lookback import ORPHAN_TOLD_S
+from holdfast.model.machine import Instance
+
+GRACE_S = 600.0
+"""From the launch, or from the end of its incident: what is under way settles within this, and a late list catches up."""
+
+
+def orphans(world: World) -> Part:
+    """Proposals about machines on trial that belong to no open incident."""
+    provider = world.book.provider
+    if provider is None or provider.error:
+        return Part()
+    serving = {record.instance_id for record in world.book.nodes.values()} | _assigned(world)
+    proposals: list[Proposal] = []
+    for machine in sorted(provider.on_trial, key=lambda m: m.instance_id):
+        if machine.instance_id not in serving:
+            proposals += _about(world, machine)
+    return Part(tuple(proposals))
+
+
+def _assigned(world: World) -> set[str]:
+    """Machines that were given a name, or that may have been."""
+    return {i.action.instance_id for i in world.book.intents.values() if isinstance(i.action, Assign) and i.is_attempt}
+
+
+def _about(world: World, machine: Instance) -> list[Proposal]:
+    incident = world.book.incidents.get(machine.incident)
+    if incident is not None and incident.open:
+        return []
+    if world.now - _since(world, machine, incident) < timedelta(seconds=GRACE_S):
+        return []
+    if incident is None or incident.node != machine.node:
+        return _tell(world, machine, "This store knows nothing of it")
+    if replacement.has_taken_over(world, incident):
+        return _tell(world, machine, f"The machine before it is ended, and {incident.node} has no other")
+    return _end(world, machine, incident)
+
+
+def _since(world: World, machine: Instance, incident: Incident | None) -> datetime:
+    """When it was launched, or its incident ended; what is not known is just now."""
+    launched = machine.launched_at if machine.launched_at is not None else world.now
+    ended = incident.closed_at if incident is not None and incident.closed_at is not None else launched
+    return max(launched, ended)
+
+
+def _end(world: World, machine: Instance, incident: Incident) -> list[Proposal]:
+    step = steps.terminate(machine.instance_id)
+    if not world.may_try(incident.id, step):
+        return []
+    reason = f"launched on trial for {incident.node}, and its incident is over: {incident.note}"
+    return [Proposal(incident.id, step, Terminate(machine.instance_id, incident.node), reason, order=80)]
+
+
+def _tell(world: World, machine: Instance, why: str) -> list[Proposal]:
+    """Once a week: of so long ago the store knows who was told."""
+    step = steps.notify_orphan(machine.instance_id, int(world.now.timestamp()) // ORPHAN_TOLD_S)
+    if not world.may_try(UPKEEP, step):
+        return []
+    whose = f"for incident {machine.incident}, " if machine.incident else "for no incident that its tags name, "
+    body = (
+        f"{machine.instance_id} was launched {whose}as a replacement of {machine.node or 'an unnamed node'}, and serves nothing. "
+        f"{why}, so Holdfast leaves it alone: terminate it, or hand it a node's name, by hand."
+    )
+    subject = f"{machine.instance_id} runs and serves nothing"
+    return [Proposal(UPKEEP, step, Notify(subject, body), "a machine that nobody's book has made", order=90)]

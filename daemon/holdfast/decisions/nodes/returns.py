@@ -1,0 +1,36 @@
+"""Nodes that serve again after their incident has ended: the end of the outage, as it is measured. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.decisions.common import facts
+from holdfast.model import steps
+from holdfast.model.book import Change, NodeRecord, World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.event import Event
+from holdfast.model.incident import Incident
+from holdfast.model.transitions import returned
+
+
+def at_the_end(world: World, view: ClusterView | None, incident: Incident) -> Event | NodeRecord:
+    """Of an incident that took its node out and ends in this turn: the node's return, whoever put it back, or its record, which keeps that
+    the return is to come."""
+    node = view.nodes.get(incident.node) if view is not None else None
+    if node is None or node.out_of_service:
+        record = world.book.nodes.get(incident.node) or NodeRecord(incident.node)
+        return replace(record, out_for=incident.id)
+    ours = facts.done(world.book.attempts(incident.id, steps.undrain(incident.node)))
+    at = ours.finished_at if ours is not None else None  # Slurm had answered by then; the view is read a little later
+    return returned(incident.node, incident.id, at or world.now, by_others=ours is None)
+
+
+def follow_returns(world: World) -> Change:
+    """Nodes that were out of service when their incident ended, and serve by now: others put them back."""
+    view = facts.fresh_view(world)
+    waiting = [r for r in world.book.nodes.values() if r.out_for and view is not None and r.name in view.nodes]
+    back = [r for r in waiting if view is not None and not view.nodes[r.name].out_of_service]
+    return Change(
+        nodes=tuple(replace(r, out_for="") for r in back),
+        events=tuple(returned(r.name, r.out_for, world.now, by_others=True) for r in back),
+    )

@@ -1,0 +1,90 @@
+"""What is done before capacity ends for good? Pure.
+
+A capacity block or a reservation ends with all of its machines: a new one there would end, too, so nothing is drained, stopped or
+replaced. The jobs are asked to save in time, their owners and a human are told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.planned import notices, saving
+from holdfast.model import steps
+from holdfast.model.action import Notify, Proposal, SendOrder, TellOwner
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.machine import NoticeKind
+from holdfast.model.steps import Step
+
+
+def warn_of_ends(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals: list[Proposal] = []
+    for incident in world.book.open_incidents():
+        if (
+            notices.kind_of(incident) is NoticeKind.CAPACITY_END
+            and incident.state is IncidentState.WATCHING
+            and not incident.acknowledged
+        ):
+            proposals += _warn(world, view, incident)
+    return Part(tuple(proposals))
+
+
+def _warn(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    if incident.goes_at is None or incident.goes_at - world.now > timedelta(seconds=_longest_s(world)):
+        return []
+    proposals: list[Proposal] = []
+    for job in view.jobs_on(incident.node):
+        if job.state == "RUNNING" and incident.goes_at - world.now <= timedelta(seconds=_before_s(world, job)):
+            proposals += [*_ask(world, incident, job), *_tell(world, incident, job)]
+    if incident.goes_at - world.now <= timedelta(seconds=world.policy.planned.capacity_save_s):
+        body = f"{incident.headline}\nIts jobs were asked to save; nothing is replaced, as it would end, too."
+        notify = Notify(f"{incident.node}: its capacity ends at {incident.goes_at:%Y-%m-%d %H:%M} UTC", body)
+        proposals += _once(world, incident, steps.notify_capacity_end(), notify, incident.headline)
+    return proposals
+
+
+def _longest_s(world: World) -> float:
+    """No job has said that it takes longer to save."""
+    told = (r.save_s or 0.0 for claims in world.book.checkpoints.values() for r in claims.values())
+    return max(world.policy.planned.capacity_save_s, max(told, default=0.0) + world.policy.planned.margin_s)
+
+
+def _before_s(world: World, job: Job) -> float:
+    """So long before the end the job is asked: earlier if it said that it takes longer."""
+    mine = facts.checkpoint_of(world, job)
+    own_s = mine.save_s + world.policy.planned.margin_s if mine is not None and mine.save_s is not None else 0.0
+    return max(world.policy.planned.capacity_save_s, own_s)
+
+
+def _ask(world: World, incident: Incident, job: Job) -> list[Proposal]:
+    """On this node only: its other nodes have notices of their own."""
+    mine = facts.checkpoint_of(world, job)
+    agent = facts.agent_of(world, incident.node, incident.instance_id)
+    if mine is None or mine.save_signal is None or agent is None:
+        return []
+    proposals: list[Proposal] = []
+    for part in job.components:
+        if incident.node in part.nodes:
+            order = saving.order(agent, part, mine.save_signal)
+            step = steps.save(incident.node, part.key, job.restarts)
+            proposals += _once(world, incident, step, order, "its capacity ends: the job is asked to save")
+    return proposals
+
+
+def _tell(world: World, incident: Incident, job: Job) -> list[Proposal]:
+    text = f"node {incident.node} will go ({incident.headline}); nothing takes its place"
+    step = steps.tell_owner(job.key, job.restarts)
+    return _once(world, incident, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text)
+
+
+def _once(
+    world: World, incident: Incident, step: Step, action: Notify | TellOwner | SendOrder, why: str
+) -> list[Proposal]:
+    if world.book.attempts(incident.id, step, action.target.job):
+        return []
+    return [Proposal(incident.id, step, action, why, order=90)]

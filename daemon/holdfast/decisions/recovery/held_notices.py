@@ -1,0 +1,22 @@
+"""An operator is told of each job that Holdfast has held. Pure."""
+
+from __future__ import annotations
+
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.recovery.held_jobs import held_incidents
+from holdfast.model import steps
+from holdfast.model.action import Notify, Proposal
+from holdfast.model.book import World
+
+
+def tell_of_held_jobs(world: World) -> Part:
+    """Once for each: its owner reads the same in the job's AdminComment."""
+    step = steps.notify_held_job()
+    proposals = []
+    for incident in held_incidents(world):
+        if incident.acknowledged or not world.may_try(incident.id, step):
+            continue
+        body = f"{incident.headline}: {incident.note}\nholdfast incident show {incident.id}"
+        why = "a held job starts only once somebody releases it"
+        proposals.append(Proposal(incident.id, step, Notify(incident.headline, body), why, order=90))
+    return Part(tuple(proposals))

@@ -1,0 +1,56 @@
+"""Which nodes a hold keeps for a recovered job, and how many holds a user may have. Pure.
+
+A hold blocks its nodes for every other job, so it has no node that anything else keeps, and one user's jobs get so many an hour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.budgets import COUNTED
+from holdfast.model.action import HoldNodes, Proposal
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Recovery, RecoveryPhase
+from holdfast.model.lookback import BRAKE_LONG_S
+
+_NOT_MADE_YET = frozenset({RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING})
+
+
+def of_other_holds(view: ClusterView, job: Job, recoveries: Iterable[Recovery]) -> frozenset[str]:
+    """Nodes in the holds of other jobs, which share them with this one. Slurm makes no hold over another, and starts no job of one on a
+    node of the other; a node outside of its hold the job may use as any other."""
+    found: set[str] = set()
+    for recovery in recoveries:
+        if recovery.hold is None or recovery.job.job_id == job.key.job_id:
+            continue
+        made = view.reservations.get(recovery.hold)
+        if made is not None:
+            found |= set(made.nodes)
+        elif recovery.phase in _NOT_MADE_YET:
+            found |= {*recovery.nodes_before, *([recovery.spare] if recovery.spare is not None else [])}
+    return frozenset(found)
+
+
+def too_many(world: World, user: str, proposals: Iterable[Proposal]) -> str | None:
+    """Why the user's next job restarts without a hold; None: it gets one. ``proposals``: of this cycle."""
+    most, since = world.policy.job.holds_per_user_60min, world.now - timedelta(seconds=BRAKE_LONG_S)
+    made = {
+        (i.incident_id, i.step)
+        for i in world.book.intents.values()
+        if isinstance(i.action, HoldNodes) and i.action.user == user and i.state in COUNTED and i.planned_at > since
+    }
+    made |= {(p.incident_id, p.step) for p in proposals if isinstance(p.action, HoldNodes) and p.action.user == user}
+    if len(made) < most:
+        return None
+    return (
+        f"restarted without a hold of its nodes and without a spare: {len(made)} jobs of {user} were given one within an hour, "
+        f"the limit is {most} (jobs.holds_per_user_60min); it waits for nodes like any other job"
+    )
+
+
+def survivors(world: World, view: ClusterView, job: Job) -> tuple[str, ...]:
+    """The job's nodes that may serve it again."""
+    suspects = facts.suspect_nodes(world)
+    return tuple(n for n in job.nodes if n not in suspects and n in view.nodes and not view.nodes[n].out_of_service)

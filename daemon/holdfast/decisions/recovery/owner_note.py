@@ -1,0 +1,90 @@
+"""The note that a job's owner finds at the job (AdminComment): left once for a run, taken back once it is proved wrong. Pure."""
+
+from __future__ import annotations
+
+from holdfast.decisions.common import facts, gpu_link
+from holdfast.decisions.common.consent import consent
+from holdfast.decisions.nodes.hands_off import HandsOff
+from holdfast.decisions.planned import notices
+from holdfast.model import steps
+from holdfast.model.action import Proposal, TellOwner
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.incident import Incident, Recovery, RecoveryPhase
+from holdfast.model.opt_in import why_not
+
+INNOCENT = "the node's agent has proved that the job holds none of the GPUs at fault: it runs on"
+
+
+def runs_on(world: World, incident: Incident, job: Job) -> str:
+    """To the owner of a job without consent, while it runs."""
+    if job.suspended:
+        why = f"node {incident.node} has to go ({incident.headline}); the job is suspended and is left so"
+        return f"{why}: it is decided again once it is resumed"
+    if incident.dead:
+        return f"node {incident.node} is dead; the job did not opt in{why_not(job.comment)}: Slurm ends this run at SlurmdTimeout"
+    fault = "will go" if notices.planned(world, incident) else "has a fault"
+    return (
+        f"node {incident.node} {fault} ({incident.headline}); the job did not opt in{why_not(job.comment)} "
+        f"and runs on; if it fails, it is not started again, and holdfast why {job.shown_id} says why"
+    )
+
+
+def in_other_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> str:
+    """To the owner of a job that runs on a faulty node about which nothing is done for now."""
+    end = f" until {hands.until:%Y-%m-%d %H:%M} UTC" if hands.until is not None else ""
+    after = "after that it is moved off the node if the fault is still there"
+    if consent(world, job) is None:
+        after = f"it did not opt in{why_not(job.comment)}: if it fails, it is not started again"
+    return (
+        f"node {incident.node} has a fault ({incident.headline}), and nothing is done about it while the node is in other hands "
+        f"({hands.whose}{end}): the job runs on; {after}"
+    )
+
+
+def failed(incident: Incident, job: Job) -> str:
+    """To the owner of a job without consent that failed of the fault."""
+    return (
+        f"the job failed on node {incident.node}, which had a fault ({incident.headline}). It did not opt in{why_not(job.comment)}, "
+        f"so it is not started again. To do so: scontrol requeue {job.shown_id}; to opt in: sbatch --comment=holdfast"
+    )
+
+
+def leave(world: World, incident: Incident, job: Job, text: str) -> list[Proposal]:
+    """Leave the note, once for this run and incident. None at a job that is over: Slurm takes none (tried on 22.05), and its owner reads
+    why with ``holdfast why``."""
+    return _note(world, incident, job, steps.tell_owner(job.key, job.restarts), text)
+
+
+def leave_in_hands(world: World, incident: Incident, hands: HandsOff, job: Job) -> list[Proposal]:
+    """The same of a node in other hands: another note, so that what is decided afterwards is told as well."""
+    step = steps.tell_owner_of_hands(job.key, job.restarts)
+    return _note(world, incident, job, step, in_other_hands(world, incident, hands, job))
+
+
+def _note(world: World, incident: Incident, job: Job, step: steps.Step, text: str) -> list[Proposal]:
+    if job.state in facts.FAILED or not world.may_try(incident.id, step, job.key):
+        return []
+    return [Proposal(incident.id, step, TellOwner(job.key, f"holdfast[{incident.id}]: {text}"), text, order=90)]
+
+
+def take_back(world: World, view: ClusterView) -> list[Proposal]:
+    """Take back what runs were told of a fault that, by a proof that came later, is not theirs."""
+    over = (r for r in world.book.recoveries.values() if r.phase is RecoveryPhase.GONE)
+    return [p for r in sorted(over, key=lambda r: r.id) for p in _taken_back(world, view, r)]
+
+
+def _taken_back(world: World, view: ClusterView, recovery: Recovery) -> list[Proposal]:
+    job, incident = view.jobs.get(recovery.job.job_id), world.book.incidents.get(recovery.incident_id)
+    if job is None or incident is None or job.run != recovery.run or gpu_link.may_have_hit(world, incident, job):
+        return []
+    step = steps.tell_owner(recovery.job, recovery.restarts_before)
+    left = facts.last(world.book.attempts(incident.id, step, recovery.job))
+    if left is None or not isinstance(left.action, TellOwner):
+        return []
+    if job.admin_comment != left.action.text:  # rule prose: whether it is ours, word for word
+        return []
+    step = steps.take_note_back(recovery.job, recovery.restarts_before)
+    if not world.may_try(incident.id, step, recovery.job):
+        return []
+    return [Proposal(incident.id, step, TellOwner(job.key, "", instead_of=left.action.text), INNOCENT, order=90)]

@@ -1,0 +1,449 @@
+"""How do the hurt jobs get back to work? Pure.
+
+Order of a recovery: promote a spare and hold the survivors for the job, requeue it, release it from Slurm's two-minute hold with the
+suspect nodes excluded, drop the hold when it runs. A job that did not opt in is never stopped ahead of its own failure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from holdfast.decisions.common import consent, facts
+from holdfast.decisions.common.het_jobs import stragglers
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.death import fencing
+from holdfast.decisions.hangs import detect
+from holdfast.decisions.job_ends.series import series_of
+from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.planned import notices, saving
+from holdfast.decisions.recovery import (
+    affected_jobs,
+    checkpoint_surveys,
+    holds,
+    owner_note,
+    restart_budget,
+    run_checkpoints,
+)
+from holdfast.decisions.recovery.exclusions import release_step
+from holdfast.decisions.recovery.node_range import size_for
+from holdfast.decisions.silence import common_cause, silent_nodes
+from holdfast.decisions.spares.choose import choose_spare
+from holdfast.model import steps
+from holdfast.model.action import (
+    HoldJob,
+    HoldNodes,
+    PromoteSpare,
+    Proposal,
+    Release,
+    Requeue,
+)
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView, Job
+from holdfast.model.ids import job_hold_name
+from holdfast.model.incident import ABOUT_JOBS, Incident, Recovery, RecoveryPhase
+from holdfast_checks.result import Severity
+
+_MAY_BEGIN_ANEW = frozenset({RecoveryPhase.AWAITING_CONSENT, RecoveryPhase.WAITING})
+_NOT_STOPPED_YET = frozenset({RecoveryPhase.SAVING, RecoveryPhase.WAITING, RecoveryPhase.STOPPING})
+_CONSENT = RecoveryPhase.AWAITING_CONSENT
+_FEW = 8
+"""So many nodes are named in a reason, more are counted."""
+
+
+def recover(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    plan = _Plan(world, view)
+    # What rests on a job's own word comes last: the spares are given to the others first, also where a limit then withholds it.
+    for incident in sorted(world.book.open_incidents(), key=lambda i: i.kind in ABOUT_JOBS):
+        for job in _jobs_of(world, view, incident):
+            plan.add(incident, job)
+        for job in _spared(world, view, incident):
+            plan.spare(incident, job)
+        plan.proposals += _told_of_hands(world, view, incident)
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        if recovery.phase is RecoveryPhase.RESTARTING:
+            plan.restart(recovery)
+    return Part((*plan.proposals, *owner_note.take_back(world, view)), tuple(plan.recoveries.values()))
+
+
+def _jobs_of(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that are to be recovered for the incident's sake."""
+    if facts.acting(incident) and incident.severity is Severity.FATAL:
+        jobs = [] if notices.withdrawn(world, incident) else affected_jobs.hurt_jobs(world, view, incident)
+        held = hands_off.holds(world, incident) is not None or incident.resumed_in_doubt
+        return [j for j in jobs if j.state in facts.FAILED] if held else jobs
+    if affected_jobs.calls_for_a_restart(world, incident) or affected_jobs.convicted(incident):
+        return affected_jobs.failed_jobs(world, view, incident)
+    hung = detect.to_restart(world, view, incident)
+    return [] if hung is None else [hung]
+
+
+def _told_of_hands(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """Notes to the owners of jobs that run on a faulty node in an operator's hands."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL and not notices.planned(world, incident)
+    hands = hands_off.holds(world, incident) if fatal else None
+    if hands is None or not hands.holds_incidents:
+        return []
+    running = (j for j in affected_jobs.hurt_jobs(world, view, incident) if facts.holds(j))
+    return [p for j in running for p in owner_note.leave_in_hands(world, incident, hands, j)]
+
+
+def _spared(world: World, view: ClusterView, incident: Incident) -> list[Job]:
+    """Jobs that may hold the GPU at fault and are not stopped, since nothing proves it."""
+    fatal = facts.acting(incident) and incident.severity is Severity.FATAL
+    return affected_jobs.unproven_jobs(world, view, incident) if fatal and not notices.planned(world, incident) else []
+
+
+class _Plan:
+    """Collects the steps for all hurt jobs of one cycle; a spare is given once, a job is planned once."""
+
+    def __init__(self, world: World, view: ClusterView) -> None:
+        self.world = world
+        self.view = view
+        self.proposals: list[Proposal] = []
+        self.recoveries: dict[str, Recovery] = {}
+        self._spares_taken: set[str] = set()
+        dead = any(i.dead for i in world.book.open_incidents())
+        self._held = common_cause.braked(common_cause.groups(world, silent_nodes.silent_nodes(world))) if dead else {}
+
+    def add(self, incident: Incident, job: Job) -> None:
+        known = self.world.book.recovery_of(job.key, job.restarts)
+        if job.run.text in self.recoveries:
+            return  # planned in this very cycle, for a fault of another of its nodes
+        failed = job.state in facts.FAILED
+        cause = self.world.book.incidents.get(known.incident_id) if known is not None else None
+        over = cause is None or not cause.open  # the fault of then is over, this one is another
+        if known is None or known.phase is RecoveryPhase.GONE or (over and known.phase in _MAY_BEGIN_ANEW):
+            self._begin(incident, job, self._new(incident, job), failed=failed)
+        else:
+            self._go_on(incident, cause, job, known, failed=failed)
+
+    def spare(self, incident: Incident, job: Job) -> None:
+        """Put on record, once, why the job runs on. Once a proof is there, or the job has failed, it is as any other."""
+        if job.run.text in self.recoveries or self.world.book.recovery_of(job.key, job.restarts) is not None:
+            return
+        text = (
+            f"node {incident.node} has a fault ({incident.headline}); nothing proves whether the job holds this GPU "
+            "(holdfast doctor says why), so it runs on until it fails"
+        )
+        self._leave(incident, job, self._new(incident, job), RecoveryPhase.AWAITING_CONSENT, text)
+
+    def _go_on(self, incident: Incident, cause: Incident | None, job: Job, known: Recovery, *, failed: bool) -> None:
+        if job.suspended and known.phase in _NOT_STOPPED_YET:  # in between; from here on as any other that is suspended
+            known = replace(known, spare=None, hold=None)
+            self._leave(incident, job, known, _CONSENT, owner_note.runs_on(self.world, incident, job))
+            return
+        if known.phase is RecoveryPhase.AWAITING_CONSENT:
+            if failed or self._given(incident, job, failed=failed) is not None:
+                self._begin(incident, job, replace(known, consent="", ground=None), failed=failed)
+            else:
+                self._tell(incident, job, known.note)
+        elif known.phase is RecoveryPhase.WAITING:
+            if failed or incident.dead or not self._lost_another(incident, job):
+                self._begin(incident, job, known, failed=failed)
+        elif known.phase is RecoveryPhase.SAVING:
+            self._saving(incident, cause or incident, job, known, failed=failed)
+        elif known.phase is RecoveryPhase.STOPPING:
+            self._stop_again(cause, known, job, failed=failed)
+        elif known.phase is RecoveryPhase.HELD:
+            self._order_hold(incident, job, known.note)  # until it is done: Slurm may have been away
+        elif known.phase is RecoveryPhase.LEFT_ALONE:
+            self._tell(incident, job, known.note)
+
+    def _given(self, incident: Incident, job: Job, *, failed: bool) -> consent.Consent | None:
+        """Why the run is stopped or recovered for this incident; None: it is not."""
+        agreed = consent.consent(self.world, job)
+        if failed:
+            return consent.FAILED if agreed is not None else None
+        if not incident.dead:
+            return agreed
+        asks = fencing.keeps_waiting(self.world, self.view, incident, job)
+        return None if asks is fencing.Waits.CONSENT else consent.NODE_LOST
+
+    def _lost_another(self, incident: Incident, job: Job) -> bool:
+        """It waits for the fence of another of its nodes, a dead one: a fault of this node changes nothing in that."""
+        others = (i for i in self.world.book.open_incidents() if i.id != incident.id)
+        return any(i.dead and facts.acting(i) and i.node in job.nodes for i in others)
+
+    def _new(self, incident: Incident, job: Job) -> Recovery:
+        own, newest = affected_jobs.own_exclusions(self.world, job), run_checkpoints.by_now(self.world, job)
+        added = tuple(n for n in job.excluded_nodes if n not in own)
+        return Recovery(
+            job=job.key,
+            restarts_before=job.restarts,
+            incident_id=incident.id,
+            phase=RecoveryPhase.STOPPING,
+            user=job.user,
+            uid=job.uid,
+            nodes_before=job.nodes,
+            excluded_before=own,
+            excluded_added=added if job.exclusions_known else affected_jobs.added_before(self.world, job),
+            exclusions_known=job.exclusions_known,
+            partition=job.partition,
+            gpus=sum(len(m) for m in job.gpu_indices.values()),
+            created_at=self.world.now,
+            checkpoint_step=newest.step,
+            checkpoint_at=newest.at,
+            checkpoint_known=run_checkpoints.reports_saves(self.world, job),
+            started_at=job.start_time,
+            series=series_of(job),
+        )
+
+    def _begin(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
+        why_not = affected_jobs.left_alone(self.view, incident, job)
+        if why_not is not None:
+            self._leave(incident, job, recovery, RecoveryPhase.LEFT_ALONE, why_not)
+            if saving.worth_asking(self.world, incident, job):
+                self.proposals += saving.ask(self.world, job, recovery, group="")
+            return
+        given = self._given(incident, job, failed=failed)
+        if given is None and failed:
+            self._not_again(incident, job, recovery)
+            return
+        if given is None:
+            self._leave(incident, job, recovery, _CONSENT, owner_note.runs_on(self.world, incident, job))
+            return
+        # From here on it is this incident's, whichever one it was told of first: steps, hold and DOWN go by one id.
+        recovery = replace(recovery, incident_id=incident.id)
+        if incident.dead and not failed and (note := self._keeps_it_waiting(incident, job)) is not None:
+            self._wait(recovery, note)
+            return
+        planned = notices.planned(self.world, incident)  # no fault that the job could be to blame for
+        learned = run_checkpoints.learn(self.world, recovery, job)
+        if not planned and self._awaits_survey(incident, job, learned):
+            return
+        refusal = None if planned and not failed else restart_budget.refuses(self.world, incident, learned)
+        if refusal:
+            self._hold(incident, job, learned, refusal)
+            return
+        recovery = replace(recovery, consent=given.text, ground=given.ground)
+        if not failed and saving.worth_asking(self.world, incident, job):
+            self._ask_to_save(incident, job, recovery)
+            return
+        self._stop(incident, job, replace(recovery, via_down=incident.dead and not failed), failed=failed)
+
+    def _awaits_survey(self, incident: Incident, job: Job, recovery: Recovery) -> bool:
+        """A job that seems to make no progress waits until its directory was read, for a moment at most."""
+        until = recovery.created_at + timedelta(seconds=self.world.policy.job.survey_wait_s)
+        if self.world.now >= until or not restart_budget.must_be_known(self.world, incident, recovery):
+            return False
+        asks = checkpoint_surveys.ask(self.world, job, recovery)
+        if not asks and not checkpoint_surveys.may_answer(self.world, recovery):
+            return False
+        self.proposals += asks
+        self._wait(
+            recovery,
+            f"its checkpoint directory is read, until {until:%H:%M:%S} UTC at most: it seems to make no progress",
+        )
+        return True
+
+    def _ask_to_save(self, incident: Incident, job: Job, recovery: Recovery) -> None:
+        """Its machine goes at a known time: the job saves first, and is stopped once it has."""
+        why = saving.why_stop(self.world, incident, job, recovery)
+        if why is not None:
+            newest = run_checkpoints.by_now(self.world, job)
+            later = replace(recovery, checkpoint_step=newest.step, checkpoint_at=newest.at, via_down=False)
+            self._stop(incident, job, later, failed=False)
+            self.recoveries[recovery.id] = replace(self.recoveries[recovery.id], note=why)
+            return
+        until = saving.latest_stop(self.world, job, incident)
+        note = f"asked to save; stopped once it has, or at {until:%H:%M:%S} UTC"
+        self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.SAVING, note=note)
+        self.proposals += saving.ask(self.world, job, recovery, group=recovery.id)
+
+    def _saving(self, incident: Incident, cause: Incident, job: Job, known: Recovery, *, failed: bool) -> None:
+        """A fault of any of its nodes ends the wait."""
+        if failed or not notices.planned(self.world, incident):
+            self._begin(incident, job, known, failed=failed)
+        elif not saving.faulty(self.world, job):
+            self._ask_to_save(cause, job, known)
+
+    def _keeps_it_waiting(self, incident: Incident, job: Job) -> str | None:
+        """Why its dead node may not be set DOWN now; None: it may."""
+        group = common_cause.holds(self.world, incident, self._held)
+        if group is not None:
+            return f"waits: {group.text}, one cause; until the power of {incident.node} is off"
+        others = (j for j in self.view.jobs_on(incident.node) if j.key.job_id != job.key.job_id)
+        waits = next((j for j in others if fencing.keeps_waiting(self.world, self.view, incident, j)), None)
+        if waits is not None:
+            return (
+                f"waits until Slurm sets {incident.node} DOWN: job {waits.key} is there as well, and may not be stopped"
+            )
+        if job.key.job_id in fencing.unfenced_jobs(self.world, self.view, incident):
+            return f"waits until {incident.node} is confirmed off: its old run could still write"
+        node = self.view.nodes[incident.node]
+        if facts.drained_by_others(self.world, node) and not node.down:
+            return (
+                f"waits until {incident.node} is DOWN: {node.reason_user or 'somebody'} took it out ({node.reason!r})"
+            )
+        return None
+
+    def _wait(self, recovery: Recovery, note: str) -> None:
+        self.recoveries[recovery.id] = replace(recovery, phase=RecoveryPhase.WAITING, spare=None, hold=None, note=note)
+
+    def _leave(self, incident: Incident, job: Job, recovery: Recovery, phase: RecoveryPhase, text: str) -> None:
+        if recovery.phase is phase:
+            return
+        self.recoveries[recovery.id] = replace(recovery, phase=phase, note=text)
+        self._tell(incident, job, text)
+
+    def _not_again(self, incident: Incident, job: Job, recovery: Recovery) -> None:
+        """It failed of the fault, and no one said that it may be started again: its owner learns why, and what to do."""
+        text = owner_note.failed(incident, job)
+        if (recovery.phase, recovery.note) != (_CONSENT, text):
+            self.recoveries[recovery.id] = replace(recovery, phase=_CONSENT, note=text)
+
+    def _tell(self, incident: Incident, job: Job, text: str) -> None:
+        self.proposals += owner_note.leave(self.world, incident, job, text)
+
+    def _hold(self, incident: Incident, job: Job, recovery: Recovery, refusal: restart_budget.Refusal) -> None:
+        self.recoveries[recovery.id] = replace(
+            recovery, phase=RecoveryPhase.HELD, note=refusal.text, suspect=refusal.suspect
+        )
+        self._order_hold(incident, job, refusal.text)
+
+    def _order_hold(self, incident: Incident, job: Job, why: str) -> None:
+        step = steps.hold_job(job.key, job.restarts)
+        if self.world.may_try(incident.id, step, job.key):
+            action = HoldJob(job.key, f"holdfast[{incident.id}]: {why}")
+            self.proposals.append(Proposal(incident.id, step, action, why, stops_running_job=facts.holds(job)))
+
+    def _stop(self, incident: Incident, job: Job, recovery: Recovery, *, failed: bool) -> None:
+        survivors = holds.survivors(self.world, self.view, job)
+        # In a reservation of its user's the job keeps its nodes anyway, and may use no others.
+        elsewhere = facts.reserved_by_its_user(self.world, job)
+        too_many = None if elsewhere else holds.too_many(self.world, job.user, self.proposals)
+        none = elsewhere or too_many is not None
+        others = holds.of_other_holds(self.view, job, (*self.world.book.recoveries.values(), *self.recoveries.values()))
+        spares = () if none else self._take_spares(job, survivors)
+        keep = tuple(n for n in survivors if n not in others and not facts.reserved_by_others(self.world, n, job))
+        keep = () if none else keep
+        hold = job_hold_name(incident.id, job.key.job_id) if keep or spares else None
+        spare = spares[0] if spares else None
+        recovery = replace(recovery, spare=spare, hold=hold, phase=RecoveryPhase.STOPPING, note=too_many or "")
+        self.recoveries[recovery.id] = recovery
+        if too_many is not None:
+            self._tell(incident, job, too_many)
+        self.proposals += checkpoint_surveys.ask(self.world, job, recovery)
+        if hold is not None:
+            self._hold_nodes(incident, recovery, hold, (*keep, *spares))
+        for spare in spares:
+            self._promote(incident, recovery, spare, hold)
+        if not recovery.via_down:
+            self._requeue(recovery, job, failed=failed)
+
+    def _take_spares(self, job: Job, survivors: tuple[str, ...]) -> tuple[str, ...]:
+        """One for each node that does not survive, fit for the component that held it."""
+        spares: list[str] = []
+        replaced = set(survivors)
+        # A running job's list cannot be changed: what an earlier recovery put there may be the spare of today.
+        ours = frozenset(job.excluded_nodes) - set(affected_jobs.own_exclusions(self.world, job))
+        for part in job.components:
+            for node in part.nodes:
+                if node in replaced:
+                    continue
+                replaced.add(node)
+                taken = frozenset(self._spares_taken)
+                spare = choose_spare(
+                    self.world, self.view, part, taken=taken, replaced=node, near=survivors, serves_again=ours
+                )
+                if spare is not None:
+                    self._spares_taken.add(spare)
+                    spares.append(spare)
+        return tuple(spares)
+
+    def _hold_nodes(self, incident: Incident, recovery: Recovery, hold: str, nodes: tuple[str, ...]) -> None:
+        step = steps.hold_nodes(recovery.job, recovery.restarts_before)
+        if self.world.may_try(incident.id, step, recovery.job):
+            duration_s = self.world.policy.job.hold_duration_s
+            action = HoldNodes(hold, nodes, recovery.user, recovery.job, duration_s)
+            reason = f"keep {len(nodes)} nodes for job {recovery.job} while it restarts"
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=recovery.group, order=10))
+
+    def _promote(self, incident: Incident, recovery: Recovery, spare: str, hold: str | None) -> None:
+        step = steps.promote_spare(spare)
+        if self.world.may_try(incident.id, step):
+            reason = f"spare {spare} takes the place of {incident.node} for job {recovery.job}"
+            action = PromoteSpare(spare, hold)
+            self.proposals.append(Proposal(incident.id, step, action, reason, group=recovery.group, order=20))
+
+    def _stop_again(self, cause: Incident | None, known: Recovery, job: Job, *, failed: bool) -> None:
+        """Until it is requeued: what Slurm did not take (it may have been away) is ordered again, the hold first.
+
+        A job that failed by itself before its node was set DOWN is not requeued by the DOWN."""
+        recovery = replace(known, via_down=known.via_down and not failed)
+        if recovery.via_down and cause is not None and (note := self._keeps_it_waiting(cause, job)) is not None:
+            self._wait(recovery, note)  # somebody took the node out in between
+            return
+        if recovery != known:
+            self.recoveries[recovery.id] = recovery
+        self._hold_again(recovery)
+        if not recovery.via_down:
+            self._requeue(recovery, job, failed=failed)
+
+    def _hold_again(self, recovery: Recovery) -> None:
+        for step, failed in self.world.book.failed_steps(recovery.incident_id).items():
+            action = failed.action
+            held = isinstance(action, HoldNodes) and (action.reservation, action.job) == (recovery.hold, recovery.job)
+            promoted = isinstance(action, PromoteSpare) and action.into == recovery.hold
+            again = self.world.may_try(recovery.incident_id, step)
+            if recovery.hold is not None and (held or promoted) and again:
+                group = recovery.group
+                self.proposals.append(
+                    Proposal(recovery.incident_id, step, action, failed.reason, group=group, order=failed.order)
+                )
+
+    def _requeue(self, recovery: Recovery, job: Job, *, failed: bool) -> None:
+        step = steps.requeue(recovery.job, recovery.restarts_before)
+        if not self.world.may_try(recovery.incident_id, step, recovery.job):
+            return
+        running = facts.holds(job) and not failed
+        reason = f"job {recovery.job} is hurt; stopped on the ground of: {recovery.consent}"
+        self.proposals.append(
+            Proposal(
+                recovery.incident_id,
+                step,
+                Requeue(recovery.job, recovery.restarts_before),
+                reason,
+                stops_running_job=running,
+                group=recovery.id,
+                order=30,
+            )
+        )
+
+    def restart(self, recovery: Recovery) -> None:
+        """The requeued run may start: off the suspects, in its hold, without Slurm's two-minute wait."""
+        job = self.view.jobs.get(recovery.job.job_id)
+        if job is not None and stragglers(job):
+            self._gather(recovery)
+        if job is None or job.state != "PENDING" or job.held:
+            return
+        if not job.exclusions_known:
+            return  # what its user excludes would be lost; Slurm starts it after two minutes whatever happens here
+        if not recovery.exclusions_known:
+            own = tuple(n for n in job.excluded_nodes if n not in recovery.excluded_added)
+            recovery = replace(recovery, excluded_before=own, exclusions_known=True)
+            self.recoveries[recovery.id] = recovery
+        hold = recovery.hold if recovery.hold in self.view.reservations else None
+        off = facts.to_exclude(self.world, in_service_only=recovery.in_service_only)
+        if hold is not None:
+            off |= facts.kept_for_others(self.world, hold, job)
+        exclude = tuple(sorted(set(recovery.excluded_before) | off))
+        size = size_for(self.world, self.view, job, hold, exclude)
+        step = release_step(self.world, recovery, exclude, size)
+        if not self.world.may_try(recovery.incident_id, step, recovery.job, first_s=0.2):
+            return
+        action = Release(recovery.job, recovery.restarts_before + 1, hold, exclude, tuple(sorted(off)), size)
+        names = ",".join(exclude) if len(exclude) <= _FEW else f"{len(exclude)} nodes"
+        reason = f"start job {recovery.job} now, off {names or 'no node'}{f', on {size} nodes' if size else ''}"
+        self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=40))
+
+    def _gather(self, recovery: Recovery) -> None:
+        """Slurm requeued the leader of a heterogeneous job alone: the rest of it follows."""
+        step = steps.requeue_rest(recovery.job, recovery.restarts_before)
+        if self.world.may_try(recovery.incident_id, step, recovery.job):
+            action = Requeue(recovery.job, recovery.restarts_before)
+            reason = f"job {recovery.job} is queued again, but components of it are not"
+            self.proposals.append(Proposal(recovery.incident_id, step, action, reason, order=30))

@@ -1,0 +1,117 @@
+"""What frees a requeued job that its faulty node does not let go (tasks stuck in the driver, an epilog that never ends)? Pure.
+
+First an order to the node's own agent, which ends what the job still has there and leaves the node's other jobs alone. A DOWN, which
+frees it too, is the last resort: it needs a node that nobody else uses, and on Slurm 22.05 it breaks the job's next run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.decisions.common import facts
+from holdfast.model import steps
+from holdfast.model.action import Intent, IntentState, Proposal, SetDown, Verb
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident, IncidentState, Recovery, RecoveryPhase
+from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
+
+_ORDER_LIFE_S = 30.0
+"""Longer than the agent needs (``agent/stuckjob.py``): the epilog's grace, and as long as slurmd may take to notice."""
+_EPILOG_GRACE_S = 5.0
+"""What an epilog gets that begins only when the tasks have been ended; one of a node that goes out of service anyway."""
+_WAITS = frozenset({"COMPLETING", "PENDING", "REQUEUED"})
+"""How a job shows that was requeued and is not let go."""
+
+
+def stuck(world: World, view: ClusterView) -> list[Proposal]:
+    """An order, or a DOWN where the order did not help or nobody is there to take it."""
+    proposals = []
+    for recovery in sorted(world.book.recoveries.values(), key=lambda r: r.id):
+        incident = world.book.incidents.get(recovery.incident_id)
+        if incident is None or not facts.acting(incident) or not _held(world, view, recovery, incident):
+            continue
+        # One that nobody fetched counts too: the job holds its nodes meanwhile.
+        orders = world.book.planned(incident.id, _order_step(recovery, incident))
+        order = facts.last(tuple(i for i in orders if i.planned_at >= recovery.created_at))
+        if order is None and (proposal := _order(world, view, recovery, incident)) is not None:
+            proposals.append(proposal)
+        elif _in_vain(world, incident, order) and _alone(view, recovery, incident):
+            proposals += _down(world, view, recovery, incident)
+    return proposals
+
+
+def _held(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
+    """The job was requeued, its grace is over, and its faulty node is still COMPLETING."""
+    if recovery.phase not in (RecoveryPhase.STOPPING, RecoveryPhase.RESTARTING) or incident.state is IncidentState.OPEN:
+        return False
+    since = _requeued_at(world, recovery)
+    node, job = view.nodes.get(incident.node), view.jobs.get(recovery.job.job_id)
+    if since is None or node is None or job is None or not _grace_over(world, since):
+        return False
+    here = incident.node in job.nodes or job.state != "COMPLETING"
+    return job.state in _WAITS and here and node.completing and incident.node in recovery.nodes_before and not node.down
+
+
+def _requeued_at(world: World, recovery: Recovery) -> datetime | None:
+    step = steps.requeue(recovery.job, recovery.restarts_before)
+    attempts = world.book.attempts(recovery.incident_id, step, recovery.job)
+    ordered = facts.done(attempts) or facts.last(attempts)  # a crash may have left a requeue that Slurm took unrecorded
+    if ordered is None or (ordered.state is not IntentState.DONE and not ordered.retryable):
+        return None
+    return ordered.finished_at
+
+
+def _grace_over(world: World, since: datetime) -> bool:
+    return (world.now - since).total_seconds() > world.policy.job.stuck_completing_s
+
+
+def _order_step(recovery: Recovery, incident: Incident) -> Step:
+    return steps.end_job(incident.node, recovery.job, recovery.restarts_before)
+
+
+def _order(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> Proposal | None:
+    """The order, if the serving machine's agent is heard and the drain is ours."""
+    agent = _agent(world, incident)
+    if agent is None or not facts.drained_by_us(world, view.nodes[incident.node]):
+        return None
+    args = {
+        "job_id": recovery.job.job_id,
+        "restarts": recovery.restarts_before,
+        "grace_s": min(world.policy.job.stuck_completing_s, _EPILOG_GRACE_S),
+    }
+    action = facts.order_to(agent, Verb.END_JOB, _ORDER_LIFE_S, args)
+    reason = f"{incident.node} still holds job {recovery.job}, COMPLETING past the grace"
+    return Proposal(incident.id, _order_step(recovery, incident), action, reason)
+
+
+def _agent(world: World, incident: Incident) -> AgentView | None:
+    """The faulty machine's own: its replacement may speak under the node's name already."""
+    return facts.agent_of(world, incident.node, incident.instance_id or None)
+
+
+def _in_vain(world: World, incident: Incident, order: Intent | None) -> bool:
+    """Nobody to take the order, or it did not free the job: it failed, or a second grace is over as well."""
+    if order is None or order.state is IntentState.FAILED:
+        return True
+    if not order.settled:
+        return _agent(world, incident) is None
+    return order.finished_at is not None and _grace_over(world, order.finished_at)
+
+
+def _alone(view: ClusterView, recovery: Recovery, incident: Incident) -> bool:
+    """Only the faulty node holds the job, and no neighbour is there whom a DOWN would stop."""
+    completing = {n for n in recovery.nodes_before if n in view.nodes and view.nodes[n].completing}
+    return completing == {incident.node} and all(j.state == "COMPLETING" for j in view.jobs_on(incident.node))
+
+
+def _down(world: World, view: ClusterView, recovery: Recovery, incident: Incident) -> list[Proposal]:
+    step = steps.set_down(incident.node)
+    if not world.may_try(incident.id, step):
+        return []
+    reason = f"only {incident.node} still holds job {recovery.job}, COMPLETING past the grace"
+    jobs = tuple(j.key.job_id for j in view.jobs_on(incident.node))
+    text = slurm_reason(incident.id, f"{incident.headline}; tasks stuck")
+    action = SetDown(incident.node, text, jobs, node_dead=incident.dead)
+    return [Proposal(incident.id, step, action, reason, order=50)]

@@ -1,0 +1,137 @@
+"""What of ours is left behind? Pure.
+
+Holds of jobs that run again or are gone, reservations that no recovery knows (a crash between two steps), machines that failed their
+validation. Nothing of Holdfast's may stay in Slurm or at the provider after an incident."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.machines import replacement
+from holdfast.decisions.recovery.stuck_completing import stuck
+from holdfast.model import steps
+from holdfast.model.action import (
+    DropHold,
+    HoldNodes,
+    Intent,
+    IntentState,
+    Launch,
+    Notify,
+    Proposal,
+    Replace,
+    SendOrder,
+    Terminate,
+)
+from holdfast.model.book import World
+from holdfast.model.cluster import HOLDING_STATES, ClusterView
+from holdfast.model.ids import incident_of_job_hold
+from holdfast.model.incident import RecoveryPhase
+
+_LATE = timedelta(seconds=60)
+"""Slurm ends a hold by itself within this of its time."""
+_DONE_WITH = frozenset(
+    {RecoveryPhase.RUNNING, RecoveryPhase.RESUMED, RecoveryPhase.LEFT_ALONE, RecoveryPhase.HELD, RecoveryPhase.GONE}
+)
+
+
+def tidy(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    return Part((*_holds(world, view), *_failed_machines(world), *stuck(world, view), *_failing(world)))
+
+
+def _holds(world: World, view: ClusterView) -> list[Proposal]:
+    """Our hold reservations that no recovery needs any more. The name says whose they were, also where the store was lost, and the flag
+    that Holdfast's holds alone have of what is called so."""
+    overdue = _overdue(world)
+    needed = {
+        r.hold for r in world.book.recoveries.values() if r.hold is not None and r.phase not in _DONE_WITH
+    } - overdue
+    needed -= (misused := _misused(world, view))
+    proposals = []
+    for name, shown in sorted(view.reservations.items()):
+        incident_id = incident_of_job_hold(name)
+        if incident_id is None or name in needed or "FLEX" not in shown.flags:
+            continue
+        step = steps.drop_hold(name, facts.hour(world))
+        attempts = world.book.attempts(incident_id, step)
+        if world.may_follow(attempts) or _came_back(view, attempts):
+            why = "its time is over" if name in overdue else "no job needs this hold any more"
+            if name in misused:
+                why = "its owner holds the job, or uses the hold for another one"
+            proposals.append(Proposal(incident_id, step, DropHold(name), why, order=80))
+    return proposals
+
+
+def _overdue(world: World) -> frozenset[str]:
+    """Holds that have lasted as long as they were meant to. Slurm ends them by the wall clock: after it was set back,
+    one of before would last that much longer."""
+    ends: dict[str, datetime] = {}
+    for intent in world.book.intents.values():
+        if isinstance(intent.action, HoldNodes) and intent.state is IntentState.DONE and intent.finished_at is not None:
+            end = intent.finished_at + timedelta(seconds=intent.action.duration_s)
+            name = intent.action.reservation
+            ends[name] = max(end, ends.get(name, end))
+    return frozenset(name for name, end in ends.items() if end + _LATE < world.now)
+
+
+def _misused(world: World, view: ClusterView) -> frozenset[str]:
+    """Holds that are not for their one job any more: its user holds it, or has another job in there. With FLEX and OVERLAP that one would
+    pass over what others keep."""
+    found = set()
+    for recovery in world.book.recoveries.values():
+        job = view.jobs.get(recovery.job.job_id)
+        if recovery.hold is None or job is None:
+            continue
+        others = (
+            j
+            for j in view.jobs.values()
+            if j.reservation == recovery.hold and (j.state == "PENDING" or j.state in HOLDING_STATES)
+        )
+        stays = job.state == "PENDING" and job.held
+        if stays or any(recovery.job.job_id not in (j.key.job_id, j.het_leader) for j in others):
+            found.add(recovery.hold)
+    return frozenset(found)
+
+
+def _came_back(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
+    """A hold of the same name was made again after it was dropped (a second run of the job under one incident)."""
+    latest = facts.last(attempts)
+    if latest is None or latest.state is not IntentState.DONE or latest.finished_at is None:
+        return False
+    return view.read_at > latest.finished_at
+
+
+def _failed_machines(world: World) -> list[Proposal]:
+    """Machines launched by earlier attempts of a ladder that moved on, or for an incident that ended without them."""
+    proposals = []
+    for incident in sorted(world.book.incidents.values(), key=lambda i: i.id):
+        for instance in replacement.leftovers(world, incident, ended=not incident.open):
+            step = steps.terminate(instance)
+            if world.may_try(incident.id, step):
+                reason = f"it was launched for {incident.node} in vain: {incident.note}"
+                proposals.append(Proposal(incident.id, step, Terminate(instance, incident.node), reason, order=80))
+    return proposals
+
+
+def _failing(world: World) -> list[Proposal]:
+    """A human is told of a step that fails for good, or again and again."""
+    proposals = []
+    for incident in world.book.open_incidents():
+        newest = {i.step: i for i in world.book.intents_of(incident.id)}
+        for intent in newest.values():
+            kept = intent.state is IntentState.REFUSED and isinstance(intent.action, Terminate)
+            if not (kept or intent.state is IntentState.FAILED) or isinstance(intent.action, Notify | SendOrder):
+                continue
+            told = isinstance(intent.action, Launch | Replace)  # by the repair itself, at the first failure
+            if intent.retryable and (told or intent.attempt < world.policy.action_attempts):
+                continue
+            step = steps.notify_failing(intent.step)
+            if world.may_try(incident.id, step):
+                body = f"{intent.reason}\n{intent.outcome}\nholdfast incident show {incident.id}"
+                subject = f"{incident.node}: {intent.step.text} failed {intent.attempt} times: {intent.outcome}"
+                proposals.append(Proposal(incident.id, step, Notify(subject, body), intent.outcome, order=90))
+    return proposals

@@ -1,0 +1,138 @@
+"""Must the node go out of service? Pure.
+
+A fatal or degraded fault drains its node at once; a dead node is set DOWN under jobs that consent and whose old runs can do no harm. A node
+that somebody else drained is left as it is: its reason is not ours to overwrite."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.facts import DrainedBy
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.death import fencing
+from holdfast.decisions.nodes import hands_off, resumed, slurm_drains
+from holdfast.model import steps
+from holdfast.model.action import Drain, Intent, IntentState, Proposal, SetDown
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import slurm_reason
+from holdfast.model.incident import Incident, IncidentState, down_group
+
+_CONTAINABLE = (
+    IncidentState.OPEN,
+    IncidentState.CONTAINED,
+    IncidentState.REPAIRING,
+    IncidentState.VALIDATING,
+    IncidentState.AWAITING_HUMAN,
+)
+
+_NOT_AGAIN = frozenset({DrainedBy.OURS, DrainedBy.FOREIGN})
+"""What Slurm itself set DOWN is drained all the same: so that we may take it back."""
+_FORGOTTEN = timedelta(seconds=3)
+"""A view read so long after the drain shows it, if Slurm still knows of it."""
+_DRAINS = 3
+"""So often at most a drain that vanishes is set: whoever clears it means it."""
+
+
+def contain(world: World) -> Part:
+    view = facts.fresh_view(world)
+    if view is None:
+        return Part()
+    proposals = [
+        proposal
+        for incident in world.book.open_incidents()
+        if facts.acting(incident)
+        and incident.state in _CONTAINABLE
+        and incident.node in view.nodes
+        and hands_off.holds(world, incident) is None
+        and not (incident.state is IncidentState.OPEN and hands_off.nothing_left(world, incident))
+        for proposal in _contain(world, view, incident)
+    ]
+    return Part(tuple(proposals))
+
+
+def _contain(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    if incident.drain_lost_at is not None:
+        return _again(world, view, incident, incident.drain_lost_at)
+    if incident.state is IncidentState.VALIDATING:
+        return []
+    if incident.dead:
+        down = _down(world, view, incident)
+        if down or facts.drained_by(world, view.nodes[incident.node]) is not None or _under_way(world, incident):
+            return down
+    node = view.nodes[incident.node]
+    slurms = slurm_drains.recognised(world, node) is not None
+    if not incident.dead and (
+        incident.state is not IncidentState.OPEN or (facts.drained_by(world, node) in _NOT_AGAIN and not slurms)
+    ):
+        return []
+    if facts.drained_by(world, node) is DrainedBy.SLURM and not facts.slurm_settled(world):
+        return []
+    if slurms and not slurm_drains.due(world, incident):
+        return []
+    step = steps.drain(incident.node)
+    attempts = world.book.attempts(incident.id, step)
+    if not world.may_follow(attempts) and not _lost(view, attempts):
+        return []
+    over = node.given_reason if slurms else None
+    action = Drain(incident.node, slurm_reason(incident.id, incident.headline), over)
+    return [Proposal(incident.id, step, action, f"{incident.severity.value}: {incident.headline}")]
+
+
+def _again(world: World, view: ClusterView, incident: Incident, lost_at: datetime) -> list[Proposal]:
+    """Another drain of a node whose drain slurmctld has forgotten. Never DOWN: the jobs there by now began after the fault."""
+    step = steps.drain(incident.node)
+    attempts = tuple(i for i in world.book.attempts(incident.id, step) if i.planned_at >= lost_at)
+    node = view.nodes[incident.node]
+    if node.asleep or facts.drained_by(world, node) in _NOT_AGAIN or resumed.may_yet_speak(world, node):
+        return []
+    if not world.may_follow(attempts) and not _lost(view, attempts):
+        return []
+    action = Drain(incident.node, slurm_reason(incident.id, incident.headline))
+    return [Proposal(incident.id, step, action, f"slurmctld forgot the drain of {incident.node}: {incident.headline}")]
+
+
+def _under_way(world: World, incident: Incident) -> bool:
+    """It is being set DOWN, or was, and Slurm does not show it yet: that drains it as well."""
+    latest = facts.last(world.book.attempts(incident.id, steps.set_down(incident.node)))
+    return latest is not None and (not latest.settled or latest.state is IntentState.DONE)
+
+
+def _lost(view: ClusterView, attempts: tuple[Intent, ...]) -> bool:
+    """Slurm took the drain and does not show it: a slurmctld that was killed forgets its last seconds."""
+    done = facts.done(attempts)
+    finished_at = done.finished_at if done is not None and done is facts.last(attempts) else None
+    return finished_at is not None and view.read_at - finished_at > _FORGOTTEN and len(attempts) < _DRAINS
+
+
+def _down(world: World, view: ClusterView, incident: Incident) -> list[Proposal]:
+    """DOWN for a dead node under jobs that consent and are fenced (:mod:`fencing`), or one that Slurm itself has set DOWN, so that we may
+    take it back. The others wait for Slurm; without jobs a drain is enough."""
+    node = view.nodes[incident.node]
+    step = steps.set_down(incident.node)
+    by = facts.drained_by(world, node)
+    if by is DrainedBy.FOREIGN or (by is DrainedBy.OURS and node.down) or not world.may_try(incident.id, step):
+        return []
+    jobs = view.jobs_on(incident.node)
+    by_slurm = by is DrainedBy.SLURM and node.down
+    if by_slurm and not facts.slurm_settled(world):
+        return []
+    if not by_slurm and (not jobs or any(fencing.keeps_waiting(world, view, incident, job) for job in jobs)):
+        return []
+    action = SetDown(
+        incident.node,
+        slurm_reason(incident.id, incident.headline),
+        tuple(j.key.job_id for j in jobs),
+        node_dead=True,
+    )
+    return [
+        Proposal(
+            incident.id,
+            step,
+            action,
+            f"dead by two independent witnesses: {incident.headline}",
+            order=50,
+            group=down_group(incident.id),
+        )
+    ]

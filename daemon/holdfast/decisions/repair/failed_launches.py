@@ -1,0 +1,64 @@
+"""Machines that took a node's name in place and were never heard: what is known of them without their agent. Pure.
+
+Only the provider can say that such a machine has failed (HyperPod: ``Failure``), and only by it its id is known: the next order is for
+that machine, since the one before it is gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.planned import notices
+from holdfast.decisions.repair import repair_progress
+from holdfast.decisions.repair.ladder import Rung
+from holdfast.model.action import Intent, Replace
+from holdfast.model.book import World
+from holdfast.model.incident import Incident
+from holdfast.model.machine import Notice, NoticeKind
+
+LAG_S = 180.0
+"""A status check of a young machine is believed once it has failed for so long (ParallelCluster's own health_check_timeout). A word without
+a time is a verdict, not a status check: believed at once."""
+
+
+def failure(world: World, incident: Incident) -> str | None:
+    """Why this attempt will bring no machine; None: nobody says so."""
+    notice = _word(world, incident)
+    return f"the new machine {notice.instance_id} did not come up: {notice.code}: {notice.text}" if notice else None
+
+
+def successor(world: World, incident: Incident) -> str | None:
+    """The machine that has the name now by the provider's word, where no agent has said so; None: not known, or heard."""
+    ordered = _ordered(world, incident)
+    if ordered is None or repair_progress.machine_up(world, incident) is not None:
+        return None
+    notice = _word(world, incident)
+    named = notice.instance_id if notice is not None else str(ordered.result.get("instance_id", ""))
+    return named if named and named != ordered.action.target.instance_id else None
+
+
+def _ordered(world: World, incident: Incident) -> Intent | None:
+    """The order of this attempt to exchange the machine in place, once it was taken."""
+    if repair_progress.rung_of(incident) is not Rung.REPLACE:
+        return None
+    done = facts.done(repair_progress.attempts(world, incident))
+    return done if done is not None and isinstance(done.action, Replace) else None
+
+
+def _word(world: World, incident: Incident) -> Notice | None:
+    """The provider's bad word about the machine that came of the order; none while any agent of the node is heard."""
+    ordered, looked = _ordered(world, incident), notices.looked(world)
+    if facts.unheard_yet(world, incident.node):
+        return None
+    if ordered is None or looked is None or looked.error or facts.agent_of(world, incident.node) is not None:
+        return None
+    since = ordered.finished_at or ordered.planned_at
+    before = {ordered.action.target.instance_id, incident.instance_id, incident.machine}
+    if looked.seen_at <= since:
+        return None
+    for notice in looked.notices:
+        new = notice.node == incident.node and notice.instance_id not in before
+        lasting = notice.at is None or world.now - notice.at >= timedelta(seconds=LAG_S)
+        if new and lasting and notice.kind is NoticeKind.IMPAIRED:
+            return notice
+    return None

@@ -1,0 +1,166 @@
+"""Where the rung that an incident is on stands, read from its intents and agents. Pure.
+
+Every rung is one step with the attempt in its name; it is done when a machine is heard that was not there before: another instance,
+another boot, or for a GPU's reset the agent's own word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.machines import replacement
+from holdfast.decisions.nodes import hands_off
+from holdfast.decisions.repair.ladder import Rung
+from holdfast.model import steps
+from holdfast.model.action import Intent, Reboot, Replace, StopStart
+from holdfast.model.book import World
+from holdfast.model.incident import Incident
+from holdfast.model.report import AgentView
+from holdfast.model.steps import Step
+from holdfast_checks.words import known
+
+_STEP = {Rung.RESET_GPU: steps.reset_gpu, Rung.REBOOT: steps.reboot, Rung.STOP_START: steps.stop_start}
+"""Rungs with a step of their own. A replacement has one of two, and what the provider repairs has none."""
+
+
+def rung_of(incident: Incident) -> Rung:
+    """The rung that a repair is on; incidents of before there were rungs are on the replacement."""
+    return (known(Rung, incident.rung) or Rung.HUMAN) if incident.rung else Rung.REPLACE
+
+
+def of_another_release(incident: Incident) -> bool:
+    """Whether the repair is on a rung that this release does not know: it can tell neither how far it is nor whether it is over."""
+    return incident.rung != "" and known(Rung, incident.rung) is None
+
+
+def attempt_over(incident: Incident) -> Incident:
+    """On the next attempt: what this one launched is given back (:mod:`decide.tidy`)."""
+    return replace(incident, repair_attempt=incident.repair_attempt + 1)
+
+
+def in_place(world: World, incident: Incident) -> bool:
+    """Whether this attempt replaces in place; one that was begun goes on as it was begun, whatever the provider can by now."""
+    node, attempt = incident.node, incident.repair_attempt
+    if world.book.attempts(incident.id, steps.launch(node, attempt)):
+        return False
+    return bool(world.book.attempts(incident.id, steps.replace(node, attempt))) or not world.can.launch_first
+
+
+def step(world: World, incident: Incident) -> Step | None:
+    """The one step that does what the rung does; None: the provider or an operator does it, Holdfast nothing."""
+    rung = rung_of(incident)
+    if rung in (Rung.WATCH, Rung.HUMAN):
+        return None
+    node, attempt = incident.node, incident.repair_attempt
+    if rung is Rung.REPLACE:
+        return steps.replace(node, attempt) if in_place(world, incident) else steps.launch(node, attempt)
+    return _STEP[rung](node, attempt)
+
+
+def attempts(world: World, incident: Incident) -> tuple[Intent, ...]:
+    """Of the rung's step, oldest first."""
+    mine = step(world, incident)
+    return world.book.attempts(incident.id, mine) if mine is not None else ()
+
+
+def machine_up(world: World, incident: Incident) -> AgentView | None:
+    """The agent of the machine that this rung brought; None: it is not heard yet.
+
+    An order whose answer was lost may have been carried out all the same: what counts is what is heard."""
+    rung = rung_of(incident)
+    if rung is Rung.WATCH:
+        return _other_than(world, incident, incident.instance_id, incident.boot_id)
+    tries = attempts(world, incident)
+    if not tries:
+        return None
+    if rung is Rung.RESET_GPU:
+        reset = facts.done(tries) is not None
+        return facts.agent_of(world, incident.node, incident.serving_id or None) if reset else None
+    action = tries[0].action
+    if isinstance(action, Reboot | StopStart | Replace):
+        same_id = not isinstance(action, Replace)
+        return _other_than(world, incident, action.instance_id, action.boot_id, same_id=same_id)
+    new = replacement.new_instance(world, incident)
+    return facts.agent_of(world, incident.node, new) if new is not None else None
+
+
+def _other_than(
+    world: World, incident: Incident, instance_id: str, boot_id: str, *, same_id: bool = False
+) -> AgentView | None:
+    """The node's agent in another boot than that one (``same_id``: of that machine)."""
+    agent = facts.agent_of(world, incident.node, instance_id if same_id and instance_id else None)
+    return agent if agent is not None and (agent.instance_id, agent.boot_id) != (instance_id, boot_id) else None
+
+
+def begun_at(world: World, incident: Incident) -> datetime | None:
+    """When the step was done: the rung's patience begins. None: it is not done."""
+    if rung_of(incident) is Rung.WATCH:
+        return incident.state_since
+    done = facts.done(attempts(world, incident))
+    return None if done is None else done.finished_at or done.planned_at
+
+
+def patience_s(world: World, incident: Incident) -> float:
+    """From the step to the first word of the machine, in seconds."""
+    repair = world.policy.repair
+    return {
+        Rung.RESET_GPU: repair.reset_timeout_s,
+        Rung.REBOOT: repair.reboot_timeout_s,
+        Rung.STOP_START: repair.stop_start_timeout_s,
+        Rung.WATCH: repair.watch_timeout_s,
+    }.get(rung_of(incident), repair.launch_timeout_s)
+
+
+def failure(world: World, incident: Incident) -> str | None:
+    """Why the rung itself has failed before a machine was heard; None: it has not, or not yet."""
+    provider = world.book.provider
+    if rung_of(incident) is Rung.WATCH and provider is not None and not provider.repairs_itself:
+        return "the provider repairs no more by itself"
+    final = facts.failed_for_good(attempts(world, incident))
+    if final is not None:
+        return f"{_WORDS[rung_of(incident)]} failed: {final.outcome}"
+    since = hands_off.since_window(world, incident, begun_at(world, incident))
+    limit_s = patience_s(world, incident)
+    if since is not None and world.now - since > timedelta(seconds=limit_s) and machine_up(world, incident) is None:
+        return f"{_WORDS[rung_of(incident)]}: no machine was heard within {limit_s:.0f} s"
+    return None
+
+
+_WORDS = {
+    Rung.RESET_GPU: "reset",
+    Rung.REBOOT: "reboot",
+    Rung.STOP_START: "stop and start",
+    Rung.REPLACE: "launch",
+    Rung.WATCH: "the provider's own repair",
+    Rung.WAIT: "wait",
+    Rung.VALIDATE: "validation",
+    Rung.HUMAN: "an operator's repair",
+}
+
+
+STEADY_S = 900.0
+"""slurmctld gives a silent slurmd up after SlurmdTimeout (300 s unless told otherwise): one that it hears so long after another machine or
+boot was proved is that one's, also where it was there before our order."""
+
+
+def slurmd_is_new(world: World, incident: Incident) -> bool:
+    """Slurm hears a slurmd that was not there before the rung; a reset leaves it as it is."""
+    node = world.view.nodes[incident.node] if world.view is not None else None
+    if node is None or not node.responding or node.rebooting or not facts.slurm_settled(world):
+        return False
+    tries = attempts(world, incident) if incident.rung else ()
+    action = tries[0].action if tries else None
+    before = action.slurmd_started_at if isinstance(action, Reboot | StopStart | Replace) else None
+    if before is None or node.slurmd_start_time is None:
+        return before is None
+    if node.slurmd_start_time != before or _started_by_successor(node.slurmd_start_time, tries):
+        return True
+    return incident.validated_at is not None and world.now - incident.validated_at > timedelta(seconds=STEADY_S)
+
+
+def _started_by_successor(slurmd_started_at: datetime, tries: tuple[Intent, ...]) -> bool:
+    """The machine was exchanged by somebody else before our order was planned: what was heard then is the new one's already."""
+    ordered = facts.done(tries)
+    launched = str(ordered.result.get("launched_at", "")) if ordered is not None else ""
+    return bool(launched) and slurmd_started_at >= datetime.fromisoformat(launched)

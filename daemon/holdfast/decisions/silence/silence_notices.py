@@ -1,0 +1,138 @@
+"""What an operator is told of silence that nothing may be concluded from: many nodes at once, one that is neither dead nor alive. Pure.
+
+Of a slurmctld that does not answer each controller tells by itself (:mod:`holdfast.head.pager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from holdfast.decisions.common import facts
+from holdfast.decisions.common.part import Part
+from holdfast.decisions.death import domains, evidence
+from holdfast.decisions.death.known import known
+from holdfast.decisions.silence import common_cause, silent_nodes
+from holdfast.model import steps
+from holdfast.model.action import IntentState, Notify, Proposal
+from holdfast.model.book import World
+from holdfast.model.cluster import ClusterView
+from holdfast.model.ids import UPKEEP
+from holdfast.model.incident import Incident, IncidentState
+from holdfast.model.lookback import SILENCE_TOLD_S
+from holdfast.model.steps import Step
+
+AFTER_S = 60.0
+"""Silence of less than this is not told of."""
+UNDECIDED_S = 300.0
+"""A node that is silent for this long, and that its peers and its provider were asked about some ten times, is not decided about soon."""
+_NAMED = 8
+"""So many nodes are named, more are counted."""
+
+
+def page(world: World) -> Part:
+    """One notification for each cause, and again in each hour of it."""
+    if world.frozen is not None:
+        return Part()
+    view = facts.fresh_view(world)
+    return Part(tuple(_nodes(world, view)) if view is not None else ())
+
+
+def _nodes(world: World, view: ClusterView) -> list[Proposal]:
+    silent = silent_nodes.silent_nodes(world)
+    if not silent or silent_nodes.freeze_reason(world, silent) is not None:
+        return []
+    groups, told = common_cause.groups(world, silent), _Told(world)
+    proposals = [
+        _message(step, group.text, _body(group))
+        for group in groups
+        if _due(world, group.since, AFTER_S)
+        and (step := told.next(group.where, common_cause.began(world, silent, group), _size(group))) is not None
+    ]
+    held = common_cause.braked(groups)
+    quiet = set(silent)
+    for incident in world.book.open_incidents():
+        suspected = incident.state is IncidentState.SUSPECTED and incident.node in quiet
+        if suspected and incident.node in view.nodes and incident.node not in held:
+            proposals += _undecided(world, view, incident, told)
+    return proposals
+
+
+def _size(group: common_cause.Group) -> int:
+    """A group of four times as many nodes is told of again, from four on."""
+    return max(0, len(group.silent).bit_length() - 1) // 2
+
+
+def _body(group: common_cause.Group) -> str:
+    where = f"Nodes: {_names(group.nodes)}. Look at their network and power; holdfast nodes"
+    if group.unseen:
+        return f"{group.reason}. If it is dead: power-cycle it. {where}"
+    if group.machines_only:
+        return (
+            f"{group.text}. They fell silent within ten minutes of each other, which may have one cause. No machine of theirs is rebooted "
+            f"or replaced until the provider shows its power off. One that is dead: power-cycle it. {where}"
+        )
+    return (
+        f"{group.text}, more than {group.most} at once: one cause. None of them is set DOWN, rebooted or replaced until the provider shows "
+        f"its power off. {where}"
+    )
+
+
+def _undecided(world: World, view: ClusterView, incident: Incident, told: _Told) -> list[Proposal]:
+    """A node that is neither back nor found dead: no peer can bear witness, their answers say nothing, or its kernel answers while its
+    agent does not."""
+    node, since = incident.node, evidence.last_heard(world, incident)
+    if not _due(world, since, AFTER_S) or (step := told.next(node, since)) is None:
+        return []
+    why = domains.why_no_witness(world, view, node)
+    hopeless = why is not None and evidence.power_off(world, incident) is None
+    if not hopeless and not _due(world, since, UNDECIDED_S):
+        return []
+    advances = any(evidence.advances(world, job, frozenset({node})) for job in view.jobs_on(node))
+    subject = f"{node} does not report{'; its job advances' if advances else ''}"
+    witness = f" No peer can bear witness, since {why}." if why is not None else ""
+    body = (
+        f"{node}: its agent has been silent for {(world.now - since).total_seconds() / 60:.0f} min; {known(world, view, incident).text}."
+        f"{witness} That is not enough to call it dead, and nothing is done to it. Look at its console. If it is well: systemctl restart "
+        "holdfast-agent on it. If it hangs: power-cycle it; it then reports, or is found dead, and its jobs recover. "
+        f"holdfast incident show {incident.id}; docs/dead-nodes.md"
+    )
+    return [_message(step, subject, body)]
+
+
+class _Told:
+    """What was told of silence within the last hour; read from the world once for all nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._hour_ago = world.now - timedelta(seconds=SILENCE_TOLD_S)
+        self._told = [
+            i
+            for i in world.book.intents_of(UPKEEP)
+            if i.planned_at >= self._hour_ago and i.state not in (IntentState.FAILED, IntentState.WITHHELD)
+        ]
+
+    def next(self, where: str, since: datetime, size: int = 0) -> Step | None:
+        """The step that tells of it now; None: it was told less than an hour ago, since it began, of no fewer nodes."""
+        step = steps.notify_silent(where, since, _hours(self._world, since), size)
+        told = (steps.size_told(i.step, where) for i in self._told if i.planned_at >= since and i.step != step)
+        if any(of is not None and of >= size for of in told) or not self._world.may_try(UPKEEP, step):
+            return None
+        return step
+
+
+def _due(world: World, since: datetime, after_s: float) -> bool:
+    return world.now - since >= timedelta(seconds=after_s)
+
+
+def _hours(world: World, since: datetime) -> int:
+    return int((world.now - since).total_seconds() // SILENCE_TOLD_S)
+
+
+def _message(step: Step, subject: str, body: str) -> Proposal:
+    return Proposal(UPKEEP, step, Notify(subject, body), subject, order=95)
+
+
+def _names(nodes: Iterable[str]) -> str:
+    ordered = sorted(nodes)
+    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
+    return ", ".join(ordered[:_NAMED]) + more

@@ -1,0 +1,120 @@
+"""One turn of the control loop, as a pure function: world in, change out.
+
+findings and the provider's word → incidents (:mod:`correlate`, :mod:`planned`) → what has happened (:mod:`silent_nodes`, :mod:`follow`,
+:mod:`lifecycle`) → decisions (:mod:`decide`) → brakes (:mod:`guard`) → the record (:mod:`record`). The caller commits the change, then
+wakes the actor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+from holdfast.decisions.brakes.guard import guard
+from holdfast.decisions.death import unreached
+from holdfast.decisions.decide import Decision, decide
+from holdfast.decisions.hangs.detect import follow_hangs
+from holdfast.decisions.hangs.stragglers import follow_stragglers
+from holdfast.decisions.incidents.correlate import correlate
+from holdfast.decisions.incidents.identity import follow_identity
+from holdfast.decisions.incidents.lifecycle import follow_incidents
+from holdfast.decisions.job_ends.run_ends import follow_job_ends
+from holdfast.decisions.machines.disputes import follow_disputes
+from holdfast.decisions.nodes.adopt_drains import adopt
+from holdfast.decisions.nodes.hands_off import remember
+from holdfast.decisions.nodes.restored import forget_old_findings
+from holdfast.decisions.nodes.returns import follow_returns
+from holdfast.decisions.nodes.slurm_drains import follow_slurm_drains
+from holdfast.decisions.nodes.stays_down import follow_stays_down
+from holdfast.decisions.planned.planned import plan_stops
+from holdfast.decisions.probing.suspects import follow_suspects
+from holdfast.decisions.record import record
+from holdfast.decisions.recovery.follow import follow_jobs
+from holdfast.decisions.recovery.held_jobs import follow_held_jobs
+from holdfast.decisions.silence.silent_nodes import silent_nodes, watch_silence
+from holdfast.decisions.spares.spare_checks import follow_upkeep
+from holdfast.model.book import Book, Change, World
+
+
+def turn(
+    world: World, new_id: Callable[[datetime], str], fence: int, decided: Callable[[World], Decision] = decide
+) -> Change:
+    """Everything that this cycle changes. The same world gives the same change, but for the ids of new incidents. ``decided``: makes the
+    decision."""
+    total, before = Change(), world.book
+    for stage in (
+        adopt,
+        forget_old_findings,
+        follow_identity,
+        remember,
+        lambda w: correlate(w, new_id),
+        lambda w: follow_disputes(w, new_id),
+        lambda w: plan_stops(w, new_id),
+        lambda w: follow_slurm_drains(w, new_id),
+        lambda w: follow_stays_down(w, new_id),
+        lambda w: unreached.remember(w, silent_nodes(w)),
+        lambda w: watch_silence(w, new_id),
+        follow_job_ends,
+        follow_jobs,
+        lambda w: follow_held_jobs(w, new_id),
+        lambda w: follow_hangs(w, new_id),
+        lambda w: follow_stragglers(w, new_id),
+        lambda w: follow_suspects(w, new_id),
+        follow_incidents,
+        follow_returns,
+        lambda w: follow_upkeep(w, new_id),
+        lambda w: _decide(w, decided, fence),
+    ):
+        change: Change = stage(world)
+        if not change.empty:
+            world, total = replace(world, book=apply(world.book, change)), merge(total, change)
+    return _news(before, total)
+
+
+def _news(before: Book, change: Change) -> Change:
+    """Without what ends as it began: one stage's note may take the place of another's and back again, every cycle anew."""
+    return replace(
+        change,
+        incidents=tuple(i for i in change.incidents if i != before.incidents.get(i.id)),
+        recoveries=tuple(r for r in change.recoveries if r != before.recoveries.get(r.id)),
+        nodes=tuple(n for n in change.nodes if n != before.nodes.get(n.name)),
+    )
+
+
+def _decide(world: World, decided: Callable[[World], Decision], fence: int) -> Change:
+    decision = decided(world)
+    return record(world, decision, guard(world, decision.proposals), fence)
+
+
+def apply(book: Book, change: Change) -> Book:
+    """The book as it will be once the change is committed."""
+    findings = {
+        number: replace(f, incident_id=change.placed[number]) if number in change.placed else f
+        for number, f in book.findings.items()
+    }
+    return replace(
+        book,
+        incidents={**book.incidents, **{i.id: i for i in change.incidents}},
+        findings=findings,
+        recoveries={**book.recoveries, **{r.id: r for r in change.recoveries}},
+        intents={**book.intents, **{i.key: i for i in change.intents}},
+        marks={**book.marks, **{m.node: m for m in change.marks}},
+        nodes={**book.nodes, **{n.name: n for n in change.nodes}},
+        brakes={**book.brakes, **{b.kind: b for b in change.brakes}},
+        ends={**book.ends, **{e.id: e for e in change.ends}} if change.ends else book.ends,
+    )
+
+
+def merge(first: Change, second: Change) -> Change:
+    """Both changes as one; where both speak of the same thing, the second holds."""
+    return Change(
+        incidents=tuple(({i.id: i for i in first.incidents} | {i.id: i for i in second.incidents}).values()),
+        placed={**first.placed, **second.placed},
+        recoveries=tuple(({r.id: r for r in first.recoveries} | {r.id: r for r in second.recoveries}).values()),
+        intents=first.intents + second.intents,
+        marks=first.marks + second.marks,
+        nodes=tuple(({n.name: n for n in first.nodes} | {n.name: n for n in second.nodes}).values()),
+        brakes=first.brakes + second.brakes,
+        ends=tuple(({e.id: e for e in first.ends} | {e.id: e for e in second.ends}).values()),
+        events=first.events + second.events,
+    )

@@ -1,0 +1,72 @@
+"""A daemon that cannot start: how it ends, and how people hear of it without a store and without another process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from holdfast.clock import SystemClock
+from holdfast.config.controller import Settings
+from holdfast.head.notify import notifier_for
+from holdfast.head.pager import Page, Pager
+from holdfast.head.wiring import controller_name
+from holdfast.model.errors import ConfigError, HoldfastError
+
+log = logging.getLogger(__name__)
+
+START = "start"
+
+
+def exit_status(error: HoldfastError) -> int:
+    """2: the configuration is wrong, trying again does not mend it. 1: what is outside does not answer yet, such as the database."""
+    return 2 if isinstance(error, ConfigError) else 1
+
+
+def cannot_start(process: str, config: Path, settings: Settings | None, error: HoldfastError) -> int:
+    """Say why, page where a service manager started it, and return the exit status. ``settings``: None where they cannot be read."""
+    sys.stderr.write(f"holdfast {process}: {error}\n")
+    status = exit_status(error)
+    if os.environ.get("NOTIFY_SOCKET"):  # one that was started by hand has its reader
+        try:
+            _page(process, config, settings, error, final=status == 2)
+        except Exception as failure:  # noqa: BLE001 - the exit status and the line above are what counts
+            log.error("event=page_failed error=%r", str(failure))
+    return status
+
+
+def started(process: str, settings: Settings) -> None:
+    """It runs: an outage that was paged is over."""
+    pager = _pager(process, settings)
+    if pager.path.exists():
+        pager.look({})
+
+
+def _page(process: str, config: Path, settings: Settings | None, error: HoldfastError, *, final: bool) -> None:
+    where = f" on {controller_name(settings)}" if settings is not None else ""
+    page = Page(
+        f"Holdfast{where}: the {process} cannot start",
+        f"{error}\nNext step: journalctl -u holdfast-{process}   # docs/runbooks/cannot-start.md",
+    )
+    if final or settings is None:  # the service manager does not try again: this is the one moment to say it
+        notifier_for(urls_of(config), SystemClock()).notify(page.subject, page.body)
+    else:
+        _pager(process, settings).look({START: page})
+
+
+def _pager(process: str, settings: Settings) -> Pager:
+    clock = SystemClock()
+    path = settings.run.dir / process / "start.pages"
+    return Pager(notifier_for(settings.notify.urls, clock), path, clock.monotonic_s)
+
+
+def urls_of(config: Path) -> tuple[str, ...]:
+    """The addresses of a file of which other parts may be wrong; none where it cannot be read at all."""
+    try:
+        found: dict[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
+        return tuple(url for url in found["notify"]["urls"] if isinstance(url, str))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ()

@@ -1,0 +1,85 @@
+"""``holdfast controller``: one process, one asyncio loop for the API and the control loop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+from uvicorn import Server
+
+from holdfast.api.certificates import reload_certificate
+from holdfast.api.server import quiet_gc
+from holdfast.config.controller import load
+from holdfast.controller import logs
+from holdfast.descriptors import raise_limit
+from holdfast.head.cannot_start import cannot_start, started
+from holdfast.head.serving import Controller, build_controller
+from holdfast.head.wiring import announce
+from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast.systemd import Pulse, sd_notify
+
+HAND_OVER_S = 0.0005
+"""A thread that reads Slurm's answer for thousands of nodes lets the event loop go on after this long. The loop gives the interpreter
+away at every system call; with Python's default of 5 ms each request then waits three times as long as that."""
+
+
+def run(config: Path) -> int:
+    """Run the controller until SIGTERM. Exit status: 0 stopped in good order, 2 wrong configuration, 1 anything else expected."""
+    settings = None
+    try:
+        settings = load(config)
+        logs.set_up(settings.log.format, settings.log.level)
+        raise_limit()
+        controller = build_controller(settings)
+    except HoldfastError as error:
+        return cannot_start("controller", config, settings, error)
+    announce(settings)
+    started("controller", settings)
+    quiet_gc()
+    sys.setswitchinterval(HAND_OVER_S)
+    try:
+        asyncio.run(_serve(controller))
+    except ConfigError as error:
+        return cannot_start("controller", config, settings, error)
+    finally:
+        controller.bell.close()
+        controller.store.close()
+    return 0
+
+
+async def _serve(controller: Controller) -> None:
+    loop = asyncio.get_running_loop()
+    server = controller.server()  # before anything runs: its certificate may be unusable
+    loop.add_reader(controller.bell.fileno(), _rung, controller)
+    pulse = Pulse()
+    controller.loop.beat = lambda: pulse.beat() if server.started else None
+    control = asyncio.create_task(controller.loop.run())
+    control.add_done_callback(lambda _task: setattr(server, "should_exit", True))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    loop.add_signal_handler(signal.SIGHUP, reload_certificate, server)
+    with_signals_ours = server.serve()
+    closer = asyncio.create_task(_close_polls(controller, server))
+    paging = asyncio.create_task(controller.paging.run())
+    await with_signals_ours
+    sd_notify("STOPPING=1")
+    closer.cancel()
+    paging.cancel()
+    controller.loop.stopping = True
+    controller.loop.wake.set()
+    await control
+
+
+async def _close_polls(controller: Controller, server: Server) -> None:
+    """Answer the waiting long polls as soon as a stop is asked for, so that it does not take their whole time."""
+    while not server.should_exit:
+        await asyncio.sleep(0.2)
+    controller.hub.close()
+
+
+def _rung(controller: Controller) -> None:
+    """The actor has done something: its outcome is in the store. Whether Slurm has changed, the turn sees there."""
+    controller.bell.drain()
+    controller.loop.wake.set()

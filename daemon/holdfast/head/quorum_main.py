@@ -1,0 +1,136 @@
+"""``python -m holdfast.head quorum``: the quorum service, told what ``controller.toml`` says.
+
+The service is a program of its own (``holdfast.quorum``), which knows nothing of the controller's configuration, and on an installed head
+node may not read it: the database's password is there. Root writes down for it what concerns it (:func:`write`), as its unit starts."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from grp import getgrnam
+from pathlib import Path
+
+from holdfast.config.controller import Settings, load
+from holdfast.model.errors import ConfigError, HoldfastError
+
+STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
+FORMER_KEY = Path("/var/lib/holdfast/quorum.key")
+"""Where earlier releases had it."""
+_SERVICE, _CONTROLLER, _SHARED = "holdfast-quorum", "holdfast-controller", "holdfast"
+_EXPORT_S = 30.0
+
+
+def run(config: Path, users: Sequence[str] = ()) -> int:
+    """Becomes the service. Returns only when something is wrong. ``users``: who may speak on its socket besides root and its own user."""
+    try:
+        settings = _enabled(config)
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast quorum: {error}\n")
+        return 2
+    argv = [sys.executable, "-m", "holdfast.quorum", *service_arguments(settings, users)]
+    return os.execve(sys.executable, argv, {**os.environ, STORE_VARIABLE: settings.quorum.store})  # noqa: S606 - no shell
+
+
+def write(config: Path, users: Sequence[str], target: Path) -> int:
+    """As root: the service's arguments, one a line, readable for its group alone. What is wrong with the configuration is one of them, so
+    that the service itself says it and ends. ``target``: in a folder that only root writes, such as /run. Raises OSError, KeyError."""
+    try:
+        settings = _enabled(config)
+    except HoldfastError as error:
+        arguments = ["--refused", " ".join(str(error).split())]
+    else:
+        arguments = [*service_arguments(settings, users), "--store", settings.quorum.store]
+        _move_key(settings.quorum.key, FORMER_KEY)
+        rooms = target.with_suffix(".rooms")
+        if _is_new(settings.quorum.store) and _export(config, rooms):
+            arguments += ["--adopt", str(rooms)]
+    _write(target, "".join(f"{argument}\n" for argument in arguments))
+    return 0
+
+
+def export(config: Path) -> int:
+    """As the controller's user: the service's program prints the rooms that the controller's database still has, as JSON."""
+    try:
+        url = load(config).store.url
+    except HoldfastError as error:
+        sys.stderr.write(f"holdfast quorum: {error}\n")
+        return 1
+    argv = [sys.executable, "-m", "holdfast.quorum", "--export"]
+    return os.execve(sys.executable, argv, {**os.environ, STORE_VARIABLE: url})  # noqa: S606 - no shell
+
+
+def service_arguments(settings: Settings, users: Sequence[str] = ()) -> list[str]:
+    """The service's command line, without the store's URL, which may hold a password."""
+    section = settings.quorum
+    arguments = ["--key", str(section.key), "--socket", str(section.socket), "--bind", section.bind]
+    arguments += ["--advertise", section.advertise] if section.advertise else []
+    arguments += [word for user in users for word in ("--user", user)]
+    return [*arguments, "--keep-days", str(settings.store.keep_days), "--log-level", settings.log.level.upper()]
+
+
+def _enabled(config: Path) -> Settings:
+    settings = load(config)
+    if not settings.quorum.enabled:
+        raise ConfigError(f"{config}: quorum.enabled is false")
+    return settings
+
+
+def _is_new(store: str) -> bool:
+    """An SQLite file that is not there yet. What another database holds, the service sees for itself."""
+    return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
+
+
+def _move_key(key: Path, former: Path) -> None:
+    """The key of an earlier release, if it is the service's own: members of running jobs are known by it."""
+    try:
+        found = former.lstat()
+        if key.exists() or not stat.S_ISREG(found.st_mode) or found.st_uid != pwd.getpwnam(_SERVICE).pw_uid:
+            return
+        shutil.move(former, key)
+        os.chown(key, found.st_uid, getgrnam(_SERVICE).gr_gid, follow_symlinks=False)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        sys.stderr.write(f"holdfast quorum: {former} is not moved to {key}: {error}\n")
+
+
+def _export(config: Path, target: Path) -> bool:
+    """The controller's database is read by its own user: files that root made beside it would lock that user out."""
+    argv = [sys.executable, "-m", "holdfast.head", "quorum", "--config", str(config), "--export"]
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=_EXPORT_S,
+            check=False,
+            user=_CONTROLLER,
+            group=_SHARED,
+            extra_groups=(),
+            umask=0o007,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        sys.stderr.write(f"holdfast quorum: rooms of an earlier release are not read: {error}\n")
+        return False
+    if done.returncode != 0:
+        sys.stderr.write(f"holdfast quorum: rooms of an earlier release are not read: {done.stderr.strip()[-300:]}\n")
+        return False
+    _write(target, done.stdout)
+    return True
+
+
+def _write(target: Path, text: str) -> None:
+    """For root and the service's group, whole or not at all."""
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    with os.fdopen(
+        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w"
+    ) as file:
+        os.fchown(file.fileno(), 0, getgrnam(_SERVICE).gr_gid)
+        os.fchmod(file.fileno(), 0o640)
+        file.write(text)
+    draft.replace(target)

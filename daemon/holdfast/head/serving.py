@@ -1,0 +1,157 @@
+"""Where the controller's process is put together: the control loop and the API around one store."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from uvicorn import Server
+
+from holdfast.api.app import create_app
+from holdfast.api.certificates import ends_at
+from holdfast.api.connections import Connections
+from holdfast.api.deps import ApiDeps
+from holdfast.api.server import build_server, connections_for
+from holdfast.api.status import vitals
+from holdfast.clock import SystemClock
+from holdfast.config.controller import Settings
+from holdfast.controller.agents import AgentRegistry
+from holdfast.controller.lease_holder import claim
+from holdfast.controller.loop import ControlLoop
+from holdfast.controller.neighbours import Neighbours
+from holdfast.controller.observe import Observer, SlurmWatch
+from holdfast.controller.orders import OrderHub
+from holdfast.controller.pace import FleetPace
+from holdfast.controller.quorum_link import QuorumLink
+from holdfast.controller.quorum_watch import QuorumWatch
+from holdfast.controller.survey_turns import Surveys
+from holdfast.controller.wakeup import Alone, Bell, Ringer
+from holdfast.decisions.parts import Certificate
+from holdfast.head.disk import disk_room
+from holdfast.head.notify import notifier_for
+from holdfast.head.pager import Pager
+from holdfast.head.paging import ControllerPaging
+from holdfast.head.process_state import StateReader, StateWriter
+from holdfast.head.sts import Sts
+from holdfast.head.wiring import (
+    actor_socket,
+    actor_state,
+    controller_lock,
+    controller_name,
+    controller_socket,
+    controller_state,
+    scheduler_of,
+)
+from holdfast.model.ids import incident_id
+from holdfast.model.lookback import needed
+from holdfast.ports import Clock
+from holdfast.store import SqlStore, open_store
+from holdfast_checks.acting import Lists
+
+
+@dataclass
+class Controller:
+    """The parts of one controller process, ready to run."""
+
+    loop: ControlLoop
+    store: SqlStore
+    bell: Bell
+    hub: OrderHub
+    deps: ApiDeps
+    settings: Settings
+    alone: Alone
+    """Held for the life of the process."""
+    paging: ControllerPaging
+    connections: Connections
+    """Those to the API."""
+
+    def server(self) -> Server:
+        """The HTTP server around the API, to be served in the caller's event loop."""
+        section = self.settings.server
+        return build_server(
+            create_app(self.deps),
+            host=section.host,
+            port=section.port,
+            tls_cert=str(section.tls_cert) if section.tls_cert else None,
+            tls_key=str(section.tls_key) if section.tls_key else None,
+            connections=self.connections,
+        )
+
+
+def new_ids() -> Callable[[datetime], str]:
+    """Incident ids from the time and fresh randomness."""
+    return lambda at: incident_id(at, secrets.randbits(15))
+
+
+def build_controller(settings: Settings) -> Controller:
+    """Open the store (migrating it) and put the controller together. Raises ConfigError, Unavailable."""
+    clock: Clock = SystemClock()
+    alone = Alone(controller_lock(settings))
+    store = open_store(settings.store.url, needed(settings.policy))
+    holder = claim(alone, controller_name(settings))
+    agents = AgentRegistry()
+    hub = OrderHub(clock.monotonic_s)
+    observer = Observer(
+        store=store,
+        slurm=SlurmWatch(scheduler_of(settings)),
+        agents=agents,
+        clock=clock,
+        policy=settings.policy,
+        cold_start_s=settings.run.cold_start_s,
+    )
+    ringer = Ringer(actor_socket(settings))
+    keep, keep_reports = (timedelta(days=d) for d in (settings.store.keep_days, settings.store.keep_report_days))
+
+    def prune(before: datetime) -> int:
+        return store.prune(before, max(before, clock.now() - keep_reports))
+
+    loop = ControlLoop(observer, store, hub, holder.id, ringer.ring, new_ids(), keep=keep, prune=prune)
+    loop.ended = holder.ended
+    rooms = QuorumLink(settings.quorum.socket) if settings.quorum.enabled else None
+    if rooms is not None:
+        loop.rooms = QuorumWatch(rooms, store, clock)
+    notifier = notifier_for(settings.notify.urls, clock)
+    actor = StateReader(actor_state(settings), clock.monotonic_s)
+    cert, connections = settings.server.tls_cert, connections_for(settings.server)
+    deps = ApiDeps(
+        store=store,
+        agents=agents,
+        clock=clock,
+        wake=loop.wake.set,
+        world=lambda: loop.world,
+        orders=hub,
+        loop_turned_at=lambda: loop.turned_at_s,
+        mode=settings.policy.mode,
+        leader=lambda: loop.leads,
+        committed_at=lambda: loop.committed_s,
+        led_by=lambda: loop.shown_leader,
+        rooms=rooms,
+        quorum=settings.quorum,
+        neighbours=Neighbours(lambda: loop.world, clock).of,
+        surveys=Surveys(lambda: loop.world, clock).of,
+        heartbeat_s=FleetPace(lambda: loop.world, clock),
+        acting=Lists(settings.checks.act_on, settings.checks.observe_only),
+        enrolment=settings.enrolment,
+        sts=Sts(settings.enrolment.sts_url) if settings.enrolment.enabled else None,
+        look=loop.reader.asked_for,
+        untaken=loop.untaken,
+        trouble=lambda: loop.trouble,
+        actor=actor.look,
+        disk=lambda: disk_room(store.path),
+        slurm_seen_at=lambda: observer.slurm.view.read_at if observer.slurm.view is not None else None,
+        slurm_error=lambda: observer.slurm.error,
+        certificate=lambda: Certificate(ends_at(cert)) if cert is not None else None,
+        notifier=notifier.state,
+        aside=lambda: tuple(each.what for each in loop.aside),
+        connections=connections,
+    )
+    paging = ControllerPaging(
+        lambda: vitals(deps),
+        StateWriter(controller_state(settings), clock.monotonic_s, notifier.state),
+        Pager(notifier, settings.run.dir / "controller" / "pages", clock.monotonic_s),
+        controller_name(settings),
+    )
+    bell = Bell(controller_socket(settings))
+    return Controller(loop, store, bell, hub, deps, settings, alone, paging, connections)

@@ -1,0 +1,156 @@
+"""Where adapters meet the core: the only place, beside the command line, that knows which ones there are."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.actor.actor import Actor
+from holdfast.actor.adapters import Outside
+from holdfast.actor.begun import Begun
+from holdfast.actor.limits import ActorLimits
+from holdfast.actor.provider_watch import ProviderWatch
+from holdfast.clock import SystemClock
+from holdfast.config.controller import Settings
+from holdfast.controller import lease_holder
+from holdfast.controller.wakeup import Alone, Bell, Ringer
+from holdfast.decisions.machines.disputes import claimants
+from holdfast.decisions.nodes.hands_off import own_reservations
+from holdfast.head.notify import notifier_for
+from holdfast.head.pager import Pager
+from holdfast.head.paging import ActorPaging
+from holdfast.head.process_state import StateReader, StateWriter
+from holdfast.model.lookback import needed
+from holdfast.ports import Clock, Provider, Scheduler
+from holdfast.providers import KINDS, open_provider
+from holdfast.slurm import open_scheduler
+from holdfast.store import open_store
+
+log = logging.getLogger(__name__)
+
+
+def announce(settings: Settings) -> None:
+    """What this process was told, as far as it differs from what is shipped."""
+    log.info("event=start mode=%s provider=%s config=%s", settings.policy.mode.value, settings.provider, settings.path)
+    for key, value in settings.profile_changes.items():
+        log.info("event=profile profile=%s key=%s value=%r", settings.profile, key, value)
+
+
+def controller_name(settings: Settings) -> str:
+    """What people call this controller; two of them may have the same name."""
+    return settings.run.holder or socket.gethostname()  # rule host-name: for people; the process's id is random
+
+
+def scheduler_of(settings: Settings) -> Scheduler:
+    """Slurm; where drained nodes are given away, with holds by reservation in the place of drains."""
+    env = dict(os.environ)
+    if settings.cluster.slurm_conf is not None:
+        env["SLURM_CONF"] = str(settings.cluster.slurm_conf)
+    reserve = KINDS[settings.provider].gives_drained_away
+    return open_scheduler(settings.cluster.slurm_client, env=env, reserve=reserve)
+
+
+def provider_of(settings: Settings) -> Provider:
+    return open_provider(settings.provider, settings.provider_settings, scheduler=scheduler_of(settings))
+
+
+@dataclass
+class ActorParts:
+    """The parts of one actor process, ready to run."""
+
+    actor: Actor
+    watch: ProviderWatch
+    bell: Bell
+    alone: Alone
+    """Held for the life of the process."""
+    state: StateWriter
+    """What the controller of this machine sees of it."""
+    paging: ActorPaging
+
+
+def build_actor(settings: Settings) -> ActorParts:
+    """The actor with every adapter that it may use. Raises ConfigError, Unavailable."""
+    alone = Alone(actor_lock(settings))
+    clock: Clock = SystemClock()
+    store = open_store(settings.store.url, needed(settings.policy))
+    notifier = notifier_for(settings.notify.urls, clock)
+    outside = Outside(
+        scheduler=scheduler_of(settings),
+        provider=provider_of(settings),
+        notifier=notifier,
+        clock=clock,
+        sleep=time.sleep,
+        marks=lambda: dict(store.load_book(clock.now()).marks),
+        own_reservations=lambda: own_reservations(store.load_book(clock.now()), settings.policy.spare_reservation),
+        claims=lambda instance_id: claimants(store.load_book(clock.now()), instance_id),
+        spare_reservation=settings.policy.spare_reservation,
+        maintenance=settings.policy.maintenance,
+    )
+    bell = Bell(actor_socket(settings))
+    controller, own = Ringer(controller_socket(settings)), Ringer(actor_socket(settings))
+
+    def ring() -> None:
+        controller.ring()
+        own.ring()
+
+    lock, former = controller_lock(settings), settings.run.dir / "controller.lock"  # of the release before
+    name = controller_name(settings)
+    watch = ProviderWatch(store, outside.provider, outside.scheduler, clock, controller.ring)
+    limits = ActorLimits(
+        settings.actor.dir,
+        settings.policy,
+        settings.actor.limit_factor,
+        clock.now,
+        lambda: len(outside.scheduler.all_nodes()),
+        watch.going,
+    )
+    actor = Actor(
+        store,
+        outside,
+        lambda: lease_holder.beside(lease_holder.latest(lock, former), name),
+        bell.wait,
+        ring,
+        mode=settings.policy.mode,
+        limits=limits,
+        begun=Begun(settings.actor.dir),
+    )
+    paging = ActorPaging(
+        StateReader(controller_state(settings), clock.monotonic_s),
+        lambda: actor.problem,
+        Pager(notifier, settings.run.dir / "actor" / "pages", clock.monotonic_s),
+        name,
+    )
+    state = StateWriter(actor_state(settings), clock.monotonic_s, notifier.state)
+    return ActorParts(actor, watch, bell, alone, state, paging)
+
+
+def controller_lock(settings: Settings) -> Path:
+    """Locked by the controller for life; says which process that is."""
+    return settings.run.dir / "controller" / "lock"
+
+
+def actor_lock(settings: Settings) -> Path:
+    """Locked by the actor for life."""
+    return settings.run.dir / "actor" / "lock"
+
+
+def actor_state(settings: Settings) -> Path:
+    """What the actor writes about itself."""
+    return settings.run.dir / "actor" / "state"
+
+
+def controller_state(settings: Settings) -> Path:
+    """What the controller writes about itself."""
+    return settings.run.dir / "controller" / "state"
+
+
+def actor_socket(settings: Settings) -> Path:
+    return settings.run.dir / "actor" / "bell"
+
+
+def controller_socket(settings: Settings) -> Path:
+    return settings.run.dir / "controller" / "bell"

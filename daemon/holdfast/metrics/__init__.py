@@ -1,0 +1,1 @@
+"""Views of the recorded events: MTTD, MTTR, what was lost. Pure."""
