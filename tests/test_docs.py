@@ -188,7 +188,7 @@ def test_milestones_are_events() -> None:
 
 def _subjects() -> Iterator[tuple[str, list[str]]]:
     """Every message to a human: where it is made, and the fixed words of its subject."""
-    for file in sorted((ROOT / "daemon" / "holdfast" / "controller").rglob("*.py")):
+    for file in sorted((ROOT / "daemon" / "holdfast" / "decisions").rglob("*.py")):
         module = ast.parse(file.read_text(encoding="utf-8"))
         given = {
             node.targets[0].id: node.value

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import checkpoint_verbs
-from holdfast.agent.memory import only_agent, others_may_write
-from holdfast.agent.reporting import STATUS_FILE
+from holdfast.agent.orders import checkpoint_verbs
 from holdfast.agent.selfcheck import Level, state_dir
+from holdfast.agent.sending.memory import only_agent, others_may_write
+from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.reporting import STATUS_FILE
+from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.config.agent import AgentConfig
 from holdfast.config.controller import Settings
 from holdfast.head.wiring import actor_lock, actor_socket, controller_lock, controller_socket

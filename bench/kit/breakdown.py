@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.kit import procs
 
-from holdfast.agent.checks import periodic_checks, settings_of
+from holdfast.agent.sources.checks import periodic_checks, settings_of
 from holdfast.config.agent import AgentConfig
 from holdfast_checks.inventory import Inventory
 from holdfast_checks.per_gpu import DETAILS_INTERVAL_S

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.kit import flood, procs
 
-from holdfast.agent.client import Client, Controllers
+from holdfast.agent.sending.client import Client, Controllers
 from holdfast.api.auth import hash_token
 from holdfast.model.errors import Unavailable
 from holdfast.store import SqlStore, open_store

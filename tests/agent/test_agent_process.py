@@ -8,7 +8,7 @@ import tarfile
 
 import pytest
 
-from holdfast.agent.memory import Memory
+from holdfast.agent.sending.memory import Memory
 from holdfast.model.action import Verb
 from support.agent_bench import PCI, XID, FakeController, Folder, running
 

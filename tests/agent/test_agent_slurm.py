@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import verbs
-from holdfast.agent.orders import Order
-from holdfast.agent.processes import SlurmNode, live_tasks
+from holdfast.agent.node.processes import SlurmNode, live_tasks
+from holdfast.agent.orders import verbs
+from holdfast.agent.orders.orders import Order
 from holdfast.model.errors import Rejected
 from holdfast.practice.cluster import Practice
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.answers import MOST_BYTES
-from holdfast.agent.client import Client, Controllers, NoAnswer
+from holdfast.agent.sending.answers import MOST_BYTES
+from holdfast.agent.sending.client import Client, Controllers, NoAnswer
 
 Write = Callable[[bytes], None]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import stacks
-from holdfast.agent.as_owner import Owner, command, must_keep_ptrace, owner_in
-from holdfast.agent.orders import Order
+from holdfast.agent.node.as_owner import Owner, command, must_keep_ptrace, owner_in
+from holdfast.agent.orders import stacks
+from holdfast.agent.orders.orders import Order
 from support.job_socket import KnownJobs
 
 GAMES = pwd.getpwnam("games")

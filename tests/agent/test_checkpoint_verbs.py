@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import checkpoint_verbs
-from holdfast.agent.checkpoint_verbs import VERBS, archive, place
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.outbox import Item
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.orders import checkpoint_verbs
+from holdfast.agent.orders.checkpoint_verbs import VERBS, archive, place
+from holdfast.agent.sending.outbox import Item
 from support.job_socket import KnownJobs
 from support.practice import eventually
 

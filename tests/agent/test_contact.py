@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.agent.contact import Change, Contact, Standing, after_failure, after_success
-from holdfast.agent.failures import Failure, Kind
+from holdfast.agent.sending.contact import Change, Contact, Standing, after_failure, after_success
+from holdfast.agent.sending.failures import Failure, Kind
 
 HEAD, OTHER = "https://head:8460", "https://head2:8460"
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import container_paths
-from holdfast.agent.container_paths import as_said, mounts_of, on_node, read_mounts, translate
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.outbox import Item
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.node import container_paths
+from holdfast.agent.node.container_paths import as_said, mounts_of, on_node, read_mounts, translate
+from holdfast.agent.sending.outbox import Item
 from support.job_socket import KnownJobs
 from support.practice import eventually
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.client import Client, Controllers, NoAnswer
-from holdfast.agent.failures import Failure, Kind, of_answer
+from holdfast.agent.sending.client import Client, Controllers, NoAnswer
+from holdfast.agent.sending.failures import Failure, Kind, of_answer
 from holdfast.tls.folder import Folder, Maker
 from holdfast.tls.plan import Issue, MakeAuthority
 from support.agent_bench import FakeController

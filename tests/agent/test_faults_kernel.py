@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.kernel import KernelLog
+from holdfast.agent.sources.kernel import KernelLog
 from holdfast.practice.faults import all_faults
 from holdfast.practice.faults.kernel import FAULTS
 from holdfast.practice.hardware.network import efa_name

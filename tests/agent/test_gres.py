@@ -15,9 +15,9 @@ from typing import cast
 import psutil
 import pytest
 
-from holdfast.agent import gres
-from holdfast.agent.gres import Slurmd, Unproven, device_minor, look, parse, proved, read
-from holdfast.agent.processes import SlurmNode
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.sources import gres
+from holdfast.agent.sources.gres import Slurmd, Unproven, device_minor, look, parse, proved, read
 from holdfast.model.errors import Unavailable
 
 DEVICE = re.compile(r"/dev/nvidia(\d+)")

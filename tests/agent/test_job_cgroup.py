@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import job_cgroup, jobsocket
-from holdfast.agent.job_cgroup import CgroupJob, hierarchy, job_in, job_of_cgroup, named_in
-from holdfast.agent.jobsocket import JobProcesses
-from holdfast.agent.processes import started_by_slurm
+from holdfast.agent.jobs import job_socket
+from holdfast.agent.jobs.job_socket import JobProcesses
+from holdfast.agent.node import job_cgroup
+from holdfast.agent.node.job_cgroup import CgroupJob, hierarchy, job_in, job_of_cgroup, named_in
+from holdfast.agent.node.processes import started_by_slurm
 from holdfast.model.errors import Unavailable
 from support.job_socket import KnownJobs
 
@@ -173,7 +174,7 @@ def test_a_process_outside_of_jobs_is_in_none(monkeypatch: pytest.MonkeyPatch) -
 
 def _clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now_s = [1000.0]
-    monkeypatch.setattr("holdfast.agent.jobsocket.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("holdfast.agent.jobs.job_socket.time.monotonic", lambda: now_s[0])
     return now_s
 
 
@@ -193,9 +194,9 @@ class TestTheJobsUser:
     """v2 names none: slurmd's word, of the tasks that Slurm itself started."""
 
     def test_another_than_the_one_whose_tasks_slurm_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(jobsocket, "owner_of", {1: 0, 2: 1000, 3: 1001}.get)
-        monkeypatch.setattr(jobsocket, "user_behind", lambda _pid, uid: uid)
-        monkeypatch.setattr(jobsocket, "started_by_slurm", lambda pid: pid in (1, 2))
+        monkeypatch.setattr(job_socket, "owner_of", {1: 0, 2: 1000, 3: 1001}.get)
+        monkeypatch.setattr(job_socket, "user_behind", lambda _pid, uid: uid)
+        monkeypatch.setattr(job_socket, "started_by_slurm", lambda pid: pid in (1, 2))
         asked = JobProcesses(KnownJobs({7: frozenset({1, 2, 3}), 8: frozenset({1})}))
         assert [asked.is_anothers(7, uid) for uid in (0, 1000, 1001)] == [True, False, True]
         assert [asked.is_anothers(job, 1000) for job in (8, 9)] == [False, False], "slurmd shows no task of a user's"
@@ -212,8 +213,8 @@ class TestTheJobsUser:
             assert asked.which((7,), 1000) is None
             now_s[0] += 0.6
         assert slurm.asked == 25, "20 at once, and 6 in the minute: the 26th is not full yet"
-        monkeypatch.setattr(jobsocket, "owner_of", {1: 1001}.get)
-        monkeypatch.setattr(jobsocket, "user_behind", lambda _pid, uid: uid)
+        monkeypatch.setattr(job_socket, "owner_of", {1: 1001}.get)
+        monkeypatch.setattr(job_socket, "user_behind", lambda _pid, uid: uid)
         slurm.jobs = {8: frozenset({1})}
         assert asked.which((8,), 1001) == 8
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.job_cgroup import CgroupJob, job_of_cgroup
-from holdfast.agent.processes import SlurmNode, started_by_slurm
+from holdfast.agent.node.job_cgroup import CgroupJob, job_of_cgroup
+from holdfast.agent.node.processes import SlurmNode, started_by_slurm
 from holdfast.practice import Practice
 from support.practice import eventually
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.launchers import Launcher, Launchers, ask_group_to_leave, event_line
-from holdfast.agent.orders import Done, Order
+from holdfast.agent.jobs.launchers import Launcher, Launchers, ask_group_to_leave, event_line
+from holdfast.agent.orders.orders import Done, Order
 from holdfast.model.errors import Rejected
 
 NOW = datetime(2026, 11, 22, 8, 0, 0, 250_000, tzinfo=UTC)

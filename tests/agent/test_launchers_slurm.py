@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.launchers import ask_group_to_leave
-from holdfast.agent.orders import Done, Handler, Order
-from holdfast.agent.processes import SlurmNode
-from holdfast.agent.rooms import Rooms
-from holdfast.agent.stacks import collect_stacks
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.jobs.launchers import ask_group_to_leave
+from holdfast.agent.jobs.rendezvous import Rooms
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.stacks import collect_stacks
+from holdfast.agent.sending.client import Client, Controllers
 from holdfast.practice.cluster import Practice
 from support.agent_bench import FakeController
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.agent import verbs
-from holdfast.agent.orders import Done, Order
-from holdfast.agent.processes import SlurmNode, Stepd, start_ticks
+from holdfast.agent.node.processes import SlurmNode, Stepd, start_ticks
+from holdfast.agent.orders import verbs
+from holdfast.agent.orders.orders import Done, Order
 from holdfast.model.errors import Rejected
 
 pytestmark = pytest.mark.slow

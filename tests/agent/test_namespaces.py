@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.namespaces import user_behind
-from holdfast.agent.outbox import Item
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.node.namespaces import user_behind
+from holdfast.agent.sending.outbox import Item
 from support.job_socket import KnownJobs
 
 GAMES = pwd.getpwnam("games").pw_uid

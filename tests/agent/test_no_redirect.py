@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.machine_id import FROM_IMDS, machine_id
-from holdfast.agent.memory import Memory
-from holdfast.agent.outbox import Item, Outbox
 from holdfast.agent.selfcheck import Level, controller
-from holdfast.agent.sender import Identity, Sender
+from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.sources.machine_id import FROM_IMDS, machine_id
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import ConfigError
 from holdfast_checks.settings import CloudSettings

@@ -19,17 +19,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import answers, verbs
-from holdfast.agent import orders as orders_module
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.memory import Memory
-from holdfast.agent.neighbours import Neighbours
-from holdfast.agent.orders import Done, Handler, Order, OrderBook, Orders, refusal
-from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode, handles, start_ticks
-from holdfast.agent.save_signals import SAVE_SIGNALS, SaveSignals
-from holdfast.agent.sender import Identity
-from holdfast.agent.trust import Weighed
+from holdfast.agent.findings.trust import Weighed
+from holdfast.agent.node.processes import SlurmNode, handles, start_ticks
+from holdfast.agent.orders import orders as orders_module
+from holdfast.agent.orders import verbs
+from holdfast.agent.orders.orders import Done, Handler, Order, OrderBook, Orders, refusal
+from holdfast.agent.orders.save_signals import SAVE_SIGNALS, SaveSignals
+from holdfast.agent.sending import answers
+from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.sender import Identity
+from holdfast.agent.sources.neighbours import Neighbours
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.registry import all_checks
 from holdfast_checks.result import Result, Severity
@@ -147,8 +148,8 @@ def test_a_failing_verb_is_an_outcome(tmp_path: Path) -> None:
 
 def test_an_order_cut_short_by_the_agents_death_is_reported_and_not_repeated(tmp_path: Path) -> None:
     code = (
-        "import os, sys, signal; from pathlib import Path; from holdfast.agent.memory import Memory;"
-        "from holdfast.agent.orders import OrderBook; OrderBook(Memory(Path(sys.argv[1]))).remember('o1');"
+        "import os, sys, signal; from pathlib import Path; from holdfast.agent.sending.memory import Memory;"
+        "from holdfast.agent.orders.orders import OrderBook; OrderBook(Memory(Path(sys.argv[1]))).remember('o1');"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     died = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.memory import FILE, Memory
-from holdfast.agent.outbox import Batch, Item, Outbox
+from holdfast.agent.sending.memory import FILE, Memory
+from holdfast.agent.sending.outbox import Batch, Item, Outbox
 
 
 def finding(code: str, size: int = 0) -> Item:
@@ -244,7 +244,7 @@ def test_a_wall_clock_that_jumps_changes_no_age(tmp_path: Path, monkeypatch: pyt
     box.put([Item({"kind": "finding", "code": "79"}, time.monotonic() - 5)])
     real_s = time.time()
     for jump_s in (-86400.0, 86400.0):
-        monkeypatch.setattr("holdfast.agent.outbox.time.time", lambda jump_s=jump_s: real_s + jump_s)
+        monkeypatch.setattr("holdfast.agent.sending.outbox.time.time", lambda jump_s=jump_s: real_s + jump_s)
         batch = box.next_batch()
         assert batch is not None
         assert batch.items[0]["age_s"] == pytest.approx(5, abs=2)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import output
-from holdfast.agent.orders import Done, Order
-from holdfast.agent.output import path_of, read_output
-from holdfast.agent.readers import Readers
+from holdfast.agent.node.readers import Readers
+from holdfast.agent.orders import output
+from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.output import path_of, read_output
 from holdfast.model.answers import output_read
 from holdfast.model.errors import Rejected
 from holdfast.model.job_ends import Sign

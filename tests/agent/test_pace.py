@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.pace import UNTOLD_S, Pace
 from holdfast.agent.schedule import Schedule
+from holdfast.agent.sending.pace import UNTOLD_S, Pace
 from support.agent_bench import FakeController, Folder, running
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import jobsocket
-from holdfast.agent.job_cgroup import CgroupJob
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.namespaces import PeerProcess
-from holdfast.agent.outbox import Item
-from holdfast.agent.subordinate import SubordinateIds
+from holdfast.agent.jobs import job_socket
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.node.job_cgroup import CgroupJob
+from holdfast.agent.node.namespaces import PeerProcess
+from holdfast.agent.node.subordinate import SubordinateIds
+from holdfast.agent.sending.outbox import Item
 from support.job_socket import Job, KnownJobs
 
 ASK = {"v": 1, "kind": "ask.standing"}
@@ -84,7 +84,7 @@ def _until(true: Callable[[], bool], within_s: float = 10.0) -> bool:
 
 
 def test_processes_that_were_gone_share_one_small_quota(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "_OF_THE_GONE", 2)
+    monkeypatch.setattr(job_socket, "_OF_THE_GONE", 2)
     uids = [3001, 3002, 3003, 3004] if os.geteuid() == 0 else [os.getuid()] * 4
     with ExitStack() as stack:
         held = [stack.enter_context(desk.passed_on(ASK, uid)) for uid in uids]
@@ -98,7 +98,7 @@ def test_processes_that_were_gone_share_one_small_quota(desk: Desk, monkeypatch:
 def test_a_connection_of_a_process_that_was_gone_is_dropped_though_it_has_asked(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobsocket, "_FIRST_WORD_S", 0.3)
+    monkeypatch.setattr(job_socket, "_FIRST_WORD_S", 0.3)
     with desk.passed_on(ASK) as held:
         desk.socket.start()
         assert held.recv(4096)
@@ -116,9 +116,9 @@ def test_a_statement_of_a_process_that_was_gone_counts_for_the_kernels_uid(desk:
 def test_the_last_places_are_for_root_and_users_with_a_job_here(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(jobsocket, "_IN_ALL", 6)
-    monkeypatch.setattr(jobsocket, "_KEPT", 4)
-    monkeypatch.setattr(jobsocket, "_ROOTS", 1)
+    monkeypatch.setattr(job_socket, "_IN_ALL", 6)
+    monkeypatch.setattr(job_socket, "_KEPT", 4)
+    monkeypatch.setattr(job_socket, "_ROOTS", 1)
     here = Speaker(folder, 3003)
     desk.slurm.jobs = {8: frozenset({here.pid})}
     desk.socket.start()
@@ -138,7 +138,7 @@ def test_subordinate_ids_have_one_share_and_speak_for_no_job(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     """Files that are set-uid to them, executed outside of the namespace."""
-    monkeypatch.setattr(jobsocket, "_PER_USER", 2)
+    monkeypatch.setattr(job_socket, "_PER_USER", 2)
     (folder / "subuid").write_text("alice:100000:65536\nbob:165536:65536\n")
     desk.socket._subordinate = SubordinateIds(folder / "subuid")
     desk.socket.start()
@@ -157,8 +157,8 @@ def test_the_processes_of_a_job_have_one_share_whatever_users_they_are(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     """Ids of a user that no file tells of: a plug-in of NSS gave them out."""
-    monkeypatch.setattr(jobsocket, "_PER_USER", 2)
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
+    monkeypatch.setattr(job_socket, "_PER_USER", 2)
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
     desk.socket.start()
     with ExitStack() as stack:
         speakers = [stack.enter_context(Speaker(folder, uid)) for uid in (3001, 3002, 3003)]
@@ -171,10 +171,10 @@ def test_the_processes_of_a_job_have_one_share_whatever_users_they_are(
 def test_a_kept_place_is_for_the_jobs_own_user_and_the_very_last_are_for_root(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(jobsocket, "_IN_ALL", 4)
-    monkeypatch.setattr(jobsocket, "_KEPT", 3)
-    monkeypatch.setattr(jobsocket, "_ROOTS", 1)
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, 3003))
+    monkeypatch.setattr(job_socket, "_IN_ALL", 4)
+    monkeypatch.setattr(job_socket, "_KEPT", 3)
+    monkeypatch.setattr(job_socket, "_ROOTS", 1)
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, 3003))
     desk.socket.start()
     with ExitStack() as stack:
         speakers = [stack.enter_context(Speaker(folder, uid)) for uid in (3001, 3002, 3003, 3003, 3003)]
@@ -188,8 +188,8 @@ def test_a_kept_place_is_for_the_jobs_own_user_and_the_very_last_are_for_root(
 def test_who_asked_and_falls_silent_is_dropped_and_a_job_that_has_stated_stays(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobsocket, "_ASKED_S", 0.2)
-    monkeypatch.setattr(jobsocket, "_FIRST_WORD_S", 0.1)
+    monkeypatch.setattr(job_socket, "_ASKED_S", 0.2)
+    monkeypatch.setattr(job_socket, "_FIRST_WORD_S", 0.1)
     desk.socket.start()
     with Job(desk.socket.path) as job, Job(desk.socket.path) as refused, Job(desk.socket.path) as asker:
         job.say(STATEMENT)

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.orders import Done, Order
-from holdfast.agent.probing import probe_pair, run_checks
-from holdfast.agent.processes import SlurmNode, Stepd, may_be_of
-from holdfast.agent.trust import Weighed
-from holdfast.agent.vacancy import busy, held_by
-from holdfast.agent.verbs import validate
+from holdfast.agent.findings.trust import Weighed
+from holdfast.agent.node.node_idle import busy, held_by
+from holdfast.agent.node.processes import SlurmNode, Stepd, may_be_of
+from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.probing import probe_pair, run_checks
+from holdfast.agent.orders.verbs import validate
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.active.pair import PairAnswer, PairSide, run_side
 from holdfast_checks.probes import process_files

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import readers as module
-from holdfast.agent.readers import LeftBehind, Readers, TooMany
+from holdfast.agent.node import readers as module
+from holdfast.agent.node.readers import LeftBehind, Readers, TooMany
 from holdfast.model.errors import Unavailable
 from holdfast_checks.probes.child import Children, Finished
 

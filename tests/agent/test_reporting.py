@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.contact import Change, Contact, Standing
-from holdfast.agent.failures import Failure, Kind
-from holdfast.agent.reporting import Reporting, notice, read_status
+from holdfast.agent.sending.contact import Change, Contact, Standing
+from holdfast.agent.sending.failures import Failure, Kind
+from holdfast.agent.sending.reporting import Reporting, notice, read_status
 from support.agent_bench import FakeController, Folder, running
 
 BROKEN_DIMM = "mce: [Hardware Error]: CPU 12: Machine Check Exception: 5 Bank 7: be00000000800400"

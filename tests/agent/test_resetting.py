@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.orders import Done, Order
-from holdfast.agent.processes import SlurmNode, Stepd
-from holdfast.agent.resetting import gpu_users, reset_gpu
+from holdfast.agent.node.processes import SlurmNode, Stepd
+from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.resetting import gpu_users, reset_gpu
 from holdfast.model.errors import Rejected
 from holdfast_checks.probes.child import Children
 from holdfast_checks.settings.gpu import GpuSettings

@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import jobsocket, processes
-from holdfast.agent.client import Answer, Client, Controllers
-from holdfast.agent.job_cgroup import CgroupJob
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.processes import Stepd, start_ticks
-from holdfast.agent.questions import parse_question
-from holdfast.agent.rooms import ASKED_AT_ONCE, ASKED_PER_S, Rooms, read_answer
-from holdfast.agent.statements import Malformed
+from holdfast.agent.jobs import job_socket
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.jobs.questions import parse_question
+from holdfast.agent.jobs.rendezvous import ASKED_AT_ONCE, ASKED_PER_S, Rooms, read_answer
+from holdfast.agent.node import processes
+from holdfast.agent.node.job_cgroup import CgroupJob
+from holdfast.agent.node.processes import Stepd, start_ticks
+from holdfast.agent.sending.client import Answer, Client, Controllers
+from holdfast.agent.sending.statements import Malformed
 from support.agent_bench import FakeController
 from support.job_socket import Job, KnownJobs
 
@@ -79,7 +80,7 @@ def test_another_job_than_the_askers_is_refused_without_a_word_to_the_controller
     desk: Desk, controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert desk.ask(8) == {"error": "not a job of this user on this node", "retry": True}
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
     assert desk.ask(8) == {"error": "not this process's job", "retry": False}
     assert controller.rooms_asked == []
 
@@ -261,7 +262,7 @@ def test_a_malformed_question_is_not_to_be_asked_again(desk: Desk) -> None:
 
 
 def test_a_connection_that_asked_stays_however_long_it_is_silent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "_ASKED_S", 0.0)
+    monkeypatch.setattr(job_socket, "_ASKED_S", 0.0)
     with Job(desk.socket.path) as launcher, Job(desk.socket.path) as other:
         assert launcher.ask({"kind": "ask.room", "job_id": 7, "restarts": 1}) == LINE
         assert other.ask({"kind": "ask.standing"})

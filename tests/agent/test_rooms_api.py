@@ -16,9 +16,9 @@ from typing import cast
 import pytest
 import uvicorn
 
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.rooms import Rooms
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.jobs.rendezvous import Rooms
+from holdfast.agent.sending.client import Client, Controllers
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.agent import deadletters
-from holdfast.agent.deadletters import MOST_BYTES, NAME, DeadLetters
-from holdfast.agent.questions import parse_question
-from holdfast.agent.statements import KINDS, Malformed, parse
+from holdfast.agent.jobs.questions import parse_question
+from holdfast.agent.sending import deadletters
+from holdfast.agent.sending.deadletters import MOST_BYTES, NAME, DeadLetters
+from holdfast.agent.sending.statements import KINDS, Malformed, parse
 from holdfast.api.wire import StatementItem
 
 _NUMBERS = st.integers(-1, 3) | st.sampled_from([2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**400])

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import sender as sender_module
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.memory import Memory
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.sender import Identity, Sender, backoff_s
+from holdfast.agent.sending import sender as sender_module
+from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.sender import Identity, Sender, backoff_s
 from support.agent_bench import FakeController
 
 ME = Identity("n1", "i-0abc", "boot-1")

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.agent.orders import Done, Order
-from holdfast.agent.processes import start_ticks
-from holdfast.agent.stacks import Seen, _Reader, collect_stacks, find_tool, frames_of, plain, ranks_of
+from holdfast.agent.node.processes import start_ticks
+from holdfast.agent.orders.orders import Done, Order
+from holdfast.agent.orders.stacks import Seen, _Reader, collect_stacks, find_tool, frames_of, plain, ranks_of
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast_checks.probes.child import Children
 from support.job_socket import KnownJobs

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from holdfast.agent.flaps import QUIET_S, STORM, Events
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.flaps import QUIET_S, STORM, Events
+from holdfast.agent.findings.trust import Weighed
 from holdfast.agent.schedule import Hysteresis, Schedule
-from holdfast.agent.standing import Standing
-from holdfast.agent.trust import Weighed
 from holdfast_checks.result import About, Remedy, Result, Severity
 
 NOT_BAD = {"ok": Result.ok, "unknown": Result.unknown, "skipped": Result.skipped}

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import jobsocket
-from holdfast.agent.job_cgroup import CgroupJob
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode, parse_listpids
-from holdfast.agent.save_signals import SaveSignals
-from holdfast.agent.statements import Ledger, Malformed, Rate, parse
+from holdfast.agent.jobs import job_socket
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.node.job_cgroup import CgroupJob
+from holdfast.agent.node.processes import SlurmNode, parse_listpids
+from holdfast.agent.orders.save_signals import SaveSignals
+from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.statements import Ledger, Malformed, Rate, parse
 from holdfast.model.errors import Unavailable
 from support.job_socket import KnownJobs
 
@@ -116,7 +116,7 @@ def test_another_users_job_or_one_that_is_not_here_is_refused(desk: Desk) -> Non
 
 
 def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid()))
     desk = Desk(tmp_path, None)
     assert desk.say(SAVED) == ""
     assert "not this process's job" in desk.say({**SAVED, "job_id": 8})
@@ -126,13 +126,13 @@ def test_a_cgroup_of_a_job_decides_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_another_user_in_a_jobs_cgroup_does_not_speak_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that ``sudo`` in a task brought there. v1 has the job's user in the path, of v2 slurmd is asked."""
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid() + 1))
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, os.getuid() + 1))
     desk = Desk(tmp_path, {7: frozenset({os.getpid()})})
     assert "not this user's job" in desk.say(SAVED)
     assert desk.slurm.asked == 0
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
-    monkeypatch.setattr(jobsocket, "started_by_slurm", lambda pid: pid == os.getpid())
-    monkeypatch.setattr(jobsocket, "owner_of", lambda _pid: os.getuid() + 1)
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(7, None))
+    monkeypatch.setattr(job_socket, "started_by_slurm", lambda pid: pid == os.getpid())
+    monkeypatch.setattr(job_socket, "owner_of", lambda _pid: os.getuid() + 1)
     assert "not this user's job" in desk.say(SAVED)
     desk.slurm.jobs = None
     desk.socket.stop()
@@ -149,7 +149,7 @@ def test_a_task_of_a_component_speaks_for_its_own(tmp_path: Path, monkeypatch: p
     assert "not a job of this user" in desk.say({**SAVED, "components": "7,8"})
     assert "not a job of this user" in desk.say({**SAVED, "components": [True, -8, "8"]})
     desk.socket.stop()
-    monkeypatch.setattr(jobsocket, "job_of_cgroup", lambda _pid: CgroupJob(8, os.getuid()))
+    monkeypatch.setattr(job_socket, "job_of_cgroup", lambda _pid: CgroupJob(8, os.getuid()))
     bound = Desk(tmp_path / "cgroup", None)
     assert bound.say({**SAVED, "components": [7, 8]}) == ""
     assert "not this process's job" in bound.say({**SAVED, "components": [7, 9]})
@@ -297,7 +297,7 @@ def test_what_was_said_too_fast_is_taken_later(desk: Desk) -> None:
 
 
 def test_who_says_nothing_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobsocket, "_FIRST_WORD_S", 0.05)
+    monkeypatch.setattr(job_socket, "_FIRST_WORD_S", 0.05)
     desk = Desk(tmp_path, {})
     with desk.connect() as connection:
         assert connection.recv(1) == b""

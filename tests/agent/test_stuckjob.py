@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import stuckjob
-from holdfast.agent.orders import Order
-from holdfast.agent.processes import JobSeen, Script, SlurmNode, Stepd, age_s, job_seen, start_ticks
-from holdfast.agent.stuckjob import NodeSeen, end_stuck_job, node_seen
+from holdfast.agent.node.processes import JobSeen, Script, SlurmNode, Stepd, age_s, job_seen, start_ticks
+from holdfast.agent.orders import stuck_job
+from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.stuck_job import NodeSeen, end_stuck_job, node_seen
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
 
@@ -141,8 +141,8 @@ def family() -> Iterator[Callable[..., Family]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuckjob, "LETS_GO_WITHIN_S", 0.5)
-    monkeypatch.setattr(stuckjob, "_LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(stuck_job, "LETS_GO_WITHIN_S", 0.5)
+    monkeypatch.setattr(stuck_job, "_LOOK_EVERY_S", 0.02)
 
 
 def test_steps_and_their_tasks_are_killed_even_when_stopped_and_another_jobs_are_not(
@@ -173,7 +173,7 @@ def test_a_pid_that_names_another_process_by_now_is_left_alone(family: Callable[
 def test_a_reused_pid_of_an_epilog_is_left_alone_too(
     family: Callable[..., Family], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stuckjob, "age_s", lambda _process: 60.0)
+    monkeypatch.setattr(stuck_job, "age_s", lambda _process: 60.0)
     stranger = family(leads_group=True)
     slurm = FakeSlurm()
     pid, ticks = stranger.named

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import subordinate
-from holdfast.agent.subordinate import SubordinateIds, ranges
+from holdfast.agent.node import subordinate
+from holdfast.agent.node.subordinate import SubordinateIds, ranges
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import surveys as surveys_module
-from holdfast.agent.orders import Order
-from holdfast.agent.outbox import Item
-from holdfast.agent.questions import Answers
-from holdfast.agent.readers import Readers
-from holdfast.agent.statements import Malformed, parse
-from holdfast.agent.survey_plan import MOST, SurveyPlan, Target
-from holdfast.agent.surveys import Seen, Surveys, look
-from holdfast.agent.surveys import parse as parse_answer
+from holdfast.agent.jobs.questions import Answers
+from holdfast.agent.node.readers import Readers
+from holdfast.agent.orders import surveys as surveys_module
+from holdfast.agent.orders.orders import Order
+from holdfast.agent.orders.survey_plan import MOST, SurveyPlan, Target
+from holdfast.agent.orders.surveys import Seen, Surveys, look
+from holdfast.agent.orders.surveys import parse as parse_answer
+from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.statements import Malformed, parse
 from holdfast.model.errors import Rejected
 from holdfast.model.surveys import SURVEYED, CheckpointSurvey, Written, dump_written, survey_of
 from holdfast_checks.probes.child import Children

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import courtesy, wire
-from holdfast.agent.checks import HostChecks
-from holdfast.agent.trust import Trust, Weighed
+from holdfast.agent.findings import wire
+from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.jobs import priority
+from holdfast.agent.sources.checks import HostChecks
 from holdfast_checks.acting import Lists
 from holdfast_checks.registry import Check, Context, Cost, Need
 from holdfast_checks.result import Grade, Remedy, Result, Severity, Verdict
@@ -94,7 +95,7 @@ def test_what_was_never_seen_in_its_place_is_only_recorded_and_says_so() -> None
 @pytest.mark.parametrize(
     ("text", "factor"),
     [
-        ("some avg10=76.52 avg60=66.37 avg300=41.80 total=4680954735\nfull avg10=0.00\n", courtesy.STRETCH),
+        ("some avg10=76.52 avg60=66.37 avg300=41.80 total=4680954735\nfull avg10=0.00\n", priority.STRETCH),
         ("some avg10=3.10 avg60=66.37 avg300=41.80 total=4680954735\n", 1.0),
         ("some avg10=x", 1.0),
         ("", 1.0),
@@ -105,13 +106,13 @@ def test_host_checks_are_stretched_only_under_pressure(tmp_path: Path, text: str
     path = tmp_path / "cpu"
     if text is not None:
         path.write_text(text)
-    assert courtesy.stretch(path) == factor
+    assert priority.stretch(path) == factor
 
 
 def test_the_pressure_is_read_once_for_all_checks_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = iter((courtesy.STRETCH, 1.0))
-    monkeypatch.setattr(courtesy, "stretch", lambda: next(said))
-    stretch = courtesy.Stretch()
+    said = iter((priority.STRETCH, 1.0))
+    monkeypatch.setattr(priority, "stretch", lambda: next(said))
+    stretch = priority.Stretch()
     assert [stretch.now(at_s) for at_s in (5.0, 5.0, 5.9, 6.1)] == [2.0, 2.0, 2.0, 1.0]
 
 

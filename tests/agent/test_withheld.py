@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.trust import Trust
-from holdfast.agent.withheld import NOTE, Withheld
+from holdfast.agent.findings.trust import Trust
+from holdfast.agent.findings.withheld_gpus import NOTE, Withheld
 from holdfast_checks.inventory import GpuRef
 from holdfast_checks.registry import Check, Cost, Need
 from holdfast_checks.result import Remedy, Result, Severity

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.client import Client, Controllers
+from holdfast.agent.sending.client import Client, Controllers
 from holdfast.api import listening
 from holdfast.api.auth import hash_token
 from holdfast.api.connections import TURNED_AWAY, Bounds, Ended

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast.agent.machine_id import machine_id
+from holdfast.agent.sources.machine_id import machine_id
 from holdfast.config.agent import AgentConfig
 from holdfast.model.errors import ConfigError
 from holdfast.practice.aws import imds_state

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.agent.processes import SlurmNode, in_job_since_ticks, start_ticks
-from holdfast.agent.save_signals import signal_in_environment
-from holdfast.agent.stacks import python_processes
-from holdfast.agent.verbs import _owned_by
+from holdfast.agent.node.processes import SlurmNode, in_job_since_ticks, start_ticks
+from holdfast.agent.orders.save_signals import signal_in_environment
+from holdfast.agent.orders.stacks import python_processes
+from holdfast.agent.orders.verbs import _owned_by
 from holdfast_checks.probes import process_files
 from holdfast_checks.probes.slurmd import Wanted, find
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent import kernel
 from holdfast.agent.agent import SEEN_RIGHT_KEY, STANDING_KEY
-from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
-from holdfast.agent.kernel import CURSOR_KEY
-from holdfast.agent.memory import FILE, Memory
-from holdfast.agent.orders import Orders
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.reporting import STATUS_FILE
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.orders.orders import Orders
 from holdfast.agent.selfcheck import running
-from holdfast.agent.sender import Sender
-from holdfast.agent.standing import Standing
+from holdfast.agent.sending.memory import FILE, Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.reporting import STATUS_FILE
+from holdfast.agent.sending.sender import Sender
+from holdfast.agent.sources import kernel
+from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
+from holdfast.agent.sources.kernel import CURSOR_KEY
 from holdfast.controller import lease_holder
 from holdfast.controller.wakeup import Alone
 from holdfast.launcher.notices import Notice, append

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from holdfast.agent.agent import STANDING_KEY
-from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
-from holdfast.agent.memory import Memory
-from holdfast.agent.orders import Done, Order, Orders, refusal
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.sender import Identity, Sender
-from holdfast.agent.standing import Standing
-from holdfast.agent.statements import KINDS, parse
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.orders.orders import Done, Order, Orders, refusal
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.sending.statements import KINDS, parse
+from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
 from holdfast.controller.quorum_link import QuorumLink
 from holdfast.model.action import Verb
 from holdfast.model.errors import NotFound

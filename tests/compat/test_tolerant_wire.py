@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import unknown
-from holdfast.agent.client import Answer
-from holdfast.agent.memory import Memory
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.sender import Identity, Sender
+from holdfast.agent.sending.client import Answer
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.sender import Identity, Sender
 from holdfast.api.quota import Quota
 from holdfast.store import SqlStore, open_store
 from holdfast_checks.result import Remedy, Severity, Verdict

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.actor.second_look import Look, look_again, outlived
-from holdfast.agent.job_gate import WORD_LASTS_S, JobGate
-from holdfast.agent.questions import Answers
+from holdfast.agent.jobs.questions import Answers
+from holdfast.agent.node.job_gate import WORD_LASTS_S, JobGate
 from holdfast.decisions.elastic.evictions import due, met_in
 from holdfast.decisions.nodes.job_gate import WORLD_MAX_AGE_S, closed_by
 from holdfast.model.action import (

@@ -11,8 +11,8 @@ import pytest
 from holdfast import unexpected
 from holdfast.actor import actor, carry_out, second_look
 from holdfast.actor.provider_watch import PROVIDER
-from holdfast.agent.kernel import UNJUDGED, KernelLog
 from holdfast.agent.loop import Loop
+from holdfast.agent.sources.kernel import UNJUDGED, KernelLog
 from holdfast.controller.observe import SLURM
 from holdfast.controller.quorum_watch import _survived
 from holdfast.model.action import Drain, Intent, IntentState
@@ -129,7 +129,7 @@ def test_a_line_of_the_kernel_that_raises_is_passed_over(
     log = KernelLog(path, "boot", None)
     with path.open("a") as kmsg:
         kmsg.write("4,1,1000000,-;odd line\n")
-    monkeypatch.setattr("holdfast.agent.kernel.judge_record", breaks)
+    monkeypatch.setattr("holdfast.agent.sources.kernel.judge_record", breaks)
     assert log.read({}, 5.0) == []
     assert log.settled
     log.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.checkpoint_verbs import VERBS
+from holdfast.agent.orders.checkpoint_verbs import VERBS
 from holdfast.model.incident import RecoveryPhase
 from support.practice import eventually
 from support.site import PATIENCE_S, Drill, MakeDrill

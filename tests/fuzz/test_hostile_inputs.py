@@ -15,19 +15,19 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast.agent.client import Answer, parsed
-from holdfast.agent.job_gate import JobGate
-from holdfast.agent.neighbours import Neighbours
-from holdfast.agent.orders import Order, refusal
-from holdfast.agent.pace import INTERVAL, Pace
-from holdfast.agent.probing import side_of
-from holdfast.agent.questions import parse_question
-from holdfast.agent.rooms import read_answer
-from holdfast.agent.sender import Identity, refused_items
-from holdfast.agent.statements import Malformed, parse
-from holdfast.agent.survey_plan import SurveyPlan, target_of
-from holdfast.agent.verbs import job_id_of
-from holdfast.agent.verbs import number as number_of
+from holdfast.agent.jobs.questions import parse_question
+from holdfast.agent.jobs.rendezvous import read_answer
+from holdfast.agent.node.job_gate import JobGate
+from holdfast.agent.orders.orders import Order, refusal
+from holdfast.agent.orders.probing import side_of
+from holdfast.agent.orders.survey_plan import SurveyPlan, target_of
+from holdfast.agent.orders.verbs import job_id_of
+from holdfast.agent.orders.verbs import number as number_of
+from holdfast.agent.sending.client import Answer, parsed
+from holdfast.agent.sending.pace import INTERVAL, Pace
+from holdfast.agent.sending.sender import Identity, refused_items
+from holdfast.agent.sending.statements import Malformed, parse
+from holdfast.agent.sources.neighbours import Neighbours
 from holdfast.api.body import parse_object
 from holdfast.api.convert import to_report
 from holdfast.api.errors import ApiError

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.contact import Standing
-from holdfast.agent.failures import of_answer
+from holdfast.agent.sending.contact import Standing
+from holdfast.agent.sending.failures import of_answer
 from holdfast.config.agent import load_agent_config
 from lifecycle.lifecycle_support import (
     SCRIPTS,

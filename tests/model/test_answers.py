@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.orders import Done, Order, refusal
-from holdfast.agent.sender import Identity
+from holdfast.agent.orders.orders import Done, Order, refusal
+from holdfast.agent.sending.sender import Identity
 from holdfast.model import answers
 from holdfast.model.answers import CheckWord, PairWord, Refusal
 

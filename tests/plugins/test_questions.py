@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent import questions
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode
-from holdfast.agent.questions import Answers, parse_question
-from holdfast.agent.readers import Readers
-from holdfast.agent.standing import Standing
-from holdfast.agent.statements import Malformed
-from holdfast.agent.trust import Weighed
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.trust import Weighed
+from holdfast.agent.jobs import questions
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.jobs.questions import Answers, parse_question
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.node.readers import Readers
+from holdfast.agent.sending.outbox import Item
+from holdfast.agent.sending.statements import Malformed
 from holdfast_checks.probes.child import Children
 from holdfast_checks.result import Remedy, Result, Severity
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.outbox import Item
-from holdfast.agent.processes import SlurmNode
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.sending.outbox import Item
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
 from support.practice import eventually

@@ -10,20 +10,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.agent import wire
 from holdfast.agent.agent import STANDING_KEY, Agent
-from holdfast.agent.client import Answer, Client
-from holdfast.agent.fabric import Fabric
-from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus
-from holdfast.agent.kernel import CURSOR_KEY
-from holdfast.agent.memory import Memory
-from holdfast.agent.orders import Done, OrderBook
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.pace import Pace
-from holdfast.agent.sender import Identity, Sender
-from holdfast.agent.standing import Standing
-from holdfast.agent.statements import parse
-from holdfast.agent.trust import Trust, Weighed
+from holdfast.agent.findings import wire
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.orders.orders import Done, OrderBook
+from holdfast.agent.sending.client import Answer, Client
+from holdfast.agent.sending.memory import Memory
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.pace import Pace
+from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.sending.statements import parse
+from holdfast.agent.sources.fabric import Fabric
+from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus
+from holdfast.agent.sources.kernel import CURSOR_KEY
 from holdfast_checks.acting import Lists
 from holdfast_checks.aside import SetAside
 from holdfast_checks.inventory import GpuRef, Inventory

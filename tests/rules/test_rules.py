@@ -24,7 +24,7 @@ def _load() -> ModuleType:
 
 rules = _load()
 
-DECIDE = "daemon/holdfast/controller/decide/any.py"
+DECIDE = "daemon/holdfast/decisions/repair/any.py"
 
 PLANTED: tuple[tuple[str, str, str], ...] = (
     ("unbounded-process", "daemon/holdfast/agent/x.py", "title = ' '.join(process.cmdline())"),
@@ -37,7 +37,7 @@ PLANTED: tuple[tuple[str, str, str], ...] = (
     ("unbounded-process", "daemon/holdfast/agent/x.py", "with open(f'/proc/{pid}/maps', 'rb') as file: pass"),
     ("kind-not-check", "daemon/holdfast/controller/x.py", "[i for i in found if i.check == facts.HUNG]"),
     ("kind-not-check", "daemon/holdfast/api/x.py", "if 'job.hung' != incident.check: pass"),
-    ("kind-not-check", "daemon/holdfast/controller/decide/x.py", "incident.check in (HUNG, STRAGGLER)"),
+    ("kind-not-check", "daemon/holdfast/decisions/repair/x.py", "incident.check in (HUNG, STRAGGLER)"),
     ("one-door", "daemon/holdfast/controller/x.py", "Incident(id='1', state=IncidentState.OPEN)"),
     ("one-door", "daemon/holdfast/controller/x.py", "incident.Incident(id='1')"),
     ("one-door", "daemon/holdfast/controller/x.py", "after = replace(incident, note='', state=_S.CLOSED)"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.gres import GresWatch
-from holdfast.agent.processes import SlurmNode
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.sources.gres import GresWatch
 from holdfast.decisions.common.gpu_link import Link, link
 from holdfast.model.book import Book, World
 from holdfast.model.cluster import ClusterView

@@ -13,9 +13,9 @@ from statistics import median
 
 import pytest
 
-from holdfast.agent import verbs
-from holdfast.agent.orders import Order
-from holdfast.agent.processes import SlurmNode, live_tasks
+from holdfast.agent.node.processes import SlurmNode, live_tasks
+from holdfast.agent.orders import verbs
+from holdfast.agent.orders.orders import Order
 from holdfast.practice import Injector, Practice
 from holdfast.slurm.commands import SlurmCommands
 from support.practice import eventually

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from holdfast.agent.processes import JobSeen, SlurmNode, job_seen
+from holdfast.agent.node.processes import JobSeen, SlurmNode, job_seen
 from holdfast.model.errors import Rejected
 from holdfast.practice import Practice
 from holdfast.slurm.commands import SlurmCommands

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.agent.processes import SlurmNode
+from holdfast.agent.node.processes import SlurmNode
 from holdfast.model.errors import Unavailable
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import anyio
 import httpx
 
-from holdfast.agent.client import Answer, Client
+from holdfast.agent.sending.client import Answer, Client
 from holdfast.api.app import create_app
 from holdfast.api.auth import hash_token
 from holdfast.api.deps import ApiDeps

@@ -11,43 +11,44 @@ import time
 from functools import partial
 
 from holdfast import unexpected
-from holdfast.agent import checkpoint_verbs, probing, verbs, wire
 from holdfast.agent.acting import Acting
-from holdfast.agent.authorities import Authorities
-from holdfast.agent.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
-from holdfast.agent.client import Client, Controllers
-from holdfast.agent.courtesy import Stretch, room_for_files, step_back
-from holdfast.agent.evidence import collect_evidence
-from holdfast.agent.fabric import Fabric
-from holdfast.agent.flaps import Events
-from holdfast.agent.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
-from holdfast.agent.gres import GresWatch
-from holdfast.agent.inspect import Inspector
-from holdfast.agent.job_gate import JobGate
-from holdfast.agent.jobsocket import JobSocket
-from holdfast.agent.kernel import CURSOR_KEY, KernelLog
-from holdfast.agent.launchers import ask_group_to_leave
+from holdfast.agent.findings import wire
+from holdfast.agent.findings.finding_state import Standing
+from holdfast.agent.findings.flaps import Events
+from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.jobs.job_socket import JobSocket
+from holdfast.agent.jobs.launchers import ask_group_to_leave
+from holdfast.agent.jobs.priority import Stretch, room_for_files, step_back
+from holdfast.agent.jobs.rendezvous import Rooms
 from holdfast.agent.loop import Loop, Task
-from holdfast.agent.machine_id import machine_id
-from holdfast.agent.memory import Memory, only_agent
-from holdfast.agent.neighbours import Neighbours
-from holdfast.agent.nvml import DEADLINE_TASK, Answer, NvmlSource
-from holdfast.agent.orders import Handler, Orders
-from holdfast.agent.outbox import Item, Outbox
-from holdfast.agent.output import read_output
-from holdfast.agent.pace import INTERVAL, Pace
-from holdfast.agent.processes import SlurmNode
-from holdfast.agent.reporting import Reporting
-from holdfast.agent.resetting import Held, reset_gpu
-from holdfast.agent.rooms import Rooms
-from holdfast.agent.save_signals import SaveSignals
-from holdfast.agent.sender import Identity, Sender
-from holdfast.agent.stacks import collect_stacks
-from holdfast.agent.standing import Standing
-from holdfast.agent.stuckjob import end_stuck_job
-from holdfast.agent.surveys import Surveys, look
-from holdfast.agent.system import read_id, utc_ms
-from holdfast.agent.trust import Trust, Weighed
+from holdfast.agent.node.job_gate import JobGate
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.node.system import read_id, utc_ms
+from holdfast.agent.orders import checkpoint_verbs, probing, verbs
+from holdfast.agent.orders.evidence import collect_evidence
+from holdfast.agent.orders.inspect import Inspector
+from holdfast.agent.orders.orders import Handler, Orders
+from holdfast.agent.orders.output import read_output
+from holdfast.agent.orders.resetting import Held, reset_gpu
+from holdfast.agent.orders.save_signals import SaveSignals
+from holdfast.agent.orders.stacks import collect_stacks
+from holdfast.agent.orders.stuck_job import end_stuck_job
+from holdfast.agent.orders.surveys import Surveys, look
+from holdfast.agent.sending.authorities import Authorities
+from holdfast.agent.sending.client import Client, Controllers
+from holdfast.agent.sending.memory import Memory, only_agent
+from holdfast.agent.sending.outbox import Item, Outbox
+from holdfast.agent.sending.pace import INTERVAL, Pace
+from holdfast.agent.sending.reporting import Reporting
+from holdfast.agent.sending.sender import Identity, Sender
+from holdfast.agent.sources.checks import HostChecks, on_demand_checks, periodic_checks, settings_of, split_by_need
+from holdfast.agent.sources.fabric import Fabric
+from holdfast.agent.sources.gpus import INVENTORY_KEY, KnownGpus, pci_gpus
+from holdfast.agent.sources.gres import GresWatch
+from holdfast.agent.sources.kernel import CURSOR_KEY, KernelLog
+from holdfast.agent.sources.machine_id import machine_id
+from holdfast.agent.sources.neighbours import Neighbours
+from holdfast.agent.sources.nvml import DEADLINE_TASK, Answer, NvmlSource
 from holdfast.config.agent import AgentConfig
 from holdfast.model.action import Verb
 from holdfast.systemd import sd_notify, watchdog_interval_s

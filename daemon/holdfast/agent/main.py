@@ -17,7 +17,7 @@ EXIT_CONFIG = 78
 def run(config_path: Path) -> int:
     """Run the agent until it is told to stop; the exit status."""
     from holdfast.agent.agent import Agent  # noqa: PLC0415 - a wrong option should not cost the imports
-    from holdfast.agent.system import set_up_logging  # noqa: PLC0415
+    from holdfast.agent.node.system import set_up_logging  # noqa: PLC0415
 
     try:
         config = load_agent_config(config_path)

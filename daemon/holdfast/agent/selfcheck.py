@@ -16,13 +16,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.agent.authorities import trust_context
-from holdfast.agent.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Answer, Client, Controllers, NoAnswer
-from holdfast.agent.contact import Standing
-from holdfast.agent.failures import Failure, Kind, of_error
-from holdfast.agent.memory import OWN_FOLDER, others_may_write
-from holdfast.agent.pace import UNTOLD_S
-from holdfast.agent.reporting import Status, read_status
+from holdfast.agent.sending.authorities import trust_context
+from holdfast.agent.sending.client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, Answer, Client, Controllers, NoAnswer
+from holdfast.agent.sending.contact import Standing
+from holdfast.agent.sending.failures import Failure, Kind, of_error
+from holdfast.agent.sending.memory import OWN_FOLDER, others_may_write
+from holdfast.agent.sending.pace import UNTOLD_S
+from holdfast.agent.sending.reporting import Status, read_status
 from holdfast.config.agent import AgentConfig
 from holdfast.model.report import WIRE_VERSION
 

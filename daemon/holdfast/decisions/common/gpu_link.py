@@ -1,7 +1,7 @@
 """Whether a fault of a GPU hits a job: only by the map of the node's own slurmd. Pure.
 
 Slurm shows which *indices* of a node's GRES a job holds, a finding names the device's minor number. They are the same number only where
-gres.conf happens to list the files so. The node's agent reports what stands between them (:mod:`holdfast.agent.gres`)."""
+gres.conf happens to list the files so. The node's agent reports what stands between them (:mod:`holdfast.agent.sources.gres`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from holdfast.model.report import AgentView
 from holdfast.model.steps import Step
 
 _ORDER_LIFE_S = 30.0
-"""Longer than the agent needs (``agent/stuckjob.py``): the epilog's grace, and as long as slurmd may take to notice."""
+"""Longer than the agent needs (``agent/orders/stuck_job.py``): the epilog's grace, and as long as slurmd may take to notice."""
 _EPILOG_GRACE_S = 5.0
 """What an epilog gets that begins only when the tasks have been ended; one of a node that goes out of service anyway."""
 _WAITS = frozenset({"COMPLETING", "PENDING", "REQUEUED"})

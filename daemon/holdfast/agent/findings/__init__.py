@@ -1,0 +1,1 @@
+"""Findings: when one opens and closes, flapping, observe mode, and the report's wire form."""

@@ -1,0 +1,1 @@
+"""The node's jobs: their socket, their statements, launchers and rendezvous."""

@@ -1,0 +1,129 @@
+"""What may be asked on the job socket: does a fatal finding stand here, where is my newest complete checkpoint, and where is the room
+of my elastic job?
+
+A question is one line, the answer one line of compact JSON (docs/slurm-plugins.md). A checkpoint is looked for in a child that has
+the asking user's rights and a deadline, so that neither a user's files nor a dead file server can do the agent any harm.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.jobs.rendezvous import Rooms, no_room
+from holdfast.agent.node.container_paths import as_said
+from holdfast.agent.node.job_gate import JobGate
+from holdfast.agent.node.readers import READERS, Readers
+from holdfast.agent.sending.statements import Malformed, absolute_path, read_object, whole_number
+from holdfast.model.errors import Unavailable
+from holdfast.model.said import RESTARTS_MAX
+
+log = logging.getLogger(__name__)
+
+ROOM = "ask.room"
+KINDS = frozenset({"ask.standing", "ask.latest", ROOM})
+_WITHIN_MS = (50, 5000)
+_LINE_MAX = 8000
+_NONE = 10
+_LOOK = f"""
+where, uid, within_s = sys.argv[1:]
+become_user(int(uid), float(within_s))
+newest = must_know(survey(os.path.abspath(where), limits=Limits(deadline_s=float(within_s))))
+if newest is None:
+    sys.exit({_NONE})
+sys.stdout.write(newest.path)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question as it was asked."""
+
+    kind: str
+    directory: str = ""
+    within_s: float = 1.0
+    job_id: int = 0
+    """Of ``ask.room``: the asker's job as it says; nothing is believed yet."""
+    restarts: int = 0
+
+
+def parse_question(line: bytes) -> Question | None:
+    """None: the line is no question (but perhaps a statement). Raises Malformed for a question that makes no sense."""
+    try:
+        raw = read_object(line)
+    except Malformed:
+        return None
+    if raw["kind"] not in KINDS:
+        return None
+    if raw["kind"] == "ask.standing":
+        return Question("ask.standing")
+    if raw["kind"] == ROOM:
+        return Question(
+            ROOM,
+            job_id=whole_number(raw, "job_id", low=1),
+            restarts=whole_number(raw, "restarts", default=0, high=RESTARTS_MAX),
+        )
+    directory = absolute_path(raw.get("dir"))
+    if directory is None:
+        raise Malformed("dir is missing")
+    return Question("ask.latest", directory, _within_s(raw))
+
+
+def _within_s(raw: Mapping[str, Any]) -> float:
+    value = raw.get("within_ms", 1000)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Malformed("within_ms must be a whole number")
+    low, high = _WITHIN_MS
+    return min(max(value, low), high) / 1000
+
+
+class Answers:
+    """Answers questions; safe to ask from any thread."""
+
+    def __init__(self, rooms: Rooms | None = None, readers: Readers = READERS) -> None:
+        """Without ``rooms`` no job has one."""
+        self._rooms = rooms
+        self.fatal: tuple[str, ...] = ()
+        """Fatal findings that stand, as ``check component code``; set by whoever judges."""
+        self.gate = JobGate()
+        self._let_in = ""
+        self._readers = readers
+
+    def standing(self) -> bytes:
+        """What stands is one text, so that a shell's helper needs no list: ``fatal`` where jobs are to be kept off, else ``observed``."""
+        found, incident = "; ".join(self.fatal)[:2000], self.gate.closed_by
+        if found and incident is not None:
+            return encode({"v": 1, "kind": "standing", "mode": "act", "fatal": found, "incident": incident})
+        if found and found != self._let_in:
+            log.warning("event=jobs_let_in fatal=%r reason='the controller drains this node for no incident'", found)
+        self._let_in = found
+        return encode({"v": 1, "kind": "standing", "mode": "observe", "fatal": "", "observed": found})
+
+    def room(self, job_id: int, uid: int, restarts: int, pid: int) -> bytes:
+        """Blocks for as long as the controllers let it wait."""
+        if self._rooms is None:
+            return encode(no_room("this agent knows no controller", retry=False))
+        return encode(self._rooms.of(job_id, uid, restarts, pid))
+
+    def latest(self, directory: str, uid: int, within_s: float, *, said: str | None = None) -> bytes:
+        """Blocks for ``within_s``, the wait for the user's other questions included, and a second more at most.
+
+        ``said``: what the asker, in a container, calls the directory; the answer is in these terms."""
+        try:
+            done = self._readers.run(uid, _LOOK, (directory, uid, within_s), within_s)
+        except Unavailable as error:
+            return encode({"error": str(error)})
+        path = done.text.rstrip("\n")
+        if done.status == _NONE:
+            return encode({"v": 1, "kind": "latest", "path": None})
+        if done.status or not path.startswith("/"):
+            return encode({"error": "nothing can be said of the directory now"})
+        return encode({"v": 1, "kind": "latest", "path": as_said(path, directory, said or directory)})
+
+
+def encode(answer: Mapping[str, object]) -> bytes:
+    line = json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    return line + b"\n" if len(line) <= _LINE_MAX else b'{"error":"the answer is too long"}\n'

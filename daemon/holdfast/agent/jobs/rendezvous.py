@@ -1,0 +1,134 @@
+"""Where the groups of an elastic job meet: the agent asks the controller for the room of a job that it has bound to the asker.
+
+The room's token is the job's secret: it goes to the asker and stays in memory here, and no log line holds it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.node.processes import in_job_since_ticks, now_ticks
+from holdfast.agent.sending.client import Answer, Client
+from holdfast.agent.sending.statements import LOGGED_AT_ONCE, LOGGED_PER_S, Rate
+from holdfast.model.errors import Unavailable
+
+log = logging.getLogger(__name__)
+
+ROUTE = "/v1/agent/room"
+_FIELDS = ("room", "url", "token", "group", "start", "min", "max", "sizes", "spares")
+_TEXTS = ("room", "url", "token")
+_KEPT = 256
+ASKED_PER_S, ASKED_AT_ONCE = 4.0, 100.0
+"""Questions of one user that the controller hears. A launcher asks every 2 s while there is no room for it."""
+_WAITING = 64
+_WAITING_OF_A_USER = 32
+_AT_A_TIME = 4
+_FACTS_AGAINST = frozenset({404, 409})
+"""The controller has looked, and this is no group of an elastic job as Slurm shows it: what was said before is no answer any more."""
+
+Room = dict[str, Any]
+
+
+def read_answer(answer: Answer) -> Room:
+    """The line for the launcher: the room, or ``error`` and whether it may ask again (``retry``)."""
+    if answer.status == 200:
+        if all(isinstance(answer.body.get(name), str) and answer.body[name] for name in _TEXTS):
+            return {"v": 1, "kind": "room", **{name: answer.body[name] for name in _FIELDS if name in answer.body}}
+        return no_room("the controller's answer names no room")
+    told = answer.body.get("retry")
+    retry = told if isinstance(told, bool) else answer.status not in _FACTS_AGAINST
+    return no_room(answer.error or f"the controller answered {answer.status}", retry=retry)
+
+
+def no_room(why: str, *, retry: bool = True) -> Room:
+    """What a launcher is told when there is no room for it (yet)."""
+    return {"error": " ".join(why.split())[:300], "retry": retry}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was answered to a run of a job."""
+
+    room: Room
+    asked_ticks: int
+    """When it was asked for, in clock ticks since boot."""
+
+
+class Rooms:
+    """Asks, and remembers what was answered for as long as the controller is away. Safe to use from any thread.
+
+    Slurm may give the id of a job again. So what is remembered is told only to processes of which it is proved that their job was here
+    when it was asked for."""
+
+    def __init__(self, client: Callable[[], Client], controllers: int = 1) -> None:
+        """``client`` makes one for each question; ``controllers``: how many there are to try."""
+        self._client = client
+        self._controllers = controllers
+        self._known: OrderedDict[tuple[int, int, int], _Known] = OrderedDict()
+        self._lock = threading.Lock()
+        self._logged = Rate(per_s=LOGGED_PER_S, burst=LOGGED_AT_ONCE)
+        self._rate = Rate(per_s=ASKED_PER_S, burst=ASKED_AT_ONCE)
+        self._waiting: Counter[int] = Counter()
+        """Questions that wait, by user."""
+        self._asking = threading.BoundedSemaphore(_AT_A_TIME)
+
+    def of(self, job_id: int, uid: int, restarts: int, pid: int | None = None) -> Room:
+        """The room of this run of the job. Blocks while the controller does not answer.
+
+        ``pid``: who asks; None: not known, so nothing that is remembered is told."""
+        asked_ticks = now_ticks()
+        with self._lock:
+            if not self._rate.allow(uid, time.monotonic()):
+                return no_room("too many questions of this user")
+            if self._waiting[uid] >= _WAITING_OF_A_USER or self._waiting.total() >= _WAITING:
+                return no_room("too many questions at a time")
+            self._waiting[uid] += 1
+        try:
+            with self._asking:
+                answer = self._ask({"job_id": job_id, "uid": uid, "restarts": restarts})
+        finally:
+            with self._lock:
+                self._waiting[uid] -= 1
+                self._waiting += Counter()  # without those of whom none waits
+        room = self._settle((job_id, uid, restarts), answer, asked_ticks, pid)
+        outcome = room.get("room") or room["error"]
+        if self._logged.allow(uid, time.monotonic()):
+            log.info("event=room_asked job=%d uid=%d restarts=%d outcome=%r", job_id, uid, restarts, outcome)
+        return room
+
+    def _ask(self, question: Mapping[str, int]) -> Answer | str:
+        """The controller's answer, or why there is none. The client turns to the next controller by itself."""
+        client, why = self._client(), "no controller to ask"
+        try:
+            for _ in range(self._controllers):
+                try:
+                    answer = client.post(ROUTE, question)
+                except Unavailable as error:
+                    why = f"the controller does not answer: {error}"
+                    continue
+                if answer.status != 503:
+                    return answer
+                why = answer.error or "the controller cannot say now"
+        finally:
+            client.close()
+        return why
+
+    def _settle(self, key: tuple[int, int, int], answer: Answer | str, asked_ticks: int, pid: int | None) -> Room:
+        said = no_room(answer) if isinstance(answer, str) else read_answer(answer)
+        with self._lock:
+            if "error" not in said:
+                self._known[key] = _Known(said, asked_ticks)
+                self._known.move_to_end(key)
+                while len(self._known) > _KEPT:
+                    self._known.popitem(last=False)
+                return said
+            if isinstance(answer, Answer) and answer.status in _FACTS_AGAINST:
+                self._known.pop(key, None)
+            known = self._known.get(key)
+        since = in_job_since_ticks(pid) if known is not None and pid is not None else None
+        return known.room if known is not None and since is not None and since <= known.asked_ticks else said

@@ -1,0 +1,81 @@
+"""Fresh answers for orders: asked from an order's thread, taken by the loop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.agent.findings.trust import Trust, Weighed
+from holdfast.agent.loop import Loop
+from holdfast.agent.sources.checks import on_demand_checks, settings_of
+from holdfast.agent.sources.nvml import Answer, NvmlSource
+from holdfast.config.agent import AgentConfig
+from holdfast.model.errors import Unavailable
+from holdfast_checks.registry import Check, Context, Need
+from holdfast_checks.runner import run, run_with_deadline
+from holdfast_checks.snapshot import NvmlFailure
+
+
+class Inspector:
+    """Looks at the node again, now."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        loop: Loop,
+        nvml: NvmlSource,
+        checks: Mapping[str, Check],
+        trust: Trust,
+        slurm_gpus: Callable[[], frozenset[int] | None],
+    ) -> None:
+        """``slurm_gpus``: device minors of the GPUs that slurmd gives to jobs, where that is proved."""
+        self._settings = settings_of(config)
+        self._nvml_wait_s = 2 * config.nvml_deadline_s + 1.0
+        """A pending snapshot may have to miss its deadline before ours begins."""
+        self._loop = loop
+        self._nvml = nvml
+        self.checks = checks
+        self.named = {**checks, **on_demand_checks(config)}
+        """What an order may name."""
+        self._trust = trust
+        self._slurm_gpus = slurm_gpus
+
+    def nvml_answer(self, within_s: float) -> Answer:
+        """A snapshot begun after the call. Raises Unavailable when there is no answer in time."""
+        box: list[Answer] = []
+        told = threading.Event()
+
+        def take(answer: Answer) -> None:
+            box.append(answer)
+            told.set()
+
+        self._loop.call(lambda: self._nvml.ask(take))
+        if not told.wait(within_s):
+            raise Unavailable(f"NVML did not answer within {within_s:g} s")
+        return box[0]
+
+    def run_checks(self, wanted: list[str]) -> dict[str, tuple[Weighed, ...]]:
+        """These checks (empty: all periodic ones) on facts gathered now, weighed for service."""
+        chosen = [self.named[name] for name in wanted or self.checks]
+        answer: Answer | None = None
+        if any(Need.NVML in check.needs for check in chosen):
+            answer = self.nvml_answer(self._nvml_wait_s)
+        context = Context(self._settings, answer, self._nvml.known.inventory, self._slurm_gpus())
+        found = {check.id: (run if Need.NVML in check.needs else run_with_deadline)(check, context) for check in chosen}
+        return {name: tuple(map(self._trust.for_service, results)) for name, results in found.items()}
+
+    def gpu_uuids(self) -> list[str]:
+        """UUIDs of the GPUs that the newest snapshot shows at work."""
+        latest = self._nvml.latest
+        if latest is None or isinstance(latest, NvmlFailure):
+            return []
+        return sorted(gpu.ref.uuid for gpu in latest.gpus if gpu.ref.uuid is not None and not gpu.lost)
+
+    def gpu_evidence(self, within_s: float) -> Mapping[str, Any]:
+        """What NVML says within so long, and what was known before."""
+        try:
+            now: Any = self.nvml_answer(within_s)
+        except Unavailable as error:
+            now = {"unavailable": str(error)}
+        return {"nvml": now, "nvml_before": self._nvml.latest, "inventory": self._nvml.known.wire()}

@@ -1,0 +1,111 @@
+"""The order that reads why a job died: the last lines of what it wrote, with its user's rights, in a child with a deadline.
+
+What goes to the controller are the lines that name a cause (:mod:`holdfast.model.output_signs`), not the output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.agent.node.readers import READERS, Readers
+from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.verbs import job_id_of, number
+from holdfast.agent.sending.statements import Malformed, absolute_path
+from holdfast.model.errors import Rejected, Unavailable
+from holdfast.model.output_path import OutputOf, filled_in
+from holdfast.model.output_signs import signs_of
+
+_DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
+_MARGIN_S = 3.0
+"""For the start of the reader and its answer."""
+_ANSWER_BYTES_MAX = 1 << 20
+"""64 KiB of text, each byte of which may be six in JSON."""
+_READ = """
+path, uid, within_s, from_byte = sys.argv[1:]
+try:
+    become_user(int(uid), float(within_s))
+    answer = tail(os.path.abspath(path), from_byte=int(from_byte))._asdict()
+except FileNotFoundError:
+    answer = {"error": "there is no such file"}
+except FAULTS as error:
+    answer = {"error": printable(str(error))}
+sys.stdout.write(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a file, as its reader told it."""
+
+    text: str
+    """Whole lines."""
+    size_bytes: int
+    quiet_s: float
+    """How long ago it was last written to."""
+
+
+def read_output(host: str, readers: Readers = READERS) -> Handler:
+    """``host``: this machine's host name. ok: it was read. ``detail``: ``clues``, a list of ``sign``, ``line`` and ``node``; ``path``."""
+
+    def verb(order: Order) -> Done:
+        job_id, uid = job_id_of(order.args), order.args.get("uid")
+        if isinstance(uid, bool) or not isinstance(uid, int) or uid < 0:
+            raise Rejected("argument uid (the job's owner) is needed")
+        path = path_of(order.args, host)
+        deadline_s = number(order.args, "deadline_s", _DEADLINE_S, _DEADLINE_MAX_S)
+        try:
+            args = (path, uid, deadline_s, _from_byte(order))
+            end = parse(readers.run(uid, _READ, args, deadline_s + _MARGIN_S, max_bytes=_ANSWER_BYTES_MAX).out)
+        except Unavailable as error:
+            return Done(False, f"{path} cannot be read: {error}"[:300], {"path": path})
+        clues = [{"sign": c.sign.value, "line": c.line, "node": c.node} for c in signs_of(end.text)]
+        return Done(
+            True,
+            f"job {job_id}: {len(clues)} telling lines",
+            {"path": path, "clues": clues, "size_bytes": end.size_bytes, "quiet_s": round(end.quiet_s, 1)},
+        )
+
+    return verb
+
+
+def parse(answer: bytes) -> End:
+    """The reader's answer, which is the user's word. Raises Unavailable: it says why not, or is none."""
+    try:
+        raw = json.loads(answer)
+    except (ValueError, RecursionError):
+        raw = None
+    if not isinstance(raw, dict):
+        raise Unavailable("the reader gave no answer")
+    text, size_bytes, quiet_s = raw.get("text"), raw.get("size_bytes"), raw.get("quiet_s")
+    if isinstance(text, str) and type(size_bytes) is int and isinstance(quiet_s, int | float):
+        return End(text, size_bytes, float(quiet_s))
+    raise Unavailable(str(raw.get("error") or "the reader gave no answer"))
+
+
+def _from_byte(order: Order) -> int:
+    """Where the run's own output begins, in a file that an earlier run has written to; 0: not known."""
+    said = order.args.get("from_byte")
+    return said if type(said) is int and said > 0 else 0
+
+
+def path_of(args: Mapping[str, Any], host: str) -> str:
+    """The file: some releases of Slurm show the path as it was given. Raises Rejected."""
+    array, task, restarts = (args.get(name) for name in ("array_job_id", "array_task_id", "restarts"))
+    of = OutputOf(
+        job_id_of(args),
+        str(args.get("name", "")),
+        str(args.get("user", "")),
+        host,
+        array if isinstance(array, int) else None,
+        task if isinstance(task, int) else None,
+        restarts if isinstance(restarts, int) else 0,
+    )
+    try:
+        path = absolute_path(filled_in(str(args.get("path", "")), of))
+    except Malformed as error:
+        raise Rejected(f"argument path: {error}") from error
+    if path is None:
+        raise Rejected("argument path is needed")
+    return path

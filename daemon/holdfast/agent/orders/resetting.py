@@ -1,0 +1,179 @@
+"""The order to reset GPUs: everybody lets go of them first, our own NVML child too, and whoever does not is named instead."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.agent.loop import Loop
+from holdfast.agent.node.node_idle import held_by
+from holdfast.agent.node.processes import SlurmNode
+from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.verbs import number
+from holdfast.agent.sources.nvml import NvmlSource
+from holdfast.model.errors import Rejected
+from holdfast_checks.probes.child import CHILDREN, Children, Finished
+from holdfast_checks.settings.gpu import GpuSettings
+
+log = logging.getLogger(__name__)
+
+_MOST_GPUS = 64
+_LONGEST_S = 600.0
+_SERVICE_S = 30.0
+_LET_GO_S = 5.0
+
+
+class Nvml(Protocol):
+    """The agent's own hold on the GPUs."""
+
+    def let_go(self, within_s: float) -> bool:
+        """Whether nothing of ours holds a GPU any more."""
+        ...
+
+    def resume(self) -> None: ...
+
+
+def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Handler:
+    """Reset the GPUs named by UUID. ok: the tool says that it did; whether they are well is for the validation after it.
+
+    Rejected while a job holds the node, or for names that are none. A service that is stopped for it is started again, whatever
+    comes of the reset. A GPU that fell off the bus cannot be reset: the order fails, and the ladder goes on with a reboot."""
+
+    def verb(order: Order) -> Done:
+        gpus = _names(order)
+        until_s = time.monotonic() + number(order.args, "max_s", 180.0, _LONGEST_S)
+        if (holder := held_by(slurm)) is not None:
+            raise Rejected(f"not reset: {holder} holds the node")
+        with _released(nvml) as released, _stopped(settings.reset_stops, children) as stopped:
+            if not released:
+                return Done(False, "the agent's own NVML process hangs in the driver: a reboot is needed")
+            if users := gpu_users(settings.device_path):
+                return Done(False, f"GPUs are in use by {', '.join(users)}", {"users": users, "stopped": stopped})
+            return _reset(settings, gpus, until_s, children, stopped)
+
+    return verb
+
+
+def _names(order: Order) -> list[str]:
+    gpus = order.args.get("gpus")
+    if not isinstance(gpus, list) or not 0 < len(gpus) <= _MOST_GPUS or not all(map(_is_uuid, gpus)):
+        raise Rejected("argument gpus must be a list of GPU UUIDs")
+    return [str(g) for g in gpus]
+
+
+def _is_uuid(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"GPU-[0-9a-zA-Z-]{1,64}", name) is not None
+
+
+def _reset(settings: GpuSettings, gpus: list[str], until_s: float, children: Children, stopped: list[str]) -> Done:
+    """One by one, or where that is refused and the GPUs share NVSwitches, the whole board."""
+    argv = [*settings.reset_command, "-i", ",".join(gpus)]
+    said = _run(argv, until_s, children)
+    detail = {"gpus": gpus, "stopped": stopped}
+    if said is None:
+        return Done(True, f"reset {len(gpus)} GPUs", detail)
+    if not list(settings.device_path.glob("nvidia-nvswitch*")):
+        return Done(False, f"reset failed: {said}", detail)
+    whole = _run(list(settings.reset_command), until_s, children)
+    if whole is not None:
+        return Done(False, f"reset failed: {said}; of the whole board: {whole}", detail)
+    return Done(True, "reset the whole board, its GPUs share NVSwitches", {**detail, "board": True})
+
+
+def _run(argv: Sequence[str], until_s: float, children: Children) -> str | None:
+    """Why the command failed; None: it did not."""
+    left_s = until_s - time.monotonic()
+    if left_s <= 0:
+        return "no time is left"
+    try:
+        done = children.run("gpu_reset", argv, left_s)
+    except OSError as error:
+        return f"{argv[0]}: {error.strerror or error}"
+    if not isinstance(done, Finished):
+        return f"{argv[0]} did not end within {left_s:.0f} s"
+    return None if done.status == 0 else done.complaint
+
+
+@contextmanager
+def _released(nvml: Nvml) -> Iterator[bool]:
+    try:
+        yield nvml.let_go(_LET_GO_S)
+    finally:
+        nvml.resume()
+
+
+@contextmanager
+def _stopped(services: Sequence[str], children: Children) -> Iterator[list[str]]:
+    """Stop those of the services that run, and start them again."""
+    stopped = [name for name in services if _systemctl(children, "is-active", "--quiet", name)]
+    try:
+        for name in stopped:
+            _systemctl(children, "stop", name)
+        yield stopped
+    finally:
+        for name in stopped:
+            if not _systemctl(children, "start", name):
+                log.error("event=service_not_started_again service=%s", name)
+
+
+def _systemctl(children: Children, *argv: str) -> bool:
+    try:
+        done = children.run(f"systemctl {argv[-1]}", ["systemctl", *argv], _SERVICE_S)
+    except OSError:
+        return False  # no systemd here
+    return isinstance(done, Finished) and done.status == 0
+
+
+def gpu_users(devices: Path, proc: Path = Path("/proc")) -> list[str]:
+    """Processes that have a GPU's device file open, as ``name (pid)``."""
+    prefix = f"{devices}/nvidia"
+    processes = [folder for folder in proc.iterdir() if folder.name.isdigit()]
+    users = (f for f in processes if any(target.startswith(prefix) for target in _open_files(f)))
+    return sorted(f"{_name(folder)} ({folder.name})" for folder in users)
+
+
+def _open_files(folder: Path) -> Iterator[str]:
+    try:
+        fds = os.listdir(folder / "fd")
+    except OSError:
+        return
+    for fd in fds:
+        try:
+            yield os.readlink(folder / "fd" / fd)
+        except OSError:
+            continue
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / "comm").read_text().strip()
+    except OSError:
+        return "?"
+
+
+class Held:
+    """:class:`Nvml` of the agent, from an order's thread: its loop does what is asked."""
+
+    def __init__(self, loop: Loop, nvml: NvmlSource) -> None:
+        self._loop, self._nvml = loop, nvml
+
+    def let_go(self, within_s: float) -> bool:
+        done = threading.Event()
+        self._loop.call(self._nvml.let_go)
+        self._loop.call(done.set)
+        until_s = time.monotonic() + within_s
+        while not (done.is_set() and self._nvml.probe.released):
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def resume(self) -> None:
+        self._loop.call(self._nvml.resume)

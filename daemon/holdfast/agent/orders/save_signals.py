@@ -1,0 +1,88 @@
+"""Which signal each job registered on this node to save upon: the only one that an order may have it sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sqlite3
+import threading
+from pathlib import Path
+
+from holdfast.agent.sending.memory import Memory
+from holdfast_checks.probes import process_files
+
+log = logging.getLogger(__name__)
+
+SAVE_SIGNALS = frozenset({"SIGUSR1", "SIGUSR2", "SIGHUP", "SIGINT", "SIGTERM", "SIGCONT", "SIGURG", "SIGALRM"})
+"""What a job may register: nothing that ends it without a chance to save."""
+USERS_OWN = frozenset({signal.SIGUSR1, signal.SIGUSR2})
+"""Those of them that neither the kernel nor Slurm nor a shell gives a meaning."""
+SAVE_SIGNAL_ENV = "HOLDFAST_SAVE_SIGNAL"
+"""Set by the SPANK plug-in (``--holdfast-signal``) or by the job's script; the tasks inherit it on every node."""
+_KEY = "save_signals"
+_JOBS_KEPT = 512
+
+
+def signal_named(name: object) -> signal.Signals | None:
+    """``USR1`` or ``SIGUSR1``; None: no signal upon which a job may save."""
+    text = name.upper() if isinstance(name, str) else ""
+    text = text if text.startswith("SIG") else f"SIG{text}"
+    return signal.Signals[text] if text in SAVE_SIGNALS else None
+
+
+def signal_in_environment(pid: int) -> signal.Signals | None:
+    """What the process was started with; None: nothing, or it is gone."""
+    try:
+        return signal_named(process_files.environ(Path(f"/proc/{pid}")).get(SAVE_SIGNAL_ENV))
+    except OSError:
+        return None
+
+
+class SaveSignals:
+    """By job and user, the newest jobs' ones; in the agent's memory, since a job registers once and the agent may start again."""
+
+    def __init__(self, memory: Memory | None = None) -> None:
+        self._memory = memory
+        self._lock = threading.Lock()
+        self._kept = _loaded(memory.get(_KEY)) if memory is not None else {}
+
+    def registered(self, job_id: int, uid: int, restarts: int, name: object) -> None:
+        """A registration that counts. Within one run, one that names no signal takes nothing back (as in ``store/checkpoints.py``)."""
+        chosen = signal_named(name)
+        with self._lock:
+            before = self._kept.get((job_id, uid))
+            if chosen is None and (before is None or before[0] == restarts):
+                return
+            after = None if chosen is None else (restarts, chosen.name)
+            if after == before:
+                return
+            self._kept.pop((job_id, uid), None)
+            if after is not None:
+                self._kept[job_id, uid] = after
+            while len(self._kept) > _JOBS_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._remember()
+
+    def of(self, job_id: int, uid: int) -> signal.Signals | None:
+        """None: the job registered none on this node."""
+        with self._lock:
+            kept = self._kept.get((job_id, uid))
+        return None if kept is None else signal.Signals[kept[1]]
+
+    def _remember(self) -> None:
+        if self._memory is None:
+            return
+        try:
+            self._memory.set(_KEY, json.dumps([[*who, *what] for who, what in self._kept.items()]), durable=False)
+        except sqlite3.Error as error:
+            log.warning("event=save_signals_not_kept error=%r effect='forgotten when the agent ends'", str(error))
+
+
+def _loaded(text: str | None) -> dict[tuple[int, int], tuple[int, str]]:
+    """What cannot be read is forgotten: an order is refused then, and nothing is sent."""
+    try:
+        rows = json.loads(text or "[]")
+        return {(int(job), int(uid)): (int(run), str(name)) for job, uid, run, name in rows if name in SAVE_SIGNALS}
+    except (TypeError, ValueError):
+        return {}

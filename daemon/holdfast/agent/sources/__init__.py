@@ -1,0 +1,1 @@
+"""Where findings come from: kernel log, NVML, scheduled checks, GPUs, fabric, GRES, neighbours."""

@@ -1,0 +1,160 @@
+"""NVML as a source: snapshots when asked, events as they come, a hang as a failure. Never blocks the loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from holdfast.agent.loop import Loop
+from holdfast.agent.sources.gpus import KnownGpus, pci_gpus
+from holdfast.config.agent import AgentConfig
+from holdfast_checks.inventory import GpuRef
+from holdfast_checks.per_gpu import DETAILS_INTERVAL_S
+from holdfast_checks.probes.nvml import DETAILS_AGE_S, NvmlEvent, NvmlProbe, Outcome
+from holdfast_checks.registry import Check
+from holdfast_checks.snapshot import NvmlFailure, Snapshot
+
+log = logging.getLogger(__name__)
+
+DEADLINE_TASK = "nvml deadline"
+Answer = Snapshot | NvmlFailure
+Asked = Callable[[Answer], None]
+
+
+def of_details(check: Check) -> bool:
+    """Whether it judges the slow readings, which most snapshots repeat."""
+    return check.interval_s >= DETAILS_INTERVAL_S
+
+
+def details_age_s(checks: Iterable[Check], intervals: Mapping[str, float]) -> float:
+    """How old the slow readings may get: as old as the most eager of the checks that judge them lets them.
+
+    A little less than that, so that they are not put off to the snapshot after."""
+    asked = [intervals[check.id] for check in checks if of_details(check) and check.id in intervals]
+    return min([DETAILS_AGE_S, *(interval_s * DETAILS_AGE_S / DETAILS_INTERVAL_S for interval_s in asked)])
+
+
+class NvmlSource:
+    """Owns the probe and what is known of the node's GPUs."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        known: KnownGpus,
+        *,
+        checks: Sequence[Check],
+        on_answer: Asked,
+        on_event: Callable[[NvmlEvent], None],
+        on_inventory: Callable[[], None],
+    ) -> None:
+        library = Path(config.nvml_library) if config.nvml_library else None
+        self.known = known
+        self.latest: Answer | None = None
+        self.probe = NvmlProbe(
+            config.nvml_deadline_s, library, config.nvml_env, details_age_s=details_age_s(checks, config.intervals)
+        )
+        self._checks = checks
+        self._judged_s: float | None = None
+        """When the slow readings were read that have been judged."""
+        self._sysfs = config.sysfs_path
+        self._on_answer = on_answer
+        self._on_event = on_event
+        self._on_inventory = on_inventory
+        self._waiting: list[Asked] = []
+        self._next: list[Asked] = []
+        self._loop: Loop | None = None
+        self._fallback: dict[str, GpuRef] | None = None
+
+    def attach(self, loop: Loop) -> None:
+        """Take part in the loop's turns; the loop has a task named :data:`DEADLINE_TASK` that calls :meth:`tick`."""
+        self._loop = loop
+        loop.watch(self.probe, self.readable)
+
+    @property
+    def gpus(self) -> dict[str, GpuRef] | None:
+        """PCI address → GPU. None until NVML has answered or failed once in this boot: nobody can say yet."""
+        if self.latest is None and not self.known.this_boot:
+            return None
+        known = self.known.inventory.by_pci()
+        if known:
+            return known
+        if self._fallback is None:
+            self._fallback = pci_gpus(self._sysfs)
+        return self._fallback
+
+    def checks_of(self, answer: Answer) -> list[Check]:
+        """The checks that have something new to judge in an answer."""
+        if not isinstance(answer, Snapshot):
+            return list(self._checks)
+        seen, self._judged_s = answer.details_monotonic_s == self._judged_s, answer.details_monotonic_s
+        return [check for check in self._checks if not (seen and of_details(check))]
+
+    def snapshot(self, *, everything: bool = False) -> None:
+        """Ask for a snapshot. ``everything``: with its slow readings too."""
+        self.probe.send(everything=everything)
+        self._set_deadline()
+
+    def ask(self, told: Asked) -> None:
+        """Ask for a snapshot that is begun from now on, all of it read anew, and tell its outcome; a pending one is waited for
+        first."""
+        if self.probe.pending:
+            self._next.append(told)
+            return
+        self._waiting.append(told)
+        self.snapshot(everything=True)
+
+    def readable(self) -> None:
+        self._take(self.probe.on_readable())
+
+    def tick(self) -> None:
+        """A deadline may have passed."""
+        self._take(self.probe.tick())
+
+    def let_go(self) -> None:
+        """Nothing of ours shall hold a GPU until :meth:`resume`. Whoever waits for a snapshot meanwhile waits in vain."""
+        self.probe.let_go()
+        self._set_deadline()
+
+    def resume(self) -> None:
+        self.probe.resume()
+        self.snapshot(everything=True)
+
+    def close(self) -> None:
+        self.probe.close()
+
+    def _take(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, NvmlEvent):
+                self._on_event(outcome)
+            else:
+                self._answered(outcome)
+        self._set_deadline()
+
+    def _answered(self, answer: Answer) -> None:
+        if isinstance(answer, Snapshot):
+            changed = self.known.learn(answer)
+            if changed:
+                log.info("event=inventory gpus=%d driver=%s", len(self.known.inventory.gpus), self.known.driver_version)
+        else:
+            changed = False
+            if not isinstance(self.latest, NvmlFailure):
+                log.warning("event=nvml_failed code=%s hang=%s text=%r", answer.code, answer.hang, answer.text)
+        self.latest = answer
+        if changed:
+            self._on_inventory()
+        self._on_answer(answer)
+        waiting, self._waiting = self._waiting, []
+        for told in waiting:
+            told(answer)
+        if self._next:
+            self._waiting, self._next = self._next, []
+            self.snapshot(everything=True)
+
+    def _set_deadline(self) -> None:
+        deadline_s = self.probe.next_deadline()
+        if self._loop is not None:
+            # Never at once: a probe that refuses says so from the next turn on, not in a circle within this one.
+            at_s = float("inf") if deadline_s is None else max(deadline_s, time.monotonic() + 0.001)
+            self._loop.schedule.set(DEADLINE_TASK, at_s)
