@@ -422,7 +422,7 @@ RULES: tuple[Rule, ...] = (
         (_DAEMON, _CHECKS),
         trusted_words,
         but=(
-            f"{_DAEMON}/providers/command_contract.py",  # verbs of its own, each compared before
+            f"{_DAEMON}/providers/command/contract.py",  # verbs of its own, each compared before
             f"{_DAEMON}/unknown.py",
             f"{_CHECKS}/words.py",
             f"{_CHECKS}/catalog",  # data of this very release

@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.action import SetDown
 from holdfast.model.ids import slurm_reason
 from holdfast.model.incident import IncidentState
-from holdfast.providers.hyperpod_answers import PodNode, read_summary
+from holdfast.providers.hyperpod.answers import PodNode, read_summary
 from support.simulated import Site
 
 ROOT = Path(__file__).parents[1]

@@ -17,10 +17,11 @@ import pytest
 from holdfast.practice.aws import REGION, practice_env
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.seed import TEMPLATE, seed
-from holdfast.providers.asg import AsgProvider
-from holdfast.providers.asg_settings import AsgSettings
-from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.settings import CommandSettings, Ec2Settings
+from holdfast.providers.asg.adapter import AsgProvider
+from holdfast.providers.asg.settings import AsgSettings
+from holdfast.providers.command.settings import CommandSettings
+from holdfast.providers.ec2.adapter import Ec2Provider
+from holdfast.providers.ec2.settings import Ec2Settings
 
 SESSION = boto3.session.Session()
 """Shared for speed: a further client of the same session takes 6 ms instead of 0.1 s."""

@@ -15,11 +15,11 @@ from holdfast.model.machine import Instance
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault
 from holdfast.practice.aws.seed import open_groups, seed, seed_group
-from holdfast.providers.asg import AsgProvider
-from holdfast.providers.asg_groups import Group, Member, read_group
-from holdfast.providers.asg_settings import AsgSettings
+from holdfast.providers.asg.adapter import AsgProvider
+from holdfast.providers.asg.groups import Group, Member, read_group
+from holdfast.providers.asg.settings import AsgSettings
 from holdfast.providers.aws_actions import actions_of
-from holdfast.providers.ec2_requests import ASG_TAG
+from holdfast.providers.ec2.requests import ASG_TAG
 from support.cut import CutError, cut_at
 from support.ec2_shown import machines, state_of, tags_of
 

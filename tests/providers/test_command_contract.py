@@ -19,7 +19,7 @@ from holdfast.model.errors import (
     Throttled,
     Unavailable,
 )
-from holdfast.providers.command_contract import (
+from holdfast.providers.command.contract import (
     EXITS,
     Garbage,
     Question,

@@ -13,7 +13,7 @@ import pytest
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import ProviderCan
 from holdfast.providers import CommandSettings
-from holdfast.providers.command import CommandProvider
+from holdfast.providers.command.adapter import CommandProvider
 
 pytestmark = pytest.mark.slow
 NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)

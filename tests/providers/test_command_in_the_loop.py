@@ -19,9 +19,9 @@ import pytest
 from holdfast.model.errors import OutsideError
 from holdfast.model.incident import IncidentState
 from holdfast.model.machine import Instance
-from holdfast.providers.command import CommandProvider
-from holdfast.providers.command_contract import EXITS
-from holdfast.providers.settings import CommandSettings
+from holdfast.providers.command.adapter import CommandProvider
+from holdfast.providers.command.contract import EXITS
+from holdfast.providers.command.settings import CommandSettings
 from support.simulated import SimProvider, Site
 
 pytestmark = pytest.mark.slow

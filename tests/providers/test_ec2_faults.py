@@ -14,9 +14,9 @@ from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
 from holdfast.providers.aws_actions import actions_of
-from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.ec2_requests import ASG_TAG
-from holdfast.providers.settings import Ec2Settings, Offer
+from holdfast.providers.ec2.adapter import Ec2Provider
+from holdfast.providers.ec2.requests import ASG_TAG
+from holdfast.providers.ec2.settings import Ec2Settings, Offer
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import TagTypeDef

@@ -13,11 +13,11 @@ from holdfast.model.machine import NoticeKind
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault
 from holdfast.practice.aws.seed import open_ec2, seed
-from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.ec2_capacity import Reserved, why_skip
-from holdfast.providers.ec2_notices import read_ends, read_status
-from holdfast.providers.ec2_requests import reason_codes
-from holdfast.providers.settings import Offer
+from holdfast.providers.ec2.adapter import Ec2Provider
+from holdfast.providers.ec2.capacity import Reserved, why_skip
+from holdfast.providers.ec2.notices import read_ends, read_status
+from holdfast.providers.ec2.requests import reason_codes
+from holdfast.providers.ec2.settings import Offer
 
 Make = Callable[..., Ec2Provider]
 AT = datetime(2027, 1, 2, 11, 30, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.errors import ConfigError, NotFound, Rejected
 from holdfast.model.machine import MetadataOptions
 from holdfast.providers import Ec2Settings, Offer, TagKeys, open_provider
-from holdfast.providers.ec2_requests import (
+from holdfast.providers.ec2.requests import (
     CLIENT_TOKEN_MAX,
     TOKEN_MAX,
     client_token,

@@ -17,10 +17,10 @@ from holdfast.ports import Provider
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.providers.hyperpod import HyperpodProvider
-from holdfast.providers.hyperpod_answers import Verdict
-from holdfast.providers.hyperpod_settings import LEAD, OBSERVE
-from holdfast.providers.hyperpod_watch import Seen, sightings
+from holdfast.providers.hyperpod.adapter import HyperpodProvider
+from holdfast.providers.hyperpod.answers import Verdict
+from holdfast.providers.hyperpod.settings import LEAD, OBSERVE
+from holdfast.providers.hyperpod.watch import Seen, sightings
 from support.hyperpod_pod import REBOOT, REPLACE, Pod
 
 FAST = {"shutting_down_s": 0.0, "pending_s": 0.0, "deep_check_s": 0.0, "rebooting_s": 30.0, "list_lag_s": 0.0}

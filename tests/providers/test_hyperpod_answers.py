@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
-from holdfast.providers.hyperpod_answers import (
+from holdfast.providers.hyperpod.answers import (
     BATCH_MAX,
     BatchResult,
     PodCluster,
@@ -25,9 +25,9 @@ from holdfast.providers.hyperpod_answers import (
     read_summary,
     serving,
 )
-from holdfast.providers.hyperpod_names import ResourceConfig, address_of_host, node_name, read_resource_config
-from holdfast.providers.hyperpod_settings import HyperpodSettings
-from holdfast.providers.hyperpod_watch import Seen, Sighting, sightings
+from holdfast.providers.hyperpod.names import ResourceConfig, address_of_host, node_name, read_resource_config
+from holdfast.providers.hyperpod.settings import HyperpodSettings
+from holdfast.providers.hyperpod.watch import Seen, Sighting, sightings
 
 OLD, NEW = "i-00000000000000001", "i-00000000000000002"
 

@@ -13,8 +13,8 @@ from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import Fault
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.providers.hyperpod import HyperpodProvider
-from holdfast.providers.hyperpod_settings import HyperpodSettings
+from holdfast.providers.hyperpod.adapter import HyperpodProvider
+from holdfast.providers.hyperpod.settings import HyperpodSettings
 
 SESSION = boto3.session.Session()
 REPLACE = "BatchReplaceClusterNodes"

@@ -10,8 +10,8 @@ from holdfast.model.errors import ConfigError, NotFound, Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
 from holdfast.model.machine import Instance
 from holdfast.providers import KINDS, ParallelClusterSettings
-from holdfast.providers.parallelcluster import ParallelClusterProvider, is_dynamic
-from holdfast.providers.parallelcluster_ec2 import addresses
+from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider, is_dynamic
+from holdfast.providers.parallelcluster.ec2_machines import addresses
 from support.simulated.clock import SimClock
 from support.simulated.slurm import PowerSaving, SimSlurm
 

@@ -17,7 +17,7 @@ from holdfast.practice.aws.cloud import CloudWatcher
 from holdfast.practice.aws.faults import FOREVER, Fault, FaultBook, fault_from_json
 from holdfast.practice.aws.journal import Entry, Journal
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
-from holdfast.providers.ec2 import Ec2Provider
+from holdfast.providers.ec2.adapter import Ec2Provider
 
 
 def test_fault_is_counted_down_and_then_gone() -> None:

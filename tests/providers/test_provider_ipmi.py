@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import pytest
 
 from holdfast.model.errors import NotPermitted, OutsideError, Rejected, Unavailable
-from holdfast.providers.command import CommandProvider
-from holdfast.providers.settings import CommandSettings
+from holdfast.providers.command.adapter import CommandProvider
+from holdfast.providers.command.settings import CommandSettings
 
 pytestmark = pytest.mark.slow
 

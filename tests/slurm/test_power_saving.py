@@ -15,7 +15,7 @@ from holdfast.model.machine import Instance
 from holdfast.practice import Practice
 from holdfast.practice.clustermgtd import Backing, ClusterManager
 from holdfast.providers import ParallelClusterSettings
-from holdfast.providers.parallelcluster import ParallelClusterProvider
+from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider
 from holdfast.slurm.commands import SlurmCommands
 from holdfast.slurm.holding import HeldByReservation
 from support.practice import eventually

@@ -16,12 +16,12 @@ from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
-from holdfast.providers.asg import AsgProvider
-from holdfast.providers.asg_settings import AsgSettings
-from holdfast.providers.ec2 import Ec2Provider
-from holdfast.providers.hyperpod import HyperpodProvider
-from holdfast.providers.hyperpod_settings import HyperpodSettings
-from holdfast.providers.settings import Ec2Settings, Offer
+from holdfast.providers.asg.adapter import AsgProvider
+from holdfast.providers.asg.settings import AsgSettings
+from holdfast.providers.ec2.adapter import Ec2Provider
+from holdfast.providers.ec2.settings import Ec2Settings, Offer
+from holdfast.providers.hyperpod.adapter import HyperpodProvider
+from holdfast.providers.hyperpod.settings import HyperpodSettings
 from support.aws_site import Cloud
 
 SESSION = boto3.session.Session()

@@ -13,8 +13,8 @@ import boto3
 from holdfast.model.machine import Instance
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.providers.hyperpod import HyperpodProvider
-from holdfast.providers.hyperpod_settings import LEAD, HyperpodSettings
+from holdfast.providers.hyperpod.adapter import HyperpodProvider
+from holdfast.providers.hyperpod.settings import LEAD, HyperpodSettings
 
 SESSION = boto3.session.Session()
 REPLACE, REBOOT = "BatchReplaceClusterNodes", "BatchRebootClusterNodes"

@@ -12,9 +12,9 @@ from holdfast.model.errors import NotFound
 from holdfast.model.machine import Instance
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2
 from holdfast.practice.clustermgtd import STATIC_REASON, Backing, ClusterManager
-from holdfast.providers.parallelcluster import ParallelClusterProvider
-from holdfast.providers.parallelcluster_ec2 import CLUSTER_TAG, COMPUTE, TYPE_TAG
-from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
+from holdfast.providers.parallelcluster.adapter import ParallelClusterProvider
+from holdfast.providers.parallelcluster.ec2_machines import CLUSTER_TAG, COMPUTE, TYPE_TAG
+from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 from holdfast.slurm.holding import HeldByReservation
 from support.simulated import SimProvider, Site
 from support.simulated.slurm import PowerSaving, SimSlurm

@@ -75,7 +75,7 @@ def check(
 def _missing_here(settings: Settings) -> Iterator[str]:
     """What the file names and this machine, the head node by what the verb is for, does not have."""
     from holdfast.model.errors import ConfigError  # noqa: PLC0415
-    from holdfast.providers.settings import CommandSettings  # noqa: PLC0415
+    from holdfast.providers.command.settings import CommandSettings  # noqa: PLC0415
     from holdfast.store.engines import parse_url  # noqa: PLC0415
 
     provider = settings.provider_settings

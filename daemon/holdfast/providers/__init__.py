@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.providers.asg_settings import AsgSettings
-from holdfast.providers.hyperpod_settings import HyperpodSettings
-from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
-from holdfast.providers.registry import KINDS, PROVIDERS, Kind, open_provider
-from holdfast.providers.settings import CommandSettings, Ec2Settings, Offer, TagKeys
+from holdfast.providers.asg.settings import AsgSettings
+from holdfast.providers.command.settings import CommandSettings
+from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys
+from holdfast.providers.hyperpod.settings import HyperpodSettings
+from holdfast.providers.kind import Kind
+from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
+from holdfast.providers.registry import KINDS, PROVIDERS, open_provider
 
 __all__ = [
     "KINDS",

@@ -16,13 +16,13 @@ import boto3
 
 from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.providers.asg_groups import Group, Groups
-from holdfast.providers.asg_settings import AsgSettings
-from holdfast.providers.ec2_calls import Ec2Calls, Time, age, is_going, open_client
-from holdfast.providers.ec2_exchange import machine_of
-from holdfast.providers.ec2_machines import Ec2Machines
-from holdfast.providers.ec2_permissions import obstacles, shared
-from holdfast.providers.ec2_requests import ASG_TAG, SERVING, in_group, read_instance, tags_of
+from holdfast.providers.asg.groups import Group, Groups
+from holdfast.providers.asg.settings import AsgSettings
+from holdfast.providers.ec2.calls import Ec2Calls, Time, age, is_going, open_client
+from holdfast.providers.ec2.exchange import machine_of
+from holdfast.providers.ec2.machines import Ec2Machines
+from holdfast.providers.ec2.permissions import obstacles, shared
+from holdfast.providers.ec2.requests import ASG_TAG, SERVING, in_group, read_instance, tags_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef

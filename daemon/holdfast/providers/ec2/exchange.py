@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
-from holdfast.providers.ec2_calls import Ec2Calls, is_going
-from holdfast.providers.ec2_launch import Launcher
-from holdfast.providers.ec2_requests import SERVING, in_group, read_instance, tags_of
+from holdfast.providers.ec2.calls import Ec2Calls, is_going
+from holdfast.providers.ec2.launch import Launcher
+from holdfast.providers.ec2.requests import SERVING, in_group, read_instance, tags_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef

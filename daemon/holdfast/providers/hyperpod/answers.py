@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import Instance, Notice, NoticeKind
-from holdfast.providers.hyperpod_names import ResourceConfig, address_of_host, node_name
+from holdfast.providers.hyperpod.names import ResourceConfig, address_of_host, node_name
 
 BATCH_MAX = 25
 """Ids in one BatchReplaceClusterNodes or BatchRebootClusterNodes; the service refuses more, botocore does not notice."""

@@ -13,14 +13,14 @@ import boto3
 
 from holdfast.model.errors import NotFound, OutsideError, Rejected
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.providers.ec2_calls import Ec2Calls, Time, is_going, open_client
-from holdfast.providers.ec2_exchange import exchange
-from holdfast.providers.ec2_launch import Launcher
-from holdfast.providers.ec2_machines import Ec2Machines
-from holdfast.providers.ec2_permissions import dry_runs
-from holdfast.providers.ec2_requests import CANDIDATE, RETIRED, SERVING, in_group, read_instance, tags_of
-from holdfast.providers.ec2_stop_start import StopOrder, stop_start
-from holdfast.providers.settings import Ec2Settings
+from holdfast.providers.ec2.calls import Ec2Calls, Time, is_going, open_client
+from holdfast.providers.ec2.exchange import exchange
+from holdfast.providers.ec2.launch import Launcher
+from holdfast.providers.ec2.machines import Ec2Machines
+from holdfast.providers.ec2.permissions import dry_runs
+from holdfast.providers.ec2.requests import CANDIDATE, RETIRED, SERVING, in_group, read_instance, tags_of
+from holdfast.providers.ec2.settings import Ec2Settings
+from holdfast.providers.ec2.stop_start import StopOrder, stop_start
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.errors import InsufficientCapacity, NotPermitted, Rejected
 from holdfast.providers.aws_errors import translated
-from holdfast.providers.settings import Offer
+from holdfast.providers.ec2.settings import Offer
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -20,7 +20,7 @@ from holdfast.model.ids import slurm_reason
 from holdfast.model.machine import Instance, ProviderCan
 from holdfast.ports import Scheduler
 from holdfast.providers.limits import Limited
-from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
+from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _LOOK_EVERY_S = 2.0
 
 
 class Machines(Protocol):
-    """EC2, as far as it is needed: see :class:`holdfast.providers.parallelcluster_ec2.ClusterMachines`."""
+    """EC2, as far as it is needed: see :class:`holdfast.providers.parallelcluster.ec2_machines.ClusterMachines`."""
 
     def at(self, address: str) -> Instance | None: ...
 
@@ -176,6 +176,6 @@ def _asked_for(shown: Node) -> bool:
 
 
 def _open_machines(settings: ParallelClusterSettings) -> Machines:
-    from holdfast.providers.parallelcluster_ec2 import ClusterMachines  # noqa: PLC0415 - boto3 only where it is used
+    from holdfast.providers.parallelcluster.ec2_machines import ClusterMachines  # noqa: PLC0415 - boto3 only where it is used
 
     return ClusterMachines(settings)

@@ -9,9 +9,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from holdfast.model.errors import OutsideError
 from holdfast.providers.aws_errors import error_code, translate
-from holdfast.providers.ec2_calls import Access
-from holdfast.providers.ec2_requests import run_request
-from holdfast.providers.settings import Ec2Settings
+from holdfast.providers.ec2.calls import Access
+from holdfast.providers.ec2.requests import run_request
+from holdfast.providers.ec2.settings import Ec2Settings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Unavailable
-from holdfast.providers.command_contract import Garbage, Question, Verb, failure, read_object
+from holdfast.providers.command.contract import Garbage, Question, Verb, failure, read_object
 from holdfast_checks.probes.child import Children, Finished, Hung
 
 log = logging.getLogger(__name__)

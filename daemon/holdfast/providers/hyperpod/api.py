@@ -11,8 +11,8 @@ from botocore.exceptions import ClientError
 
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.providers.aws_errors import error_code, translated
-from holdfast.providers.hyperpod_answers import BatchResult, PodCluster, Verdict, chunks, read_batch, read_cluster
-from holdfast.providers.hyperpod_settings import HyperpodSettings
+from holdfast.providers.hyperpod.answers import BatchResult, PodCluster, Verdict, chunks, read_batch, read_cluster
+from holdfast.providers.hyperpod.settings import HyperpodSettings
 
 if TYPE_CHECKING:
     Answer = Mapping[str, Any]

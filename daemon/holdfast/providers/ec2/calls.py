@@ -15,7 +15,7 @@ from botocore.config import Config
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.model.machine import Instance
 from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2_requests import (
+from holdfast.providers.ec2.requests import (
     GONE_STATES,
     LIVE_STATES,
     judge_status,
@@ -24,7 +24,7 @@ from holdfast.providers.ec2_requests import (
     state_of,
     tags_of,
 )
-from holdfast.providers.settings import TagKeys
+from holdfast.providers.ec2.settings import TagKeys
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

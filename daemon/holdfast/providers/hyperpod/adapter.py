@@ -14,7 +14,7 @@ import boto3
 
 from holdfast.model.errors import NotFound, Rejected, RepairsItself, Unavailable
 from holdfast.model.machine import Instance, Notice, ProviderCan
-from holdfast.providers.hyperpod_answers import (
+from holdfast.providers.hyperpod.answers import (
     GOING,
     STEADY,
     BatchResult,
@@ -26,9 +26,9 @@ from holdfast.providers.hyperpod_answers import (
     read_summary,
     serving,
 )
-from holdfast.providers.hyperpod_api import REBOOT, REPLACE, HyperpodApi
-from holdfast.providers.hyperpod_names import ResourceConfig, read_resource_config
-from holdfast.providers.hyperpod_settings import LEAD, HyperpodSettings
+from holdfast.providers.hyperpod.api import REBOOT, REPLACE, HyperpodApi
+from holdfast.providers.hyperpod.names import ResourceConfig, read_resource_config
+from holdfast.providers.hyperpod.settings import LEAD, HyperpodSettings
 from holdfast.providers.limits import Limited
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from holdfast.providers.hyperpod_answers import PodNode
+from holdfast.providers.hyperpod.answers import PodNode
 
 
 class Seen(StrEnum):

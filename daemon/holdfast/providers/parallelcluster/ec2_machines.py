@@ -12,8 +12,8 @@ from botocore.config import Config
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.machine import Instance
 from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2_requests import LIVE_STATES, judge_status, state_of, tags_of
-from holdfast.providers.parallelcluster_settings import ParallelClusterSettings
+from holdfast.providers.ec2.requests import LIVE_STATES, judge_status, state_of, tags_of
+from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.model.errors import ConfigError
-from holdfast.providers.settings import MAX_DEADLINE_S, TagKeys
+from holdfast.providers.ec2.settings import TagKeys
+from holdfast.providers.kind import MAX_DEADLINE_S
 
 WAYS = ("terminate", "unhealthy")
 

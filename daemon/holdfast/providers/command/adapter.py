@@ -6,7 +6,7 @@ import logging
 
 from holdfast.model.errors import NotFound, OutsideError, Rejected, Unavailable
 from holdfast.model.machine import Instance, ProviderCan
-from holdfast.providers.command_contract import (
+from holdfast.providers.command.contract import (
     GONE,
     LAUNCH_FIRST,
     Capabilities,
@@ -19,9 +19,9 @@ from holdfast.providers.command_contract import (
     read_machine,
     words_only,
 )
-from holdfast.providers.command_script import Script
+from holdfast.providers.command.script import Script
+from holdfast.providers.command.settings import CommandSettings
 from holdfast.providers.limits import Limited
-from holdfast.providers.settings import CommandSettings
 from holdfast_checks.probes.child import Children
 
 log = logging.getLogger(__name__)

@@ -1,17 +1,15 @@
-"""Settings of the providers as plain data. Standard library only; the configuration room fills them in."""
+"""Settings of the provider ``ec2`` as plain data. Standard library only."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 
 from holdfast.model.errors import ConfigError
+from holdfast.providers.kind import MAX_DEADLINE_S
 
 MARKETS = ("", "spot", "capacity-block")
 """EC2's InstanceMarketOptions.MarketType; empty is on demand."""
-MAX_DEADLINE_S = 600.0
-"""Of one call of a script: the actor waits for it, and a site's long work does not belong into a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +98,6 @@ class Ec2Settings:
                 raise ConfigError(f"provider ec2: {name} is {getattr(self, name):g}, not between 0 and a week")
         if self.patience_s > MAX_DEADLINE_S:
             raise ConfigError(f"provider ec2: patience_s is {self.patience_s:g}, at most {MAX_DEADLINE_S:g}")
-
-
-@dataclass(frozen=True, slots=True)
-class CommandSettings:
-    """What the provider ``command`` needs to know: a site's own script, see ``docs/providers.md``."""
-
-    cluster: str
-    """Name of the cluster, told to the script; may be empty."""
-    command: tuple[str, ...]
-    """A list: the program by its absolute path, then arguments that go before the verb."""
-    deadline_s: float = 60.0
-    """Time for one call; then the script's process group is killed. A site's long work goes on by itself and is seen in status."""
-
-    def __post_init__(self) -> None:
-        if not self.command:
-            raise ConfigError("provider command: command is empty; name the script by its absolute path")
-        if not PurePosixPath(self.command[0]).is_absolute():
-            raise ConfigError(f"provider command: command {self.command[0]!r} is not an absolute path")
-        if any("\0" in word for word in self.command):
-            raise ConfigError("provider command: command holds a NUL character")
-        if not 1 <= self.deadline_s <= MAX_DEADLINE_S:
-            raise ConfigError(
-                f"provider command: deadline_s is {self.deadline_s:g}, not between 1 and {MAX_DEADLINE_S:g}"
-            )
 
 
 _TEMPLATE_ID = re.compile(r"lt-[0-9a-f]{8,17}")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from holdfast.model.errors import InsufficientCapacity, OutsideError, Rejected
 from holdfast.model.machine import Instance
 from holdfast.providers.aws_errors import translated
-from holdfast.providers.ec2_calls import Ec2Calls
-from holdfast.providers.ec2_capacity import Reserved, look_up, why_skip
-from holdfast.providers.ec2_requests import GONE_STATES, read_instance, run_request
-from holdfast.providers.settings import Ec2Settings, Offer
+from holdfast.providers.ec2.calls import Ec2Calls
+from holdfast.providers.ec2.capacity import Reserved, look_up, why_skip
+from holdfast.providers.ec2.requests import GONE_STATES, read_instance, run_request
+from holdfast.providers.ec2.settings import Ec2Settings, Offer
 
 log = logging.getLogger(__name__)
 

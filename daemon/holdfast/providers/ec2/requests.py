@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.model.errors import Rejected
 from holdfast.model.machine import Instance, MetadataOptions
-from holdfast.providers.settings import Ec2Settings, Offer, TagKeys, is_template_id
+from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys, is_template_id
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.literals import ReportInstanceReasonCodesType

@@ -1,0 +1,8 @@
+"""A site's own program that reboots and replaces machines."""
+
+from __future__ import annotations
+
+from holdfast.providers.command.settings import CommandSettings
+from holdfast.providers.kind import Kind
+
+PROVIDER = Kind("holdfast.providers.command.adapter:CommandProvider", CommandSettings)

@@ -1,0 +1,8 @@
+"""Machines of a SageMaker HyperPod cluster."""
+
+from __future__ import annotations
+
+from holdfast.providers.hyperpod.settings import HyperpodSettings
+from holdfast.providers.kind import Kind
+
+PROVIDER = Kind("holdfast.providers.hyperpod.adapter:HyperpodProvider", HyperpodSettings, own_cluster=True)

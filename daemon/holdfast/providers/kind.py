@@ -1,0 +1,36 @@
+"""What the registry, the settings, the doctor and the documentation know of a kind of provider, without its adapter."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DEADLINE_S = 600.0
+"""Of one call to a provider: the actor waits for it, and a site's long work does not belong into a call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of provider."""
+
+    at: str
+    """``module:class``, imported when it is opened: boto3 only where it is used."""
+    settings: type[Any] | None = None
+    """Dataclass that the keys of ``[provider]`` fill; the provider's first argument. None: it needs none."""
+    own_cluster: bool = False
+    """The settings' ``cluster`` is a key of ``[provider]``, since it is not the Slurm cluster's name."""
+    needs_cluster_name: bool = False
+    """The settings' ``cluster`` is ``[cluster] name``, and that may not be empty."""
+    hears_slurm: bool = False
+    """It acts through Slurm: it takes ``scheduler`` besides."""
+    gives_drained_away: bool = False
+    """A drained node is exchanged there by somebody else, so Holdfast keeps nodes by reservations (``slurm/holding.py``)."""
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The keys of ``[provider]`` that belong to it."""
+        if self.settings is None:
+            return ()
+        names = (field.name for field in dataclasses.fields(self.settings))
+        return tuple(name for name in names if self.own_cluster or name != "cluster")

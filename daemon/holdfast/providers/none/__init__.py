@@ -1,0 +1,7 @@
+"""No provider: nodes are drained and jobs recovered, and people repair machines."""
+
+from __future__ import annotations
+
+from holdfast.providers.kind import Kind
+
+PROVIDER = Kind("holdfast.providers.none.adapter:NoProvider")

@@ -1,0 +1,14 @@
+"""Machines of AWS ParallelCluster, which replaces nodes that are down in Slurm."""
+
+from __future__ import annotations
+
+from holdfast.providers.kind import Kind
+from holdfast.providers.parallelcluster.settings import ParallelClusterSettings
+
+PROVIDER = Kind(
+    "holdfast.providers.parallelcluster.adapter:ParallelClusterProvider",
+    ParallelClusterSettings,
+    own_cluster=True,
+    hears_slurm=True,
+    gives_drained_away=True,
+)
