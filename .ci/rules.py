@@ -348,6 +348,20 @@ def trusted_words(tree: ast.Module) -> Iterator[Found]:
             yield node, f"{made}: {text}"
 
 
+_LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+
+
+def nameless_events(tree: ast.Module) -> Iterator[Found]:
+    """A line of the log that does not start with its event: ``log.info("launched node=%s", node)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in _LEVELS and isinstance(node.func, ast.Attribute):
+            of = _last(node.func.value) or ast.unparse(node.func.value)
+            text = node.args[node.func.attr == "log" :][:1]
+            named = bool(text) and isinstance(text[0], ast.Constant) and str(text[0].value).startswith("event=")
+            if not named and (of.lower().strip("_") in ("log", "logger", "logging") or "getLogger(" in of):
+                yield node, 'a line of the log starts with "event=NAME ", as a literal: people and alerts search for it'
+
+
 _OF_A_PROCESS = frozenset(
     {
         "cmdline",
@@ -387,6 +401,7 @@ def _process_file(node: ast.AST) -> bool:
 
 RULES: tuple[Rule, ...] = (
     Rule("unbounded-process", (f"{_DAEMON}/agent", _CHECKS), unbounded_processes),
+    Rule("nameless-event", (_DAEMON,), nameless_events),
     Rule("kind-not-check", (*_LOOP, f"{_DAEMON}/api"), _compared_checks),
     Rule(
         "prose",

@@ -19,7 +19,7 @@ from bench.kit.slurmview import Trace, Watcher
 
 from holdfast.config.controller import load, read
 from holdfast.controller import pace
-from holdfast.controller.logs import set_up
+from holdfast.logs import set_up
 from holdfast.model.errors import NotFound, OutsideError, Unavailable
 from holdfast.practice import jobs
 from holdfast.practice.client import get

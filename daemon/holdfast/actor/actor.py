@@ -172,7 +172,7 @@ class Actor:
             try:
                 what = next(iter(self.outside.scheduler.job(action.target.job.job_id).nodes), what)
             except OutsideError as error:
-                log.debug("job=%s error=%r", action.target.job, str(error))
+                log.debug("event=job_unreadable job=%s error=%r", action.target.job, str(error))
         return not self._held(self.limits.begin(action, what))
 
     def _settle(self, intent: Intent, fence: int, outcome: Outcome) -> None:

@@ -355,7 +355,7 @@ def _gather(action: Requeue, job: Job, outside: Outside) -> Outcome:
     try:
         outside.scheduler.requeue(action.job.job_id)
     except Rejected as refusal:  # Slurm refuses it for the leader, which is pending, and requeues the others
-        log.debug("job=%s refusal=%r", action.job, str(refusal))
+        log.debug("event=leader_not_requeued job=%s refusal=%r", action.job, str(refusal))
     left = stragglers(_job(action.job, outside))
     if left:
         raise Unavailable(f"component {left[0].key} is still {left[0].state}")

@@ -71,5 +71,7 @@ class IdleWatch:
         self._say_at_s = now_s + SAY_EVERY_S
         level = logging.INFO if cause is Idle.ANOTHER_LEADS else logging.WARNING
         leader = lease.holder if lease is not None and cause is not Idle.NO_LEASE else "-"
-        line = "event=no_steps why=%s leader=%s controller=%s to_do=%r"
-        log.log(level, line, cause.value, leader, controller or "-", _TO_DO[cause])
+        log.log(
+            level, "event=no_steps why=%s leader=%s controller=%s to_do=%r",
+            cause.value, leader, controller or "-", _TO_DO[cause],
+        )  # fmt: skip

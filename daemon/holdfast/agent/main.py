@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from holdfast import logs
 from holdfast.config.agent import example, load_agent_config
 from holdfast.model.errors import ConfigError
 
@@ -17,11 +18,10 @@ EXIT_CONFIG = 78
 def run(config_path: Path) -> int:
     """Run the agent until it is told to stop; the exit status."""
     from holdfast.agent.agent import Agent  # noqa: PLC0415 - a wrong option should not cost the imports
-    from holdfast.agent.node.system import set_up_logging  # noqa: PLC0415
 
     try:
         config = load_agent_config(config_path)
-        set_up_logging(config.node, config.log_format)
+        logs.set_up(config.log_format, node=config.node)
         agent = Agent(config)
     except ConfigError as error:
         sys.stderr.write(f"holdfast agent: {error}\n")

@@ -100,7 +100,9 @@ def _principal(row: TokenRow) -> Principal | None:
     role = known(Role, row.role)
     uid = int(row.subject) if role is Role.USER and row.subject.isdecimal() else None
     if role is None or (role is Role.USER and uid is None):
-        log.error("token refused role=%s subject=%s: unknown role, or a user without a uid", row.role, row.subject)
+        log.error(
+            "event=token_refused role=%s subject=%s: unknown role, or a user without a uid", row.role, row.subject
+        )
         return None
     return Principal(row.subject, role, row.subject if role is Role.AGENT else None, uid, row.hash)
 

@@ -109,7 +109,7 @@ async def _on_holdfast_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HoldfastError)  # noqa: S101
     answer = outside_error(error)
     if answer.status >= 500:
-        log.warning("request failed path=%s status=%d error=%s", request.url.path, answer.status, error)
+        log.warning("event=request_failed path=%s status=%d error=%s", request.url.path, answer.status, error)
     return error_response(answer)
 
 
@@ -133,7 +133,7 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    log.error("unexpected error path=%s", request.url.path, exc_info=error)
+    log.error("event=request_broke path=%s", request.url.path, exc_info=error)
     return error_response(ApiError(500, "internal", "The controller could not answer; its log has the reason"))
 
 

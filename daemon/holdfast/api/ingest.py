@@ -189,10 +189,13 @@ class _Ingest:
 
     def _note(self, report: Report, notes: Notes, items: Items) -> None:
         if notes.clamped:
-            log.warning("ages clamped node=%s boot=%s items=%d", report.node, report.boot_id, notes.clamped)
+            log.warning("event=ages_clamped node=%s boot=%s items=%d", report.node, report.boot_id, notes.clamped)
         if items.unknown:
             log.warning(
-                "unknown items ignored node=%s agent=%s items=%d", report.node, report.agent_version, items.unknown
+                "event=unknown_items_ignored node=%s agent=%s items=%d",
+                report.node,
+                report.agent_version,
+                items.unknown,
             )
         for each in items.refused:
             log.error(
@@ -200,7 +203,7 @@ class _Ingest:
             )
         for item in notes.history:
             log.info(
-                "history noted node=%s check=%s component=%s code=%s",
+                "event=history_noted node=%s check=%s component=%s code=%s",
                 report.node,
                 item.check,
                 item.component,

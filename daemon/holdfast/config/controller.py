@@ -11,13 +11,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from holdfast import logs
 from holdfast.config import limits
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
 from holdfast.config.profiles import PROFILES
 from holdfast.config.sections import (
-    LOG_FORMATS,
     SLURM_CLIENTS,
     ActorSection,
     ChecksSection,
@@ -298,7 +298,7 @@ def _resolved(settings: Settings) -> Settings:
 
 def _checked(settings: Settings, where: str) -> Settings:
     _one_of(settings.cluster.slurm_client, SLURM_CLIENTS, f"{where}: cluster.slurm_client")
-    _one_of(settings.log.format, LOG_FORMATS, f"{where}: log.format")
+    _one_of(settings.log.format, logs.FORMATS, f"{where}: log.format")
     _one_of(settings.log.level, LOG_LEVELS, f"{where}: log.level")
     _one_of(settings.policy.hangs.act, tuple(HangAct), f"{where}: hangs.act")
     _one_of(settings.policy.hangs.group_act, tuple(HangAct), f"{where}: hangs.group_act")

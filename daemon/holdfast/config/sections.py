@@ -9,7 +9,6 @@ from pathlib import Path
 from holdfast.config.strict import option
 
 SLURM_CLIENTS = ("auto", "commands", "pyslurm")
-LOG_FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import signal
 from pathlib import Path
 from threading import Event, Thread
 
+from holdfast import logs
 from holdfast.config.controller import load
-from holdfast.controller import logs
 from holdfast.head.cannot_start import cannot_start, started
 from holdfast.head.wiring import announce, build_actor
 from holdfast.model.errors import HoldfastError

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from uvicorn import Server
 
+from holdfast import logs
 from holdfast.api.certificates import reload_certificate
 from holdfast.api.server import quiet_gc
 from holdfast.config.controller import load
-from holdfast.controller import logs
 from holdfast.descriptors import raise_limit
 from holdfast.head.cannot_start import cannot_start, started
 from holdfast.head.serving import Controller, build_controller

@@ -70,7 +70,8 @@ def service_arguments(settings: Settings, users: Sequence[str] = ()) -> list[str
     arguments = ["--key", str(section.key), "--socket", str(section.socket), "--bind", section.bind]
     arguments += ["--advertise", section.advertise] if section.advertise else []
     arguments += [word for user in users for word in ("--user", user)]
-    return [*arguments, "--keep-days", str(settings.store.keep_days), "--log-level", settings.log.level.upper()]
+    arguments += ["--keep-days", str(settings.store.keep_days), "--log-format", settings.log.format]
+    return [*arguments, "--log-level", settings.log.level.upper()]
 
 
 def _enabled(config: Path) -> Settings:

@@ -141,13 +141,13 @@ class RackWatcher:
                     self._carry_out(number, order)
 
     def _carry_out(self, number: int, order: Mapping[str, str]) -> None:
-        log.info("order verb=%s instance=%s token=%s", order["verb"], order["instance_id"], order["token"])
+        log.info("event=order verb=%s instance=%s token=%s", order["verb"], order["instance_id"], order["token"])
         do = self._hosts.exchange if order["verb"] == "replace" else self._hosts.reboot
         try:
             do(order["instance_id"], order["node"])
             self._rack.done(number)
         except Unavailable as error:
-            log.warning("host_not_ready instance=%s error=%s", order["instance_id"], error)
+            log.warning("event=host_not_ready instance=%s error=%s", order["instance_id"], error)
 
 
 _BACKINGS: Mapping[str, type[Backing]] = {one.kind: one for one in (Ec2Backing, HyperpodBacking, RackBacking)}

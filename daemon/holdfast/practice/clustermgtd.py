@@ -128,7 +128,7 @@ class ClusterManager:
             try:
                 self.turn()
             except OutsideError as error:
-                _LOG.info("turn_ended error=%s", error)
+                _LOG.info("event=turn_ended error=%s", error)
 
     def turn(self) -> None:
         nodes, backing = self._ground.nodes(), self._ground.backing()

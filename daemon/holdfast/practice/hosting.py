@@ -18,6 +18,7 @@ from pathlib import Path
 
 import tomli_w
 
+from holdfast import logs
 from holdfast.practice.aws import imds_state
 from holdfast.practice.cluster import Practice
 from holdfast.practice.deliveries import install_next
@@ -116,7 +117,9 @@ class Hosting:
             fresh = self._host(folder, node)
             fresh.create()
             write_atomically(folder / "generation", f"{serving.generation}\n")
-            log.info("delivery instance=%s %s", instance_id, install_next(self._practice.folder, fresh, instance_id))
+            log.info(
+                "event=delivery instance=%s %s", instance_id, install_next(self._practice.folder, fresh, instance_id)
+            )
         elif self._off(folder):  # stopped and started: another host under the same instance
             (folder / "off").unlink()
             install_next(self._practice.folder, self._host(folder, node), instance_id)
@@ -168,7 +171,9 @@ class Hosting:
         machine.power_off()
         time.sleep(INSTALL_S)
         folder = self._serving(node)
-        log.info("delivery instance=%s %s", instance_id, install_next(self._practice.folder, machine.host, instance_id))
+        log.info(
+            "event=delivery instance=%s %s", instance_id, install_next(self._practice.folder, machine.host, instance_id)
+        )
         shutil.rmtree(folder / "agent", ignore_errors=True)
         self._take_over(instance_id, node)
 
@@ -185,7 +190,7 @@ class Hosting:
         machine.forget_old_run()
         write_atomically(folder / "agent.json", json.dumps({"argv": agent_argv(folder), "env": {}}) + "\n")
         machine.power_on(rebooted=True)
-        log.info("take_over node=%s instance=%s", node, instance_id)
+        log.info("event=take_over node=%s instance=%s", node, instance_id)
 
     def _link(self, node: str) -> Path:
         return self._practice.folder / "nodes" / node
@@ -211,7 +216,7 @@ def main(folder: Path) -> int:
     """Watch what the provider shows until SIGTERM."""
     from holdfast.practice.backing import open_backing  # noqa: PLC0415 - a backing knows the hosts
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.set_up()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     practice = Practice.load(folder)

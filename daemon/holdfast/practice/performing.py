@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from holdfast.controller.logs import set_up
+from holdfast.logs import set_up
 from holdfast.model.errors import HoldfastError
 from holdfast.practice.site import Site
 

@@ -122,7 +122,7 @@ def translated(operation: str) -> Iterator[None]:
         if isinstance(error, ClientError):
             request_id = str(error.response.get("ResponseMetadata", {}).get("RequestId", ""))
         log.warning(
-            'aws_call_failed operation=%s error=%s request_id=%s text="%s"',
+            'event=aws_call_failed operation=%s error=%s request_id=%s text="%s"',
             operation, type(known).__name__, request_id or "-", str(known).replace('"', "'"),
         )  # fmt: skip
         raise known from error

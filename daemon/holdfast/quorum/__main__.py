@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from holdfast import logs
 from holdfast.descriptors import NotAccepted, raise_limit
 from holdfast.model.errors import ConfigError, HoldfastError, Unavailable
 from holdfast.systemd import Pulse, sd_notify
@@ -41,10 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(options.refused, 2)
     if not options.store:
         return _fail(f"give --store URL, or set {STORE_VARIABLE}")
-    logging.basicConfig(
-        level=options.log_level, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr, force=True
-    )
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # the store's library, loaded and not used
+    logs.set_up(options.log_format, options.log_level)
     try:
         if options.export:
             _export(options.store)
@@ -87,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--user", type=_uid, action="append", default=[], help="name or uid of a user who may speak on the socket too"
     )
     parser.add_argument("--keep-days", type=int, default=400, help="the record is kept this long (default %(default)s)")
+    parser.add_argument("--log-format", default="text", choices=logs.FORMATS)
     parser.add_argument("--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     return parser
 

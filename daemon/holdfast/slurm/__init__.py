@@ -39,7 +39,7 @@ def open_twin(client: str = "auto", *, env: Mapping[str, str] | None = None) -> 
         return pyslurm_twin.SlurmPyslurm(env=env)
     if client == "pyslurm":
         raise ConfigError(f"slurm_client pyslurm cannot be used: {why_not}; use commands or auto")
-    _LOG.info("slurm_client=commands because %s", why_not)
+    _LOG.info("event=slurm_client client=commands because=%r", why_not)
     return commands
 
 

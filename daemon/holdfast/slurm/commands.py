@@ -308,7 +308,7 @@ class SlurmCommands:
         try:
             self._scontrol("delete", f"ReservationName={name}")
         except NotFound:
-            _LOG.debug("reservation=%s was gone already", name)
+            _LOG.debug("event=reservation_gone reservation=%s", name)
 
     def reservation(self, name: str) -> Reservation:
         return parse.reservation(self._one(self._scontrol("show", "reservation", name, "-o"), f"no reservation {name}"))

@@ -101,7 +101,7 @@ class HeldByReservation:
                     try:
                         self._inner.set_reservation_nodes(hold.name, rest)
                     except (NotFound, Rejected) as error:  # over, or a job runs in it
-                        _LOG.info("hold_kept reservation=%s node=%s error=%s", hold.name, node, error)
+                        _LOG.info("event=hold_kept reservation=%s node=%s error=%s", hold.name, node, error)
 
     # What does not
 

@@ -88,7 +88,7 @@ class PyslurmClient:
             self._worker = subprocess.Popen(
                 self._command, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
             )
-            _LOG.info("pyslurm's process started pid=%d", self._worker.pid)
+            _LOG.info("event=pyslurm_started pid=%d", self._worker.pid)
         return self._worker
 
     def _give_up(self) -> None:

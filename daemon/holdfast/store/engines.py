@@ -74,7 +74,7 @@ def _read(mounts: Path) -> str:
     try:
         return mounts.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        log.warning("mounts_unreadable path=%s error=%s", mounts, error)
+        log.warning("event=mounts_unreadable path=%s error=%s", mounts, error)
         return ""
 
 

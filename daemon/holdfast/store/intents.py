@@ -68,13 +68,13 @@ def settle_order(connection: Connection, report: Report, said: OrderOutcome) -> 
     intent = _look_up(connection, said.order_id)
     action = intent.action if intent else None
     if intent is None or not isinstance(action, SendOrder):
-        log.warning("order_outcome_ignored node=%s order=%s reason=unknown", report.node, said.order_id)
+        log.warning("event=order_outcome_ignored node=%s order=%s reason=unknown", report.node, said.order_id)
         return
     if (action.node, action.instance_id) != (report.node, report.instance_id):
-        log.warning("order_outcome_ignored node=%s order=%s reason=another_agent", report.node, said.order_id)
+        log.warning("event=order_outcome_ignored node=%s order=%s reason=another_agent", report.node, said.order_id)
         return
     if intent.settled:
-        log.info("order_outcome_ignored node=%s order=%s reason=settled", report.node, said.order_id)
+        log.info("event=order_outcome_ignored node=%s order=%s reason=settled", report.node, said.order_id)
         return
     evidence.keep(connection, intent.incident_id, action.node, said)
     state = IntentState.DONE if said.ok else IntentState.FAILED

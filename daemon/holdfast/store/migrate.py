@@ -33,7 +33,7 @@ def upgrade(engine: Engine) -> None:
             return
         refuse_unknown(current)
         _copy_first(engine.url, current)
-        log.info("store_schema_upgrade before=%s after=%s", current or "empty", script.get_current_head())
+        log.info("event=store_schema_upgrade before=%s after=%s", current or "empty", script.get_current_head())
         command.upgrade(alembic_config(connection), "head")
 
 
@@ -42,7 +42,7 @@ def _copy_first(url: URL, current: str | None) -> None:
     if current is None:
         return
     if url.get_backend_name() != "sqlite":
-        log.warning("store_schema_upgrade_without_copy reason=postgresql to_do='pg_dump before an upgrade'")
+        log.warning("event=store_schema_upgrade_without_copy reason=postgresql to_do='pg_dump before an upgrade'")
         return
     store = Path(url.database or "")
     target = store.with_name(f"{store.name}{BEFORE}{current}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
@@ -52,10 +52,10 @@ def _copy_first(url: URL, current: str | None) -> None:
         raise Unavailable(
             f"the store needs schema changes, and is copied first: {error}. Make room for a copy of it, then start again"
         ) from error
-    log.info("store_copied path=%s", target)
+    log.info("event=store_copied path=%s", target)
     for old in sorted(store.parent.glob(f"{store.name}{BEFORE}*"), key=lambda each: each.stat().st_mtime)[:-COPIES]:
         old.unlink(missing_ok=True)
-        log.info("store_copy_removed path=%s", old)
+        log.info("event=store_copy_removed path=%s", old)
 
 
 BEFORE = ".before-"

@@ -182,7 +182,7 @@ def _take_statement(connection: Connection, report: Report, said: Statement) -> 
         kept = Kept(record, stated_at, row.saved_restarts)
     after = state(kept, said, report.received_at, report.node)
     if isinstance(after, str):
-        log.info("statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
+        log.info("event=statement_ignored node=%s job=%s uid=%s reason=%r", report.node, said.job_id, said.uid, after)
         return False
     values = {
         "job_id": said.job_id,

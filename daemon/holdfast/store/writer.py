@@ -103,7 +103,7 @@ class Writer:
             self._transaction(group)
         except Exception as error:  # noqa: BLE001 - it goes to every caller that waits; the thread must live on
             failure = translate(error) if isinstance(error, SQLAlchemyError) else error
-            log.warning("store_write_failed pieces=%d error=%s", len(group), failure)
+            log.warning("event=store_write_failed pieces=%d error=%s", len(group), failure)
             for job in group:
                 job.future.set_exception(failure)
             return
@@ -129,7 +129,7 @@ def _begin(connection: Connection) -> RootTransaction:
         except OperationalError as error:
             if error.connection_invalidated:
                 raise
-            log.warning("store_busy attempt=%d error=%s", attempt, error.orig)
+            log.warning("event=store_busy attempt=%d error=%s", attempt, error.orig)
             connection.rollback()
     return connection.begin()
 

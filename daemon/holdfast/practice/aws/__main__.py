@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from holdfast import logs
 from holdfast.practice.aws.world import Delays, World
 
 log = logging.getLogger("holdfast.practice.aws")
@@ -19,8 +20,7 @@ HOST = "127.0.0.1"
 
 def main(argv: list[str] | None = None) -> int:
     options = _options(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    logs.set_up()
     from moto.moto_server.werkzeug_app import MotoRequestHandler  # noqa: PLC0415 - slow, after the options
     from werkzeug.serving import make_server  # noqa: PLC0415
 
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     endpoint = f"http://{HOST}:{server.server_port}"
     if options.endpoint_file is not None:
         options.endpoint_file.write_text(endpoint + "\n", encoding="utf-8")
-    log.info("aws_emulator_ready endpoint=%s state=%s", endpoint, options.state)
+    log.info("event=aws_emulator_ready endpoint=%s state=%s", endpoint, options.state)
     server.serve_forever(poll_interval=0.1)
     server.server_close()
     return 0

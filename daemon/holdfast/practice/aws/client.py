@@ -199,7 +199,7 @@ def stop_emulator(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        log.warning("aws_emulator_killed pid=%d", process.pid)
+        log.warning("event=aws_emulator_killed pid=%d", process.pid)
         process.kill()
         process.wait()
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from holdfast import logs
 from holdfast.model.errors import Unavailable
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.seed import CLUSTER_TAG, INCIDENT_TAG, NODE_TAG, open_ec2
@@ -89,7 +90,7 @@ class Watcher(ABC):
             machines = self.machines()
             reboots = {key: i for key, i in self.reboots().items() if key not in self._rebooted}
         except (ClientError, BotoCoreError, Unavailable) as error:
-            log.warning("cloud_unreachable error=%s", error)
+            log.warning("event=cloud_unreachable error=%s", error)
             return
         for machine in machines:
             self._follow(machine)
@@ -107,28 +108,28 @@ class Watcher(ABC):
         had_power = self._on.get(machine.instance_id, not machine.replacement)
         try:
             if machine.state == "running" and not had_power:
-                log.info("boot node=%s instance=%s", machine.node, machine.instance_id)
+                log.info("event=boot node=%s instance=%s", machine.node, machine.instance_id)
                 self._hosts.boot(machine.instance_id, machine.node)
                 self._on[machine.instance_id] = True
             elif machine.state in OFF_STATES and had_power:
-                log.info("power_off node=%s instance=%s", machine.node, machine.instance_id)
+                log.info("event=power_off node=%s instance=%s", machine.node, machine.instance_id)
                 self._hosts.power_off(machine.instance_id, machine.node)
                 self._on[machine.instance_id] = False
             elif machine.state in GONE_STATES and machine.instance_id not in self._gone:
                 self._hosts.gone(machine.instance_id, machine.node)
                 self._gone.append(machine.instance_id)
         except Unavailable as error:
-            log.warning("host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
+            log.warning("event=host_not_ready node=%s instance=%s error=%s", machine.node, machine.instance_id, error)
 
     def _reboot(self, key: str, instance_id: str, node: str | None) -> None:
         """Restart the host; one that does not run any more needs none."""
         try:
             if node is not None:
-                log.info("reboot node=%s instance=%s", node, instance_id)
+                log.info("event=reboot node=%s instance=%s", node, instance_id)
                 self._hosts.reboot(instance_id, node)
             self._rebooted.append(key)
         except Unavailable as error:
-            log.warning("host_not_ready node=%s instance=%s error=%s", node, instance_id, error)
+            log.warning("event=host_not_ready node=%s instance=%s error=%s", node, instance_id, error)
 
     def _remember(self) -> None:
         if self._memory is None:
@@ -173,16 +174,16 @@ class LogHosts:
     """Hosts that only show what would be done, for a look at the watcher by itself."""
 
     def boot(self, instance_id: str, node: str) -> None:
-        log.info("would_boot node=%s instance=%s", node, instance_id)
+        log.info("event=would_boot node=%s instance=%s", node, instance_id)
 
     def power_off(self, instance_id: str, node: str) -> None:
-        log.info("would_power_off node=%s instance=%s", node, instance_id)
+        log.info("event=would_power_off node=%s instance=%s", node, instance_id)
 
     def gone(self, instance_id: str, node: str) -> None:
-        log.info("would_free node=%s instance=%s", node, instance_id)
+        log.info("event=would_free node=%s instance=%s", node, instance_id)
 
     def reboot(self, instance_id: str, node: str) -> None:
-        log.info("would_reboot node=%s instance=%s", node, instance_id)
+        log.info("event=would_reboot node=%s instance=%s", node, instance_id)
 
 
 def main(argv: list[str] | None = None, hosts: Hosts | None = None) -> int:
@@ -192,7 +193,7 @@ def main(argv: list[str] | None = None, hosts: Hosts | None = None) -> int:
     parser.add_argument("--cluster", required=True)
     parser.add_argument("--interval-s", type=float, default=0.25)
     options = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.set_up()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, lambda *_: stop.set())

@@ -90,7 +90,7 @@ class Hyperpod:
         answer = operation(Request(self.cluster(given["ClusterName"]), given, self.delays, self.now(), effects))
         wrong = answer_errors(action, answer)
         if wrong:
-            log.error("answer_outside_the_model action=%s errors=%s", action, wrong)
+            log.error("event=answer_outside_the_model action=%s errors=%s", action, wrong)
             raise ApiError("EmulatorError", f"the emulator's answer is not in SageMaker's model: {wrong}", 500)
         if action not in READ_ONLY:
             self.save()

@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from holdfast import logs
 from holdfast.practice.aws import imds_state
 from holdfast.practice.host import write_atomically
 
@@ -44,7 +45,7 @@ class Imds(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Whoever asked has gone away."""
-        log.debug("caller_gone address=%s", client_address)
+        log.debug("event=caller_gone address=%s", client_address)
 
     @property
     def url(self) -> str:
@@ -104,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-        log.debug(format, *args)
+        log.debug("event=request text=%r", format % args)
 
 
 def document(machine: Path, path: str) -> str | None:
@@ -158,7 +159,7 @@ class Reaper:
         return gone
 
     def _take(self, machine: Path, instance_id: str) -> None:
-        log.info("spot_machine_goes instance=%s folder=%s", instance_id, machine.name)
+        log.info("event=spot_machine_goes instance=%s folder=%s", instance_id, machine.name)
         from holdfast.practice.cluster import Practice  # noqa: PLC0415 - it knows all of the practice
 
         endpoint = self._cluster / "aws" / "endpoint"
@@ -179,12 +180,12 @@ def _terminate(endpoint: str, instance_id: str) -> None:
     try:
         open_ec2(endpoint).terminate_instances(InstanceIds=[instance_id])
     except (ClientError, BotoCoreError) as error:
-        log.warning("not_terminated instance=%s error=%s", instance_id, error)
+        log.warning("event=not_terminated instance=%s error=%s", instance_id, error)
 
 
 def main(cluster: Path) -> int:
     """Serve until SIGTERM; a service that is started again has its old address."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logs.set_up()
     known = cluster / "run" / imds_state.ENDPOINT
     server = Imds(cluster, int(known.read_text().rpartition(":")[2]) if known.exists() else 0)
     write_atomically(known, server.url + "\n")

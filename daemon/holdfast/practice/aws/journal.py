@@ -50,7 +50,7 @@ class Journal:
             try:
                 yield Entry(**json.loads(line))
             except (ValueError, TypeError):
-                log.warning("journal_line_unreadable file=%s line=%d", self._path, number)
+                log.warning("event=journal_line_unreadable file=%s line=%d", self._path, number)
 
 
 def _missing_newline(path: Path) -> str:

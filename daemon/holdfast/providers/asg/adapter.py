@@ -108,7 +108,7 @@ class AsgProvider(Ec2Machines):
             return
         self._calls.tag(instance_id, {self._keys.order: f"replace {token}"})
         self._groups.end(instance_id, way)
-        log.info("group_replaces group=%s node=%s instance=%s by=%s", group_name, node, instance_id, way)
+        log.info("event=group_replaces group=%s node=%s instance=%s by=%s", group_name, node, instance_id, way)
 
     def _willing(self, group_name: str, instance_id: str) -> Group | None:
         """The group, if it would exchange the machine; None: that has ended meanwhile, by an order whose answer was lost."""
@@ -141,7 +141,7 @@ class AsgProvider(Ec2Machines):
             }
             self._named[instance_id] = node
             self._calls.tag(instance_id, tags)
-        log.info("named node=%s instance=%s incident=%s token=%s", node, instance_id, incident, token)
+        log.info("event=named node=%s instance=%s incident=%s token=%s", node, instance_id, incident, token)
         shown = dict(new) | {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
         return read_instance(shown, self._keys)  # type: ignore[arg-type]  # the machine with its new tags
 

@@ -51,7 +51,7 @@ class CommandProvider(Limited):
         try:
             known = self._capabilities()
         except OutsideError as error:
-            log.warning('provider_command_unusable text="%s"', str(error).replace('"', "'"))
+            log.warning('event=provider_command_unusable text="%s"', str(error).replace('"', "'"))
             known = Capabilities(frozenset())
         first = known.verbs >= LAUNCH_FIRST
         return ProviderCan(
@@ -130,7 +130,7 @@ class CommandProvider(Limited):
         try:
             shown = self.instance(instance_id)
         except NotFound:
-            log.info("terminate_unknown instance=%s", instance_id)
+            log.info("event=terminate_unknown instance=%s", instance_id)
             return
         if shown.state not in GONE:
             self._script.ask(self._question(Verb.TERMINATE, node=shown.node, instance_id=instance_id))
@@ -161,7 +161,7 @@ class CommandProvider(Limited):
             except Garbage as error:
                 self._script.refuse(question, error)
             if strange:
-                log.warning("provider_command_strange_verbs verbs=%s", one_line(",".join(strange)))
+                log.warning("event=provider_command_strange_verbs verbs=%s", one_line(",".join(strange)))
             self._known = known
         return self._known
 
@@ -192,7 +192,7 @@ class CommandProvider(Limited):
             )
         if shown.node != node:
             raise Rejected(f"provider command: token {token} made {shown.instance_id} for {shown.node!r}, not {node}")
-        log.info("launch_found node=%s instance=%s token=%s", node, shown.instance_id, token)
+        log.info("event=launch_found node=%s instance=%s token=%s", node, shown.instance_id, token)
         return shown
 
     def _made(self, verb: Verb, *, token: str, incident: str, node: str = "", instance_id: str = "") -> Instance:

@@ -37,7 +37,7 @@ class Script:
             raise
         if question.verb not in (Verb.CAPABILITIES, Verb.STATUS):
             log.info(
-                "provider_command_done verb=%s node=%s instance=%s token=%s incident=%s seconds=%.2f",
+                "event=provider_command_done verb=%s node=%s instance=%s token=%s incident=%s seconds=%.2f",
                 question.verb, question.node or "-", question.instance_id or "-", question.token or "-",
                 question.incident or "-", done.seconds,
             )  # fmt: skip
@@ -76,7 +76,7 @@ def _log_failure(question: Question, error: OutsideError) -> None:
     usual = isinstance(error, NotFound) and question.verb is Verb.STATUS
     log.log(
         logging.DEBUG if usual else logging.WARNING,
-        'provider_command_failed verb=%s node=%s instance=%s error=%s text="%s"',
+        'event=provider_command_failed verb=%s node=%s instance=%s error=%s text="%s"',
         question.verb, question.node or "-", question.instance_id or "-", type(error).__name__,
         str(error).replace('"', "'"),
     )  # fmt: skip

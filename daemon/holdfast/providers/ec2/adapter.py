@@ -84,7 +84,7 @@ class Ec2Provider(Ec2Machines):
             if holder != instance_id:
                 self._calls.tag(holder, {self._keys.role: RETIRED})
         self._calls.tag(instance_id, {self._keys.node: node, self._keys.role: SERVING, "Name": node})
-        log.info("assigned node=%s instance=%s", node, instance_id)
+        log.info("event=assigned node=%s instance=%s", node, instance_id)
 
     def terminate(self, instance_id: str) -> None:
         """Ask EC2 to end a machine of this cluster; ``instance().state`` says when it is off.
@@ -96,7 +96,7 @@ class Ec2Provider(Ec2Machines):
         try:
             raw = self._calls.ours(instance_id)
         except NotFound:
-            log.info("terminate_unknown instance=%s", instance_id)
+            log.info("event=terminate_unknown instance=%s", instance_id)
             return
         if is_going(raw):
             return
@@ -104,7 +104,7 @@ class Ec2Provider(Ec2Machines):
         if group:
             raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}, which would replace it by itself")
         self._calls.terminate(instance_id)
-        log.info("terminated instance=%s node=%s", instance_id, tags_of(raw).get(self._keys.node, "-"))
+        log.info("event=terminated instance=%s node=%s", instance_id, tags_of(raw).get(self._keys.node, "-"))
 
     def replace(self, node: str, instance_id: str, *, incident: str, token: str) -> Instance:
         """End the node's machine and launch the next under its name; see ``ec2_exchange``. Rejected where a machine can be
@@ -117,7 +117,7 @@ class Ec2Provider(Ec2Machines):
         """Stop and start a machine of this cluster, which puts it on another host; see ``ec2_stop_start``."""
         force_after_s = self._settings.force_stop_s
         made = stop_start(self._calls, self._stops, instance_id, token=token, force_after_s=force_after_s)
-        log.info("stopped_and_started instance=%s incident=%s token=%s", instance_id, incident, token)
+        log.info("event=stopped_and_started instance=%s incident=%s token=%s", instance_id, incident, token)
         return made
 
     def permissions(self, instance_id: str) -> dict[str, OutsideError | None]:

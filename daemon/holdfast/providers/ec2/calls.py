@@ -121,7 +121,7 @@ class Ec2Calls:
             return None
         if len(found) > 1:
             extra = ",".join(raw.get("InstanceId", "") for raw in found[1:])
-            log.warning("launch_doubled token=%s kept=%s terminate=%s", token, found[0].get("InstanceId"), extra)
+            log.warning("event=launch_doubled token=%s kept=%s terminate=%s", token, found[0].get("InstanceId"), extra)
         return read_instance(found[0], self.keys)
 
     def ours(self, instance_id: str, *, live: bool = False) -> InstanceTypeDef:

@@ -40,7 +40,7 @@ def exchange(
             raise Rejected(f"{instance_id} belongs to Auto Scaling group {group}: that is provider asg's to replace")
         launcher.prove_worthwhile(node)
         calls.terminate(instance_id)
-        log.info("terminated instance=%s node=%s", instance_id, node)
+        log.info("event=terminated instance=%s node=%s", instance_id, node)
     calls.await_off(instance_id, until_s)
     return launcher.launch(node, incident=incident, token=token, role=SERVING)
 
@@ -55,7 +55,7 @@ def machine_of(calls: Ec2Calls, node: str, instance_id: str) -> tuple[InstanceTy
     if old is None and others:
         raise NotFound(f"EC2 does not know {instance_id}; {node} is served by {names}")
     if old is None:
-        log.info("replace_unknown node=%s instance=%s", node, instance_id)
+        log.info("event=replace_unknown node=%s instance=%s", node, instance_id)
         return None, None
     whose = tags_of(old).get(calls.keys.node, "")
     if whose != node:

@@ -31,13 +31,13 @@ class Launcher:
         InsufficientCapacity names every offer's refusal; Rejected once the token's machine has ended."""
         earlier = self._earlier(token)
         if earlier is not None:
-            log.info("launch_found node=%s incident=%s instance=%s", node, incident, earlier.instance_id)
+            log.info("event=launch_found node=%s incident=%s instance=%s", node, incident, earlier.instance_id)
             return earlier
         refusals: list[str] = []
         skipped = self._skipped()
         for offer in self._in_order(token):
             if offer in skipped:
-                log.info("offer_skipped node=%s offer=%s reason=%r", node, offer, skipped[offer])
+                log.info("event=offer_skipped node=%s offer=%s reason=%r", node, offer, skipped[offer])
                 refusals.append(f"{offer}: {skipped[offer]}")
                 continue
             try:
@@ -84,7 +84,7 @@ class Launcher:
         try:
             return look_up(self._calls.client, ids)
         except OutsideError as error:
-            log.warning("reservations_unknown ids=%s error=%r", ",".join(ids), str(error))
+            log.warning("event=reservations_unknown ids=%s error=%r", ",".join(ids), str(error))
             return {}
 
     def _run(self, offer: Offer, node: str, incident: str, token: str, role: str) -> Instance:
@@ -99,7 +99,7 @@ class Launcher:
                 "a new attempt needs a new token"
             )
         log.info(
-            "launched node=%s incident=%s instance=%s offer=%s token=%s",
+            "event=launched node=%s incident=%s instance=%s offer=%s token=%s",
             node, incident, launched.instance_id, offer, request.get("ClientToken"),
         )  # fmt: skip
         return launched

@@ -62,7 +62,7 @@ class Ec2Machines(Limited):
             raise Rejected(f"{instance_id} is {state}, so it cannot be rebooted")
         with translated("RebootInstances"):
             self._calls.client.reboot_instances(InstanceIds=[instance_id])
-        log.info("reboot_asked instance=%s incident=%s token=%s", instance_id, incident or "-", token or "-")
+        log.info("event=reboot_asked instance=%s incident=%s token=%s", instance_id, incident or "-", token or "-")
 
     def report_fault(self, instance_id: str, *, since: datetime, text: str) -> None:
         """ReportInstanceStatus: feedback to AWS, which changes nothing and is answered by nobody."""
@@ -75,4 +75,4 @@ class Ec2Machines(Limited):
                 StartTime=since.astimezone(UTC),
                 Description=one_line(text),
             )
-        log.info("fault_reported instance=%s", instance_id)
+        log.info("event=fault_reported instance=%s", instance_id)

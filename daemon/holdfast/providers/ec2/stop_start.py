@@ -117,14 +117,14 @@ def _stop(calls: Ec2Calls, instance_id: str, token: str) -> StopOrder:
 def _call_stop(calls: Ec2Calls, instance_id: str, *, force: bool) -> None:
     with translated("StopInstances"):
         calls.client.stop_instances(InstanceIds=[instance_id], Force=force)
-    log.info("stop_asked instance=%s force=%s", instance_id, str(force).lower())
+    log.info("event=stop_asked instance=%s force=%s", instance_id, str(force).lower())
 
 
 def _start(calls: Ec2Calls, raw: InstanceTypeDef) -> Instance:
     instance_id = raw.get("InstanceId", "")
     with translated("StartInstances"):
         calls.client.start_instances(InstanceIds=[instance_id])
-    log.info("start_asked instance=%s", instance_id)
+    log.info("event=start_asked instance=%s", instance_id)
     return replace(read_instance(raw, calls.keys), state="pending")
 
 

@@ -101,13 +101,13 @@ class HyperpodProvider(Limited):
         if old is None:
             return self._successor(listed, node, instance_id)
         if old.status in GOING and old.node in ("", node):  # resource_config.json forgets the name before the list does
-            log.info("replace_under_way node=%s incident=%s instance=%s", node, incident, instance_id)
+            log.info("event=replace_under_way node=%s incident=%s instance=%s", node, incident, instance_id)
             return _going(instance_id, node, old)
         self._refuse_wrong(old, node, cluster)
         _refuse_busy(old)
         result = self._api.batch(REPLACE, [instance_id])[instance_id]
         log.info(
-            "replace_asked node=%s incident=%s token=%s instance=%s verdict=%s",
+            "event=replace_asked node=%s incident=%s token=%s instance=%s verdict=%s",
             node, incident, token, instance_id, result.verdict,
         )  # fmt: skip
         return self._after_replace(node, instance_id, result)
@@ -134,7 +134,7 @@ class HyperpodProvider(Limited):
         self._refuse_head(node, cluster)
         _refuse_busy(node)
         result = self._api.batch(REBOOT, [instance_id])[instance_id]
-        log.info("reboot_asked instance=%s verdict=%s", instance_id, result.verdict)
+        log.info("event=reboot_asked instance=%s verdict=%s", instance_id, result.verdict)
         if result.verdict is Verdict.GONE:
             raise NotFound(f"HyperPod has no {instance_id} any more: {result.text}")
         if result.verdict not in (Verdict.ACCEPTED, Verdict.IN_USE):
@@ -169,7 +169,7 @@ class HyperpodProvider(Limited):
                 try:
                     self._addresses[node.instance_id] = read_summary(self._api.details(node.instance_id)).address
                 except NotFound:
-                    log.info("node_without_details instance=%s", node.instance_id)
+                    log.info("event=node_without_details instance=%s", node.instance_id)
         return self._list()
 
     def _known(self, node: str, instance_id: str) -> tuple[PodNode, ...]:
@@ -193,10 +193,12 @@ class HyperpodProvider(Limited):
         except FileNotFoundError:
             return ResourceConfig()
         except (OSError, ValueError) as error:
-            log.warning('resource_config_unreadable file=%s text="%s"', self._settings.resource_config, error)
+            log.warning('event=resource_config_unreadable file=%s text="%s"', self._settings.resource_config, error)
             return ResourceConfig()
         if not config.is_of(self._settings.cluster):
-            log.warning("resource_config_foreign file=%s cluster=%s", self._settings.resource_config, config.cluster)
+            log.warning(
+                "event=resource_config_foreign file=%s cluster=%s", self._settings.resource_config, config.cluster
+            )
             return ResourceConfig()
         return config
 
@@ -218,7 +220,7 @@ class HyperpodProvider(Limited):
         found = serving(listed, node)
         if found is None:
             raise Unavailable(f"HyperPod lists neither {instance_id} nor another machine of {node} now: ask again")
-        log.info("replaced node=%s old=%s new=%s", node, instance_id, found.instance_id)
+        log.info("event=replaced node=%s old=%s new=%s", node, instance_id, found.instance_id)
         return found.as_instance()
 
     def _after_replace(self, node: str, instance_id: str, result: BatchResult) -> Instance:

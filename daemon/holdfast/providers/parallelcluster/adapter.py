@@ -104,13 +104,15 @@ class ParallelClusterProvider(Limited):
         serving = self._serving(shown)
         if serving is not None and serving.instance_id != instance_id:
             self._refuse_anothers(node, instance_id)
-            log.info("replaced node=%s old=%s new=%s", node, instance_id, serving.instance_id)
+            log.info("event=replaced node=%s old=%s new=%s", node, instance_id, serving.instance_id)
             return serving
         if serving is None:
             self._prove_gone(shown, instance_id)
         elif not _asked_for(shown):
             self._slurm.power_down(node, slurm_reason(incident, f"exchange {instance_id}"))
-            log.info("power_down_asked node=%s incident=%s token=%s instance=%s", node, incident, token, instance_id)
+            log.info(
+                "event=power_down_asked node=%s incident=%s token=%s instance=%s", node, incident, token, instance_id
+            )
         if is_dynamic(node):
             self._bring_back(node)
         return self._going(node, instance_id, serving)
@@ -122,7 +124,7 @@ class ParallelClusterProvider(Limited):
         if state != "running":
             raise Rejected(f"{instance_id} is {state}, so it cannot be rebooted")
         self._machines.reboot(instance_id)
-        log.info("reboot_asked instance=%s", instance_id)
+        log.info("event=reboot_asked instance=%s", instance_id)
 
     def _serving(self, shown: Node) -> Instance | None:
         if shown.address in ("", shown.name):  # clustermgtd's sign for: no machine
@@ -156,7 +158,7 @@ class ParallelClusterProvider(Limited):
             shown = self._slurm.node(node)
             if "POWERED_DOWN" in shown.flags:
                 self._slurm.power_up(node)
-                log.info("power_up_asked node=%s", node)
+                log.info("event=power_up_asked node=%s", node)
                 return
             if "POWERING_UP" in shown.flags or not (shown.down or shown.flags & _GOING_DOWN):
                 return
