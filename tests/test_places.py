@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from holdfast.agent.sending.reporting import STATUS_FILE
 from holdfast.controller.wakeup import Alone, Bell, Ringer
 from holdfast.model.errors import ConfigError
 from holdfast.unix_socket import bound
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def _untouched(victim: Path) -> bool:
 def test_a_link_in_a_drafts_place_is_not_followed(tmp_path: Path, victim: Path, name: str) -> None:
     path = tmp_path / "run" / name
     path.parent.mkdir()
-    (path.parent / f".{name}.{os.getpid()}").symlink_to(victim)
+    (path.parent / f".{name}.{os.getpid()}.{threading.get_native_id()}").symlink_to(victim)
     path.symlink_to(victim)
     write_whole(path, "new", 0o644)
     assert _untouched(victim)
@@ -47,7 +48,7 @@ def test_a_draft_that_another_user_makes_in_the_meantime_is_not_taken(
     tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state"
-    draft = tmp_path / f".state.{os.getpid()}"
+    draft = tmp_path / f".state.{os.getpid()}.{threading.get_native_id()}"
     unlink = Path.unlink
 
     def too_late(self: Path, *, missing_ok: bool = False) -> None:

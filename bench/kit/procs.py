@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.practice.processes import descendants
+from holdfast_checks.probes import process_files
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 MIB = 1 << 20
@@ -40,11 +41,10 @@ def end_cleanly() -> None:
 
 def cpu(pid: int) -> Cpu:
     """Of one process with all its threads; zero when it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    stat = process_files.stat(pid)
+    if stat is None:
         return Cpu(0.0, 0.0)
-    user, system, ended_user, ended_system = (int(fields[n]) * _TICK_S for n in (11, 12, 13, 14))
+    user, system, ended_user, ended_system = (ticks * _TICK_S for ticks in stat.cpu_ticks)
     return Cpu(user + system, ended_user + ended_system)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from pathlib import Path
 
 from holdfast_checks.acting import Lists, parsed
+from holdfast_checks.whole_file import write_whole
 
 FILE = "acting.json"
 """In the agent's ``state_dir``: what the controller gave last."""
@@ -24,12 +23,4 @@ def kept(state_dir: Path) -> Lists:
 
 def keep(state_dir: Path, lists: Lists) -> None:
     """Write it down. Raises OSError."""
-    new = state_dir / f"{FILE}.new"
-    text = json.dumps({"act_on": lists.act_on, "observe_only": lists.observe_only})
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, state_dir / FILE)
-    except OSError:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
+    write_whole(state_dir / FILE, json.dumps({"act_on": lists.act_on, "observe_only": lists.observe_only}))

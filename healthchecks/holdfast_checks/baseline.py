@@ -7,7 +7,6 @@ node."""
 from __future__ import annotations
 
 import json
-import os
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import Any
 
 from holdfast_checks.active.report import Figure, Report
 from holdfast_checks.settings import Settings
+from holdfast_checks.whole_file import write_whole
 
 FILE_NAME = "baseline.json"
 FEWEST_RUNS = 3
@@ -131,9 +131,7 @@ def save(settings: Settings, baseline: Baseline) -> Path:
         for name, values in sorted(baseline.values.items())
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps({"version": _VERSION, "types": types}, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, json.dumps({"version": _VERSION, "types": types}, indent=1) + "\n")
     return path
 
 

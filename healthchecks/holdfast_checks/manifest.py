@@ -6,7 +6,6 @@ modules of GPUs and network, network file systems."""
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from holdfast_checks.probes.child import CHILDREN, Hung
 from holdfast_checks.probes.mounts import covered, read_mounts
 from holdfast_checks.probes.procfs import cpu_list, meminfo, modules, text
 from holdfast_checks.registry import Context, NotGathered
+from holdfast_checks.whole_file import write_whole
 
 FILE = "manifest.json"
 """Name of a learned manifest in the agent's state folder."""
@@ -130,9 +130,7 @@ def manifest_of(context: Context) -> Manifest | None:
 
 def save_manifest(manifest: Manifest, path: Path) -> None:
     """Write it so that a reader sees the old or the new one. Raises OSError."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(manifest.dump(), encoding="utf-8")
-    fresh.replace(path)
+    write_whole(path, manifest.dump())
 
 
 def load_manifest(path: Path) -> Manifest:

@@ -18,6 +18,7 @@ from holdfast.agent.orders.orders import Order
 from holdfast.agent.orders.stuck_job import NodeSeen, end_stuck_job, node_seen
 from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.ids import incident_of_reason
+from holdfast_checks.probes import process_files
 
 pytestmark = pytest.mark.slow
 
@@ -72,11 +73,8 @@ class FakeSlurm(SlurmNode):
 
 
 def _alive(pid: int, ticks: int) -> bool:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return False
-    return fields[0] != "Z" and start_ticks(pid) == ticks
+    stat = process_files.stat(pid)
+    return stat is not None and not stat.ended and stat.started_ticks == ticks
 
 
 def _children(pid: int) -> list[int]:

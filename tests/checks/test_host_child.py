@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.child import Children, Finished, Hung
 
 pytestmark = pytest.mark.slow
@@ -24,10 +25,8 @@ def children() -> Children:
 
 def gone(pid: int) -> bool:
     """Ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    stat = process_files.stat(pid)
+    return stat is None or stat.ended
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

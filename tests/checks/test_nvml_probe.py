@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import signal
@@ -16,6 +15,7 @@ import pytest
 
 from holdfast.practice.nvml import state as nvml_state
 from holdfast.practice.nvml.build import STATE_ENV
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.nvml import NvmlEvent, NvmlProbe, Outcome
 from holdfast_checks.snapshot import NvmlFailure, Reading, Snapshot
 from support.emulated_nvml import library
@@ -71,9 +71,8 @@ def bad(probe: NvmlProbe) -> NvmlFailure:
 
 
 def alive(pid: int) -> bool:
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
+    stat = process_files.stat(pid)
+    return stat is not None and not stat.ended
 
 
 def test_snapshot(make_probe: MakeProbe, state_path: Path) -> None:

@@ -14,6 +14,7 @@ from holdfast.model.errors import NotFound, NotPermitted, OutsideError, Rejected
 from holdfast.model.machine import ProviderCan
 from holdfast.providers import CommandSettings
 from holdfast.providers.command.adapter import CommandProvider
+from holdfast_checks.probes import process_files
 
 pytestmark = pytest.mark.slow
 NOTHING = ProviderCan(reboot=False, replace=False, launch_first=False, status=False, power_off_confirmed=False)
@@ -41,10 +42,8 @@ def script(tmp_path: Path) -> Write:
 
 def running(pid: int) -> bool:
     """Whether the process is there and no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    stat = process_files.stat(pid)
+    return stat is not None and not stat.ended
 
 
 def await_end(pid: int) -> None:

@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from holdfast_checks.probes import process_files
+
 ROOM: dict[str, Any] = {
     "v": 1, "kind": "room", "room": "job-71", "url": "http://127.0.0.1:40001", "token": "s3cret",
     "group": 2, "start": "73.1", "min": 2, "max": 4, "sizes": [2, 4], "spares": 0,
@@ -32,6 +34,7 @@ the line apart. Also into a file of its own where SHOWN names a folder, since sr
 single quotes: it goes through shells."""
 AWARE = """
 import os, pathlib, signal, sys, time
+from holdfast_checks.probes import process_files
 came = []
 signal.signal(signal.SIGUSR1, lambda *_: came.append("USR1"))
 signal.signal(signal.SIGTERM, lambda *_: came.append("TERM"))
@@ -130,10 +133,8 @@ def python(code: str, *argv: str) -> list[str]:
 
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and is not reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    stat = process_files.stat(pid)
+    return stat is not None and not stat.ended
 
 
 class RoomAgent:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.whole_file import write_whole
 from holdfast_checks.aside import put_aside
+from holdfast_checks.whole_file import write_whole
 
 T = TypeVar("T")
 

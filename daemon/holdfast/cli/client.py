@@ -39,6 +39,7 @@ class Client:
         url: str | None = None,
         env: Mapping[str, str] = os.environ,
         sleep: Callable[[float], None] = time.sleep,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """``url`` goes before HOLDFAST_URL. Raises Usage without a token or for what is no URL."""
         self._url = (url or env.get("HOLDFAST_URL") or DEFAULT_URL).rstrip("/")
@@ -51,7 +52,7 @@ class Client:
         if clear:
             raise Usage(f"{self._url!r} would send your token unencrypted: use https, or http on loopback alone")
         self._token = _token(env)
-        self._sleep = sleep
+        self._sleep, self._timeout_s = sleep, timeout_s
         handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
         if env.get("HOLDFAST_CA_FILE"):
             handlers.append(urllib.request.HTTPSHandler(context=_trust(env["HOLDFAST_CA_FILE"])))
@@ -95,7 +96,7 @@ class Client:
 
     def _once(self, request: urllib.request.Request) -> bytes:
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as answer:
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 content = bytes(answer.read(MOST_BYTES + 1))
         except urllib.error.HTTPError as error:
             raise _refusal(

@@ -21,7 +21,7 @@ from holdfast.model.errors import OutsideError
 from holdfast.model.event import Event
 from holdfast.model.lookback import Kept, longest
 from holdfast.ports import Scheduler, Store
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

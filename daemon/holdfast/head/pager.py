@@ -12,7 +12,7 @@ from pathlib import Path
 
 from holdfast.model.parts import Condition, PartName, PartState, ProcessSeen
 from holdfast.ports import Notifier
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast.model.parts import NotifierState, ProcessSeen, ProcessState
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from holdfast.config.controller import Settings, load
 from holdfast.model.errors import ConfigError, HoldfastError
+from holdfast_checks.whole_file import write_whole
 
 STORE_VARIABLE = "HOLDFAST_QUORUM_STORE"
 FORMER_KEY = Path("/var/lib/holdfast/quorum.key")
@@ -127,11 +128,4 @@ def _export(config: Path, target: Path) -> bool:
 
 def _write(target: Path, text: str) -> None:
     """For root and the service's group, whole or not at all."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    with os.fdopen(
-        os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w"
-    ) as file:
-        os.fchown(file.fileno(), 0, getgrnam(_SERVICE).gr_gid)
-        os.fchmod(file.fileno(), 0o640)
-        file.write(text)
-    draft.replace(target)
+    write_whole(target, text, 0o640, owner=(0, getgrnam(_SERVICE).gr_gid))

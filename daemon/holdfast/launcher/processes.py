@@ -11,6 +11,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from holdfast_checks.probes import process_files
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -106,12 +108,8 @@ def send(process: Process, number: signal.Signals) -> None:
 
 
 def _read(pid: int) -> Process | None:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return Process(pid, int(fields[1]), int(fields[19]), fields[0] in "ZX") if len(fields) > 19 else None
+    stat = process_files.stat(pid)
+    return Process(pid, stat.parent, stat.started_ticks, stat.ended) if stat is not None else None
 
 
 def _environment(pid: int) -> Iterator[bytes]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
 from holdfast.practice import slurmconf
 from holdfast.practice import spec as specs
-from holdfast.practice.host import write_atomically
 from holdfast.practice.machine import Machine
 from holdfast.practice.processes import Processes
+from holdfast_checks.whole_file import write_whole
 
 _UP_WITHIN_S = 30.0
 _COMMAND_S = 30.0
@@ -250,15 +250,15 @@ class Practice:
 
     def _write_configuration(self) -> None:
         user, host = pwd.getpwuid(os.geteuid()).pw_name, socket.gethostname().partition(".")[0]
-        write_atomically(self.slurm_conf, slurmconf.slurm_conf(self.spec, self.folder, user=user, host=host))
-        write_atomically(self.folder / "etc" / "gres.conf", slurmconf.gres_conf(self.spec, self.folder))
-        write_atomically(self.folder / "etc" / "cgroup.conf", "CgroupPlugin=disabled\n" if _new_slurm() else "")
+        write_whole(self.slurm_conf, slurmconf.slurm_conf(self.spec, self.folder, user=user, host=host))
+        write_whole(self.folder / "etc" / "gres.conf", slurmconf.gres_conf(self.spec, self.folder))
+        write_whole(self.folder / "etc" / "cgroup.conf", "CgroupPlugin=disabled\n" if _new_slurm() else "")
         for name, text in (
             ("epilog", slurmconf.epilog(self.folder)),
             ("reboot", slurmconf.reboot(self.folder, sys.executable, self._reboot_env())),
         ):
             script = self.folder / "bin" / name
-            write_atomically(script, text)
+            write_whole(script, text)
             script.chmod(0o755)
 
     def _take_free_ports(self) -> None:

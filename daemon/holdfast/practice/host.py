@@ -4,7 +4,6 @@ files."""
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import time
 import uuid
@@ -14,6 +13,7 @@ from holdfast.practice.hardware import dcgm, network, nvidia_smi, path
 from holdfast.practice.hardware import host as host_files
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.nvml.build import STATE_FILE
+from holdfast_checks.whole_file import write_whole
 
 
 class Host:
@@ -70,8 +70,8 @@ class Host:
         self._install(self.generation + (not same), instance_id or f"i-{uuid.uuid4().hex[:17]}")
 
     def _install(self, generation: int, instance_id: str) -> None:
-        write_atomically(self.folder / "generation", f"{generation}\n")
-        write_atomically(self.folder / "instance_id", f"{instance_id}\n")
+        write_whole(self.folder / "generation", f"{generation}\n")
+        write_whole(self.folder / "instance_id", f"{instance_id}\n")
         self.reset_gpus()
         dcgm.install(self.folder)
         nvidia_smi.install(self.folder)
@@ -86,12 +86,10 @@ class Host:
     def boot(self) -> None:
         """A boot: new boot id, the kernel log begins anew, a stuck epilog is gone, network devices are found anew."""
         network.install(self.folder)
-        write_atomically(self.boot_id_file, f"{uuid.uuid4()}\n")
+        write_whole(self.boot_id_file, f"{uuid.uuid4()}\n")
         (self.folder / "epilog_stuck").unlink(missing_ok=True)
         host_files.boot(self.folder)
-        temporary = self.folder / "kmsg.new"
-        temporary.write_text("")
-        temporary.replace(self.kmsg)
+        write_whole(self.kmsg, "")
         self.log_kernel(5, f"Linux version 6.1.0 (practice) node {self.name}")
 
     def log_kernel(self, level: int, text: str, *, facility: int = 0) -> str:
@@ -112,10 +110,3 @@ class Host:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write beside and rename, so that a reader sees the old or the new text, never half of one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

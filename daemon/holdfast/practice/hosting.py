@@ -26,8 +26,9 @@ from holdfast.practice.hardware import host as host_files
 from holdfast.practice.hardware import nvidia_smi
 from holdfast.practice.hardware.network import DEFAULT_ROUTE, FI_INFO
 from holdfast.practice.hardware.path import PYTHON
-from holdfast.practice.host import Host, write_atomically
+from holdfast.practice.host import Host
 from holdfast.practice.nvml.build import build, environment
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger("holdfast.practice.hosting")
 INSTALL_S = 1.5
@@ -84,7 +85,7 @@ def write_agent_config(practice: Practice, node: str, folder: Path, *, url: str,
         },
         "disabled_checks": [] if serves else ["host.slurmd"],
     }
-    write_atomically(folder / "agent.toml", tomli_w.dumps(table))
+    write_whole(folder / "agent.toml", tomli_w.dumps(table))
 
 
 def _heartbeat(practice: Practice) -> dict[str, float]:
@@ -107,7 +108,7 @@ class Hosting:
         for node, instance_id in instances.items():
             link = self._link(node)
             link.rename(self._machines / instance_id)
-            write_atomically(self._machines / instance_id / "instance_id", f"{instance_id}\n")
+            write_whole(self._machines / instance_id / "instance_id", f"{instance_id}\n")
             link.symlink_to(self._machines / instance_id)
 
     def boot(self, instance_id: str, node: str) -> None:
@@ -116,7 +117,7 @@ class Hosting:
             serving = self._host(self._serving(node), node)
             fresh = self._host(folder, node)
             fresh.create()
-            write_atomically(folder / "generation", f"{serving.generation}\n")
+            write_whole(folder / "generation", f"{serving.generation}\n")
             log.info(
                 "event=delivery instance=%s %s", instance_id, install_next(self._practice.folder, fresh, instance_id)
             )
@@ -188,7 +189,7 @@ class Hosting:
         write_agent_config(self._practice, node, folder, url=self._practice.relay_url(node))
         machine = self._practice.machine(node)
         machine.forget_old_run()
-        write_atomically(folder / "agent.json", json.dumps({"argv": agent_argv(folder), "env": {}}) + "\n")
+        write_whole(folder / "agent.json", json.dumps({"argv": agent_argv(folder), "env": {}}) + "\n")
         machine.power_on(rebooted=True)
         log.info("event=take_over node=%s instance=%s", node, instance_id)
 

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from holdfast.model.errors import Unavailable
 from holdfast.practice import ghost
-from holdfast.practice.host import Host, write_atomically
+from holdfast.practice.host import Host
 from holdfast.practice.nvml import state as nvml
 from holdfast.practice.processes import Processes, signal_all
 from holdfast.practice.slurmconf import NODE_VARIABLE
 from holdfast.practice.spec import Spec
+from holdfast_checks.whole_file import write_whole
 
 _GHOST_READY_S = 5.0
 _BOOT_KNOWN_S = 3.0
@@ -182,7 +183,7 @@ class Machine:
 
     def set_agent(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         """Remember the command that is this node's agent; it is started now if the node is up, and at every boot."""
-        write_atomically(self._agent_file, json.dumps({"argv": list(argv), "env": dict(env or {})}, indent=1) + "\n")
+        write_whole(self._agent_file, json.dumps({"argv": list(argv), "env": dict(env or {})}, indent=1) + "\n")
         if self._processes.alive(self.slurmd):
             self.start_agent()
 

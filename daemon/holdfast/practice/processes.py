@@ -23,7 +23,8 @@ import psutil
 
 from holdfast.model.errors import Unavailable
 from holdfast.practice import launch
-from holdfast.practice.host import write_atomically
+from holdfast_checks.probes import process_files
+from holdfast_checks.whole_file import write_whole
 
 MARK = "HOLDFAST_PRACTICE"
 """Environment variable that every process of a practice cluster carries: the cluster's folder."""
@@ -48,12 +49,9 @@ class Record:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Start time of a live process in clock ticks after boot (proc(5), field 22); None: gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return None if fields[0] in {"Z", "X"} else int(fields[19])
+    """Start time of a live process in clock ticks after boot; None: gone or a zombie."""
+    stat = process_files.stat(pid)
+    return None if stat is None or stat.ended else stat.started_ticks
 
 
 def descendants(pid: int) -> list[psutil.Process]:
@@ -235,4 +233,4 @@ class Processes:
 
     def _write(self, record: Record) -> None:
         self._records.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._records / f"{record.name}.json", json.dumps(asdict(record), indent=1) + "\n")
+        write_whole(self._records / f"{record.name}.json", json.dumps(asdict(record), indent=1) + "\n")

@@ -31,6 +31,7 @@ from holdfast.tls.plan import (
     Step,
     TrustAuthority,
 )
+from holdfast_checks.whole_file import write_whole
 
 DEFAULT_FOLDER = Path("/etc/holdfast")
 SERVICE_USER, SERVICE_GROUP = "holdfast-controller", "holdfast"
@@ -220,7 +221,7 @@ class Maker:
         for path in (self.folder.authority, self.folder.authority_key):
             kept.with_suffix(path.suffix).unlink(missing_ok=True)
             os.link(path, kept.with_suffix(path.suffix))
-        write_whole(self.folder.cross, _pem(crossed), _PUBLIC)
+        _write(self.folder.cross, _pem(crossed), _PUBLIC)
         self._write_authority(new)
         return self._authority_line("made", new) + f"\nthe old authority is kept as {kept}.pem and {kept.name}.key"
 
@@ -241,8 +242,8 @@ class Maker:
             if c.public_key() == signer.certificate.public_key() and c.not_valid_after_utc > self.now
         ]
         if fresh:
-            write_whole(self.folder.key, issuing.key_pem(key), _PRIVATE, self.owner)
-        write_whole(self.folder.certificate, _pem(certificate, *crossed), _PUBLIC)
+            _write(self.folder.key, issuing.key_pem(key), _PRIVATE, self.owner)
+        _write(self.folder.certificate, _pem(certificate, *crossed), _PUBLIC)
         owner = self.owner.name if self.owner is not None else "this user"
         whose = f"new key {self.folder.key} (mode 0600, {owner})" if fresh else f"key {self.folder.key} as before"
         return (
@@ -258,34 +259,20 @@ class Maker:
 
     def _write_authority(self, made: Signer) -> None:
         self.folder.authority.parent.mkdir(exist_ok=True, mode=0o700)
-        write_whole(self.folder.authority_key, issuing.key_pem(made.key), _PRIVATE)
-        write_whole(self.folder.authority, _pem(made.certificate), _PUBLIC)
+        _write(self.folder.authority_key, issuing.key_pem(made.key), _PRIVATE)
+        _write(self.folder.authority, _pem(made.certificate), _PUBLIC)
 
     def _trust(self, *certificates: x509.Certificate) -> None:
         unique = {fingerprint(one): one for one in certificates}
-        write_whole(self.folder.trust, _pem(*unique.values()), _PUBLIC)
+        _write(self.folder.trust, _pem(*unique.values()), _PUBLIC)
 
     def _authority_line(self, verb: str, made: Signer) -> str:
         ends = f"{made.certificate.not_valid_after_utc:%Y-%m-%d}"
         return f"{self.folder.authority_key}: {verb} an authority, until {ends} (mode 0600; back it up, copy it nowhere else)"
 
 
-def write_whole(path: Path, data: bytes, mode: int, owner: Owner | None = None) -> None:
-    """The file is the old one or the new one, never half of it, and never readable by more than ``mode`` allows."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            if owner is not None:
-                os.fchown(file.fileno(), owner.uid, owner.gid)
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+def _write(path: Path, data: bytes, mode: int, owner: Owner | None = None) -> None:
+    write_whole(path, data, mode, owner=(owner.uid, owner.gid) if owner else None, durable=True)
 
 
 def _pem(*certificates: x509.Certificate) -> bytes:

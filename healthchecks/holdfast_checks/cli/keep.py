@@ -11,7 +11,6 @@ import dataclasses
 import importlib
 import json
 import logging
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,6 +20,7 @@ from typing import Any
 from holdfast_checks.aside import put_aside
 from holdfast_checks.registry import Sample
 from holdfast_checks.runner import Samples
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -90,13 +90,7 @@ def save(path: Path, boot_id: str, kept: Kept, checks: Iterable[str]) -> None:
         "told": sorted(kept.told),
         "seen_right": kept.seen_right,
     }
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            json.dump(whole, file)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    write_whole(path, json.dumps(whole), 0o600)
 
 
 def _encoded(value: Any) -> Any:

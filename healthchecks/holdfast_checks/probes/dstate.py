@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from holdfast_checks.probes import process_files
 from holdfast_checks.probes.procfs import Process, named, owner, scan, text
 
 _MODULE = re.compile(r"\[(\w+)\]\s*$", re.MULTILINE)
@@ -79,10 +80,10 @@ def _may_be_blocked(proc: Path) -> bool:
 
 def _times_it_ran(process: Path) -> str:
     """Its start and its context switches: the same at two looks means the same process, asleep all the while."""
-    stat = (text(process / "stat") or "").rpartition(")")[2].split()
+    stat = process_files.stat(process.name, process.parent)
     status = text(process / "status") or ""
     switches = [line.split()[-1] for line in status.splitlines() if "ctxt_switches" in line]
-    return " ".join([stat[19] if len(stat) > 19 else "", *switches])
+    return " ".join([str(stat.started_ticks) if stat else "", *switches])
 
 
 def _described(proc: Path, process: Process, looks: int) -> Stuck:

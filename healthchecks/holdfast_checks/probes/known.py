@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast_checks.aside import put_aside
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +44,8 @@ def save(state_dir: Path | None, name: str, known: Mapping[str, str]) -> None:
     if state_dir is None:
         return
     path = state_dir / f"{name}.json"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     try:
-        temporary.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        write_whole(path, json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     except OSError as error:
         log.warning("event=known_unwritable path=%s error=%r", path, error)
 

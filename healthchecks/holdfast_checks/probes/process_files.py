@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 CMDLINE_BYTES = 4 << 10
 ENVIRON_BYTES = 256 << 10
@@ -32,6 +33,32 @@ def read(path: str | Path, most_bytes: int) -> bytes:
 def text(pid: int | str, name: str, most_bytes: int = SMALL_BYTES) -> str:
     """A small file of a process, cut. Raises OSError."""
     return read(PROC / str(pid) / name, most_bytes).decode("utf-8", "replace")
+
+
+class Stat(NamedTuple):
+    """What ``stat`` shows of a process."""
+
+    state: str
+    """R, S, D, Z, T, I, …"""
+    parent: int
+    started_ticks: int
+    """Since boot. With the pid it names this process and no later one."""
+    cpu_ticks: tuple[int, int, int, int]
+    """User and system time of its own, and of children that it has waited for."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in "ZX"
+
+
+def stat(pid: int | str, proc: Path = PROC) -> Stat | None:
+    """None: the process is gone. The name, which its user chooses, ends at the last bracket."""
+    try:
+        fields = read(proc / str(pid) / "stat", SMALL_BYTES).rpartition(b")")[2].decode("ascii").split()
+        user, system, ended_user, ended_system = map(int, fields[11:15])
+        return Stat(fields[0], int(fields[1]), int(fields[19]), (user, system, ended_user, ended_system))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def words(process: Path) -> list[str]:

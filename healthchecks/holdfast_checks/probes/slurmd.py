@@ -77,7 +77,7 @@ def _choose(wanted: Wanted, entries: Iterable[str | int], *, trusted: bool = Fal
     ``trusted``: root's own word names the process, so that anyone may run it (SlurmdUser may be anyone)."""
     pids = (entry for entry in entries if isinstance(entry, int) or entry.isdigit())
     parents = {
-        each.pid: _parent(wanted.proc, each.pid)
+        each.pid: stat.parent if (stat := process_files.stat(each.pid, wanted.proc)) is not None else None
         for each in named(wanted.proc, pids)
         if each.name in NAMES
         and each.state not in "ZX"
@@ -108,12 +108,6 @@ def _may_be_same(wanted: Path | None, named_file: str) -> bool:
     if wanted is None or not named_file or any(copy in named_file for copy in _COPIES):
         return True
     return os.path.realpath(wanted) == os.path.realpath(named_file)
-
-
-def _parent(proc: Path, pid: int) -> int | None:
-    """None: it has ended."""
-    words = (text(proc / str(pid) / "stat") or "").rpartition(")")[2].split()
-    return whole(words[1]) if len(words) > 1 else None
 
 
 def _words(process: Path) -> list[str]:

@@ -24,7 +24,6 @@ log = logging.getLogger(__name__)
 SCONTROL_TIMEOUT_S = 5.0
 _SEEN = "JobID:0 ,State:0 ,RestartCnt:0"
 """Width 0: as long as they are."""
-_STAT_BYTES = 1024
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 """One node's, not a list's (``n[1-5]``) and no option's."""
 _WHERE = "NodeList:0 ,NodeAddr:0 ,Port:0"
@@ -72,12 +71,9 @@ class JobSeen:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Field 22 of /proc/PID/stat; None: the process is gone."""
-    try:
-        stat = process_files.read(f"/proc/{pid}/stat", _STAT_BYTES)
-    except OSError:
-        return None
-    return int(stat.rpartition(b")")[2].split()[19])
+    """Since boot; None: the process is gone."""
+    stat = process_files.stat(pid)
+    return stat.started_ticks if stat is not None else None
 
 
 def in_job_since_ticks(pid: int) -> int | None:
@@ -127,14 +123,14 @@ def owner_of(pid: int) -> int | None:
 
 def started_by_slurm(pid: int) -> bool:
     """Whether it is a task that a slurmstepd of root's, or of our own user's, started itself: its uid is the job's."""
-    above = _parent_of(pid)
-    if above is None:
+    stat = process_files.stat(pid)
+    if stat is None:
         return False
     try:
-        executable = process_files.executable(above)
+        executable = process_files.executable(stat.parent)
     except OSError:
         return False
-    return executable in _STEPD_NAMES and owner_of(above) in (0, os.geteuid())
+    return executable in _STEPD_NAMES and owner_of(stat.parent) in (0, os.geteuid())
 
 
 class SlurmNode:
@@ -201,7 +197,7 @@ class SlurmNode:
     def _others(self) -> frozenset[int]:
         """Slurmds of other nodes here, and what started them."""
         pids = of_others(self._wanted)
-        started = {parent for pid in pids if (parent := _parent_of(pid)) is not None}
+        started = {stat.parent for pid in pids if (stat := process_files.stat(pid)) is not None}
         return pids | started - {1}
 
     def epilogs(self, job_id: int) -> list[Script]:
@@ -328,7 +324,10 @@ def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
     ours = frozenset({0, os.geteuid()})
     try:
         if process_files.executable(pid) in _STEPD_NAMES:
-            if _parent_of(pid) in others or owner_of(pid) not in ours:  # a user may call any program so
+            stat = process_files.stat(pid)
+            if (stat is not None and stat.parent in others) or owner_of(
+                pid
+            ) not in ours:  # a user may call any program so
                 return None
             if process_files.words(Path(f"/proc/{pid}"))[1:] != _KEEPS_THE_SCOPE:
                 step = _stepd(pid, ours)
@@ -338,13 +337,6 @@ def _trace(pid: int, others: frozenset[int], node: str) -> str | None:
         return None
     jobs = sorted({each.job.job_id for each in named_in(cgroups) if may_be_of(each.path, node)})
     return f"process {pid} of job {jobs[0]}" if jobs else None
-
-
-def _parent_of(pid: int) -> int | None:
-    try:
-        return int(process_files.read(f"/proc/{pid}/stat", _STAT_BYTES).rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def may_be_of(cgroup: str, node: str) -> bool:

@@ -12,7 +12,7 @@ import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from holdfast.agent.node.system import utc_ms
 from holdfast.agent.sending.contact import Change, Contact, Standing, after_failure, after_success
 from holdfast.agent.sending.failures import Failure
 from holdfast.systemd import sd_notify
-from holdfast.whole_file import write_whole
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 

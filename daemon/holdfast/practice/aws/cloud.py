@@ -22,6 +22,7 @@ from holdfast import logs
 from holdfast.model.errors import Unavailable
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.seed import CLUSTER_TAG, INCIDENT_TAG, NODE_TAG, open_ec2
+from holdfast_checks.whole_file import write_whole
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import InstanceTypeDef
@@ -134,9 +135,7 @@ class Watcher(ABC):
     def _remember(self) -> None:
         if self._memory is None:
             return
-        fresh = self._memory.with_suffix(".new")
-        fresh.write_text(json.dumps({"on": self._on, "rebooted": self._rebooted, "gone": self._gone}), encoding="utf-8")
-        fresh.replace(self._memory)
+        write_whole(self._memory, json.dumps({"on": self._on, "rebooted": self._rebooted, "gone": self._gone}))
 
 
 class CloudWatcher(Watcher):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from holdfast.practice.aws.faults import Fault, FaultBook
 from holdfast.practice.aws.hyperpod_calls import OPERATIONS, READ_ONLY, ApiError, Request, arn
 from holdfast.practice.aws.hyperpod_model import answer_errors, request_errors
 from holdfast.practice.aws.hyperpod_world import Cluster, HyperpodDelays, cluster_from_json, make_cluster
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
@@ -114,9 +114,7 @@ class Hyperpod:
         """Put all clusters on disk, whole or not at all."""
         if self._file is None:
             return
-        fresh = self._file.with_name(self._file.name + ".new")
-        fresh.write_text(json.dumps({name: asdict(c) for name, c in self.clusters.items()}), encoding="utf-8")
-        os.replace(fresh, self._file)
+        write_whole(self._file, json.dumps({name: asdict(c) for name, c in self.clusters.items()}))
 
     def clear(self) -> None:
         """End armed refusals and doomed replacements; clusters stay."""

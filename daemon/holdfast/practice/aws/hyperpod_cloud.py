@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast.practice.aws.cloud import Hosts, Machine, Watcher, asked_reboots
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
+from holdfast_checks.whole_file import write_whole
 
 _STATES = {"Running": "running", "ShuttingDown": "shutting-down", "NotFound": "terminated"}
 """In the other statuses a host stays as it is: a machine that failed to start has none, one that failed later has power."""
@@ -36,6 +37,4 @@ def write_resource_config(control: HyperpodControl, file: Path) -> None:
     text = json.dumps(control.resource_config(), indent=1) + "\n"
     if file.exists() and file.read_text(encoding="utf-8") == text:
         return
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(file)
+    write_whole(file, text)

@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast import logs
 from holdfast.practice.aws import imds_state
-from holdfast.practice.host import write_atomically
+from holdfast_checks.whole_file import write_whole
 
 log = logging.getLogger("holdfast.practice.aws.imds")
 
@@ -188,7 +188,7 @@ def main(cluster: Path) -> int:
     logs.set_up()
     known = cluster / "run" / imds_state.ENDPOINT
     server = Imds(cluster, int(known.read_text().rpartition(":")[2]) if known.exists() else 0)
-    write_atomically(known, server.url + "\n")
+    write_whole(known, server.url + "\n")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=server.serve_forever, args=(_TICK_S,), daemon=True).start()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.practice.host import write_atomically
+from holdfast_checks.whole_file import write_whole
 
 FILE = "imds.json"
 ENDPOINT = "imds.endpoint"
@@ -26,7 +26,7 @@ def read(machine: Path) -> dict[str, Any]:
 def change(machine: Path, **pieces: Any) -> None:
     """Put pieces in; None takes one out. ``spot``, ``rebalance``, ``scheduled``, ``history``, ``away``, ``tags``."""
     said = {key: value for key, value in {**read(machine), **pieces}.items() if value is not None}
-    write_atomically(machine / FILE, json.dumps(said, indent=1) + "\n")
+    write_whole(machine / FILE, json.dumps(said, indent=1) + "\n")
 
 
 def spot(action: str, at: datetime) -> dict[str, str]:

@@ -6,12 +6,13 @@ that the agent runs; each looks at the files beside it."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from holdfast_checks.whole_file import write_whole
 
 FOLDER = "host"
 MOUNT = "/fsx"
@@ -204,6 +205,4 @@ def _unit(name: str, active: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    write_whole(path, text)

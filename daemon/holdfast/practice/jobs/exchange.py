@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast_checks.whole_file import write_whole
+
 _HEAD = struct.Struct("<BI")
 _HELLO = struct.Struct("<64sI")
 _TOKEN_BYTES = 32
@@ -71,10 +73,7 @@ def _host(path: Path, world_size: int, address: str, timeout_s: float) -> list[s
     peers: dict[int, socket.socket] = {}
     ends_at = time.monotonic() + timeout_s
     with socket.create_server((address, 0), backlog=world_size) as server:
-        temporary = path.with_name(f"{path.name}.tmp")
-        temporary.touch(mode=0o600)
-        temporary.write_text(json.dumps([address, server.getsockname()[1], token]))
-        temporary.rename(path)
+        write_whole(path, json.dumps([address, server.getsockname()[1], token]), 0o600)
         while len(peers) < world_size - 1:
             server.settimeout(max(0.001, ends_at - time.monotonic()))
             peer, _ = server.accept()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+
+from holdfast_checks.whole_file import write_whole
 
 EVENT_DOUBLE_BIT_ECC = 0x2
 EVENT_XID = 0x8
@@ -139,15 +139,7 @@ def _new_gpu(node: str, generation: int, minor: int) -> GpuState:
 
 def write(path: Path, state: NvmlState) -> None:
     """Write the whole state; a reader sees the old file or the new one, never half of it."""
-    fd, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8") as out:
-            out.write(render(state))
-        Path(scratch).chmod(0o644)
-        Path(scratch).replace(path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    write_whole(path, render(state), 0o644)
 
 
 def render(state: NvmlState) -> str:
