@@ -8,10 +8,10 @@ Every call is synchronous and bounded: an adapter has a deadline of its own and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from holdfast.model.action import Intent, IntentState
 from holdfast.model.background import Topology
@@ -27,6 +27,20 @@ from holdfast.model.report import Report
 from holdfast.model.room_names import KnownRoom
 from holdfast.model.rooms import OpenRoom, RoomRecord, RoomRules, RoomView
 from holdfast.model.suppression import Suppression
+
+_Verb = TypeVar("_Verb", bound=Callable[..., object])
+
+
+def reads(verb: _Verb) -> _Verb:
+    """Marks what changes nothing outside. Everything else is looked at before it is done (``actor/lease_guard.py``)."""
+    vars(verb)["reads"] = True
+    return verb
+
+
+def reading(port: type) -> frozenset[str]:
+    """Names of a port's verbs and properties that are marked so."""
+    found = ((name, each.fget if isinstance(each, property) else each) for name, each in vars(port).items())
+    return frozenset(name for name, each in found if getattr(each, "reads", False))
 
 
 class Clock(Protocol):
@@ -44,49 +58,60 @@ class Clock(Protocol):
 class Scheduler(Protocol):
     """Slurm. Reading needs no rights; the verbs need SlurmUser, root or an operator."""
 
+    @reads
     def view(self) -> ClusterView:
         """All nodes, jobs (with the GPUs they hold) and reservations, read now."""
         ...
 
+    @reads
     def node(self, name: str) -> Node:
         """One node, read now. Raises NotFound."""
         ...
 
+    @reads
     def job(self, job_id: int) -> Job:
         """One job, read now. Raises NotFound once Slurm has forgotten it."""
         ...
 
+    @reads
     def components(self, job_id: int) -> tuple[Job, ...]:
         """The records of one job, read now: of a heterogeneous job's leader those of all components in the order of their ids, of
         any other job its own alone. Raises NotFound."""
         ...
 
+    @reads
     def jobs_on(self, node: str) -> tuple[Job, ...]:
         """Jobs that hold one node, COMPLETING ones too, read now, in the order of their ids. Reads no other node and no other job.
 
         Raises NotFound for an unknown node."""
         ...
 
+    @reads
     def all_nodes(self) -> dict[str, Node]:
         """All nodes by name, read now; without jobs and reservations, which cost most of a :meth:`view`."""
         ...
 
+    @reads
     def all_reservations(self) -> dict[str, Reservation]:
         """All reservations by name, read now."""
         ...
 
+    @reads
     def version(self) -> str:
         """Slurm's release, such as ``22.05.8``."""
         ...
 
+    @reads
     def config(self) -> dict[str, str]:
         """slurmctld's running configuration, key → value as ``scontrol show config`` prints them."""
         ...
 
+    @reads
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions that this user may see."""
         ...
 
+    @reads
     def topology(self) -> Topology:
         """The tree of switches (or blocks) above each node, as slurmctld has it; empty where none is configured."""
         ...
@@ -186,6 +211,7 @@ class Scheduler(Protocol):
         """Delete it; one that is not there is a success. Jobs that started in it go on."""
         ...
 
+    @reads
     def reservation(self, name: str) -> Reservation:
         """One reservation, read now. Raises NotFound."""
         ...
@@ -202,31 +228,38 @@ class Provider(Protocol):
     The caller proves whose machine it is (``decisions/machines/machine_proof.py``); :meth:`replace` proves it once more itself."""
 
     @property
+    @reads
     def name(self) -> str: ...
 
     @property
+    @reads
     def can(self) -> ProviderCan:
         """Read again before each round of decisions: it may change while the process runs."""
         ...
 
+    @reads
     def repairs_itself(self) -> bool:
         """The provider replaces broken machines by itself now (HyperPod's NodeRecovery). Raises Unavailable."""
         ...
 
+    @reads
     def notices(self) -> tuple[Notice, ...]:
         """What the provider says by itself of live machines of this cluster: failed status checks, planned interruptions.
 
         Raises Unavailable, NotPermitted; a provider that says nothing of the kind gives none."""
         ...
 
+    @reads
     def on_trial(self) -> tuple[Instance, ...]:
         """Live machines launched for a replacement (``launch``) that serve no node yet, by the provider's own record (tags)."""
         ...
 
+    @reads
     def instance_of(self, node: str) -> Instance | None:
         """The live machine that serves the node now (not one being launched for a replacement); None: not known."""
         ...
 
+    @reads
     def instance(self, instance_id: str) -> Instance:
         """One machine, asked now. Raises NotFound."""
         ...
@@ -237,6 +270,7 @@ class Provider(Protocol):
         Raises InsufficientCapacity, NotPermitted, Throttled, Unavailable; Rejected without ``can.launch_first``."""
         ...
 
+    @reads
     def find_launched(self, token: str) -> Instance | None:
         """The machine that an earlier ``launch`` with this token made, asked from outside (after a crash)."""
         ...

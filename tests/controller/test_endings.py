@@ -13,7 +13,6 @@ import pytest
 
 import holdfast
 from holdfast.actor.carry_out import carry_out
-from holdfast.actor.lease_guard import READS
 from holdfast.decisions.machines.disputes import contested
 from holdfast.decisions.machines.machine_proof import refused_unproven
 from holdfast.model.action import (
@@ -36,7 +35,7 @@ from holdfast.model.action import (
 from holdfast.model.book import Change
 from holdfast.model.cluster import JobKey
 from holdfast.model.endings import ENDING_PORTS, ENDINGS, HARMLESS, HARMLESS_PORTS
-from holdfast.ports import Outcome, Provider, Scheduler
+from holdfast.ports import Outcome, Provider, Scheduler, reading
 from holdfast_checks.result import Remedy
 from support.simulated import Site
 from support.simulated.slurm import SimJob
@@ -61,7 +60,7 @@ def test_every_action_and_every_order_is_in_the_list_or_named_as_harmless() -> N
 @pytest.mark.parametrize(("port", "name"), [(Provider, "provider"), (Scheduler, "scheduler")])
 def test_every_verb_of_a_port_is_in_the_list_or_named_as_harmless(port: type, name: str) -> None:
     verbs = {each for each, _ in inspect.getmembers(port, inspect.isfunction) if not each.startswith("_")}
-    assert verbs - READS == ENDING_PORTS[name] | HARMLESS_PORTS[name]
+    assert verbs - reading(port) == ENDING_PORTS[name] | HARMLESS_PORTS[name]
 
 
 def _calls(tree: ast.AST, attribute: str) -> Iterator[tuple[str, ast.Call]]:

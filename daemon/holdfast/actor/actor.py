@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Event as Stop
-from typing import cast
 
 from holdfast import unexpected
 from holdfast.actor.adapters import Outside
@@ -20,7 +19,7 @@ from holdfast.actor.begun import Begun
 from holdfast.actor.carry_out import carry_out
 from holdfast.actor.idle import IdleWatch, idle
 from holdfast.actor.last_words import last_words
-from holdfast.actor.lease_guard import WhileLeading
+from holdfast.actor.lease_guard import while_leading
 from holdfast.actor.limits import ActorLimits, Full, Limited, limited
 from holdfast.actor.second_look import BRAKED, Look, look_again, outlived, overtaken
 from holdfast.controller.lanes import lane, pools
@@ -208,8 +207,8 @@ class Actor:
 
         return replace(
             self.outside,
-            scheduler=cast("Scheduler", WhileLeading(self.outside.scheduler, still_leading)),
-            provider=cast("Provider", WhileLeading(self.outside.provider, still_leading)),
+            scheduler=while_leading(Scheduler, self.outside.scheduler, still_leading),
+            provider=while_leading(Provider, self.outside.provider, still_leading),
         )
 
     def _reap(self) -> None:

@@ -3,46 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
-READS = frozenset(
-    {
-        "view",
-        "node",
-        "job",
-        "components",
-        "jobs_on",
-        "all_nodes",
-        "all_reservations",
-        "version",
-        "config",
-        "topology",
-        "partitions",
-        "reservation",
-        "instance",
-        "instance_of",
-        "find_launched",
-        "repairs_itself",
-        "notices",
-        "on_trial",
-        "name",
-        "can",
-    }
-)
-"""What changes nothing outside, of a scheduler and of a provider; everything else is looked at before it is done."""
+from holdfast.ports import reading
+
+_Port = TypeVar("_Port")
 
 
-class WhileLeading:
-    """A scheduler or provider that asks ``still_leading`` right before each call that changes something."""
+def while_leading(port: type, adapter: _Port, still_leading: Callable[[], None]) -> _Port:
+    """The scheduler or provider, which asks ``still_leading`` right before each call that its port does not mark as reading.
 
-    def __init__(self, port: Any, still_leading: Callable[[], None]) -> None:
-        """``still_leading`` raises FencedOff when the lease was lost."""
-        self._port = port
-        self._still_leading = still_leading
+    ``still_leading`` raises FencedOff when the lease was lost."""
+    return cast("_Port", _WhileLeading(reading(port), adapter, still_leading))
+
+
+class _WhileLeading:
+    def __init__(self, reads: frozenset[str], adapter: object, still_leading: Callable[[], None]) -> None:
+        self._reads, self._adapter, self._still_leading = reads, adapter, still_leading
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._port, name)
-        if name in READS or not callable(found):
+        found = getattr(self._adapter, name)
+        if name in self._reads or not callable(found):
             return found
 
         def call(*args: Any, **named: Any) -> Any:

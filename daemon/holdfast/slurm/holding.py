@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.model.absence import Missing, seen_twice
-from holdfast.model.background import Topology
-from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Job, Node, Partition, Reservation
+from holdfast.model.cluster import NODE_REASONS_OF_SLURM, ClusterView, Node, Reservation
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.model.ids import held_reason, hold_name, hold_of_name, incident_of_job_hold, incident_of_reason
 from holdfast.ports import Scheduler
+from holdfast.slurm.delegating import DelegatingScheduler
 
 _LOG = logging.getLogger(__name__)
 _USERS = ("root",)
@@ -32,16 +32,14 @@ _NOBODYS_WORD = (
 """How reasons begin that a program gave while the node was ours; they take nothing over."""
 
 
-class HeldByReservation:
+class HeldByReservation(DelegatingScheduler):
     """Implements :class:`holdfast.ports.Scheduler` over another one."""
 
     def __init__(self, inner: Scheduler) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._read: ClusterView | None = None
         """The last reading, with what it lacked for the first time."""
         self._missing = Missing()
-
-    # What differs
 
     def view(self) -> ClusterView:
         """Held nodes are shown drained, by us; the reservations that hold them are not shown. A hold that one reading lacks still counts:
@@ -102,86 +100,6 @@ class HeldByReservation:
                         self._inner.set_reservation_nodes(hold.name, rest)
                     except (NotFound, Rejected) as error:  # over, or a job runs in it
                         _LOG.info("event=hold_kept reservation=%s node=%s error=%s", hold.name, node, error)
-
-    # What does not
-
-    def job(self, job_id: int) -> Job:
-        return self._inner.job(job_id)
-
-    def components(self, job_id: int) -> tuple[Job, ...]:
-        return self._inner.components(job_id)
-
-    def jobs_on(self, node: str) -> tuple[Job, ...]:
-        return self._inner.jobs_on(node)
-
-    def version(self) -> str:
-        return self._inner.version()
-
-    def config(self) -> dict[str, str]:
-        return self._inner.config()
-
-    def partitions(self) -> tuple[Partition, ...]:
-        return self._inner.partitions()
-
-    def topology(self) -> Topology:
-        return self._inner.topology()
-
-    def power_down(self, node: str, reason: str) -> None:
-        self._inner.power_down(node, reason)
-
-    def power_up(self, node: str) -> None:
-        self._inner.power_up(node)
-
-    def requeue(self, job_id: int) -> None:
-        self._inner.requeue(job_id)
-
-    def release(self, job_id: int, *, reservation: str | None = None) -> None:
-        self._inner.release(job_id, reservation=reservation)
-
-    def delay_start(self, job_id: int, delay_s: int) -> None:
-        self._inner.delay_start(job_id, delay_s)
-
-    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
-        self._inner.set_array_throttle(array_job_id, most)
-
-    def hold(self, job_id: int, reason: str) -> None:
-        self._inner.hold(job_id, reason)
-
-    def set_excluded_nodes(self, job_id: int, nodes: tuple[str, ...]) -> None:
-        self._inner.set_excluded_nodes(job_id, nodes)
-
-    def set_num_nodes(self, job_id: int, nodes: int) -> None:
-        self._inner.set_num_nodes(job_id, nodes)
-
-    def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
-        self._inner.set_job_reservation(job_id, reservation)
-
-    def tell_owner(self, job_id: int, text: str) -> None:
-        self._inner.tell_owner(job_id, text)
-
-    def create_reservation(
-        self,
-        name: str,
-        nodes: tuple[str, ...],
-        *,
-        users: tuple[str, ...],
-        duration_s: int | None,
-        hold_for_job: bool = False,
-        over: str | None = None,
-        maint: bool = False,
-    ) -> None:
-        self._inner.create_reservation(
-            name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job, over=over, maint=maint
-        )
-
-    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
-        self._inner.set_reservation_nodes(name, nodes)
-
-    def delete_reservation(self, name: str) -> None:
-        self._inner.delete_reservation(name)
-
-    def reservation(self, name: str) -> Reservation:
-        return self._inner.reservation(name)
 
     def reboot(self, node: str, reason: str | None) -> None:
         """Slurm reboots a node that is in no way drained once it is idle; its reservation keeps it so. It shows it DOWN meanwhile: with a

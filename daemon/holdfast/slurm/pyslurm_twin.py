@@ -27,11 +27,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.model.background import Topology
-from holdfast.model.cluster import ClusterView, Job, Node, Partition, Reservation
+from holdfast.model.cluster import ClusterView, Job, Node
 from holdfast.model.errors import NotFound, Rejected
 from holdfast.slurm import pyslurm_records
 from holdfast.slurm.commands import SlurmCommands
+from holdfast.slurm.delegating import DelegatingScheduler
 from holdfast.slurm.parse import fold
 from holdfast.slurm.pyslurm_client import PyslurmClient
 from holdfast.slurm.records import printable
@@ -61,7 +61,7 @@ def _release(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-class SlurmPyslurm:
+class SlurmPyslurm(DelegatingScheduler):
     """Implements :class:`holdfast.ports.Scheduler`. Safe to call from several threads at a time."""
 
     def __init__(
@@ -73,6 +73,7 @@ class SlurmPyslurm:
     ) -> None:
         """``env``: SLURM_CONF and PATH where they are not this process's own. ``deadline_s``: of each call."""
         self._commands = SlurmCommands(env=env, deadline_s=deadline_s)
+        super().__init__(self._commands)
         self._client = PyslurmClient(env, deadline_s)
         self._now = now
         self._cluster = ""
@@ -107,21 +108,6 @@ class SlurmPyslurm:
         found = self.job(job_id)
         return (found,) if found.het_leader is None else self._commands.components(job_id)
 
-    def jobs_on(self, node: str) -> tuple[Job, ...]:
-        return self._commands.jobs_on(node)
-
-    def version(self) -> str:
-        return self._commands.version()
-
-    def config(self) -> dict[str, str]:
-        return self._commands.config()
-
-    def partitions(self) -> tuple[Partition, ...]:
-        return self._commands.partitions()
-
-    def topology(self) -> Topology:
-        return self._commands.topology()
-
     def drain(self, node: str, reason: str) -> None:
         self._ask("update_node", name=node, state="DRAIN", reason=printable(reason))
 
@@ -135,12 +121,6 @@ class SlurmPyslurm:
             if self.node(node).out_of_service:
                 raise
 
-    def power_down(self, node: str, reason: str) -> None:
-        self._commands.power_down(node, reason)
-
-    def power_up(self, node: str) -> None:
-        self._commands.power_up(node)
-
     def set_down(self, node: str, reason: str, *, drain: bool = True) -> None:
         # DRAIN first: a crash between the two leaves a node that takes no job. DOWN keeps the flag.
         if drain:
@@ -149,15 +129,6 @@ class SlurmPyslurm:
 
     def requeue(self, job_id: int) -> None:
         self._ask("requeue", job_id=job_id, hold=False)
-
-    def release(self, job_id: int, *, reservation: str | None = None) -> None:
-        self._commands.release(job_id, reservation=reservation)
-
-    def delay_start(self, job_id: int, delay_s: int) -> None:
-        self._commands.delay_start(job_id, delay_s)
-
-    def set_array_throttle(self, array_job_id: int, most: int | None) -> None:
-        self._commands.set_array_throttle(array_job_id, most)
 
     def hold(self, job_id: int, reason: str) -> None:
         if self.job(job_id).state in _RUNNING:
@@ -172,9 +143,6 @@ class SlurmPyslurm:
         else:
             self._commands.set_excluded_nodes(job_id, nodes)
 
-    def set_num_nodes(self, job_id: int, nodes: int) -> None:
-        self._commands.set_num_nodes(job_id, nodes)
-
     def set_job_reservation(self, job_id: int, reservation: str | None) -> None:
         if reservation:
             self._ask("update_job", job_id=job_id, reservations=[reservation])
@@ -186,36 +154,6 @@ class SlurmPyslurm:
             self._ask("update_job", job_id=job_id, admin_comment=printable(text))
         else:  # the binding leaves out what is empty
             self._commands.tell_owner(job_id, text)
-
-    def create_reservation(
-        self,
-        name: str,
-        nodes: tuple[str, ...],
-        *,
-        users: tuple[str, ...],
-        duration_s: int | None,
-        hold_for_job: bool = False,
-        over: str | None = None,
-        maint: bool = False,
-    ) -> None:
-        self._commands.create_reservation(
-            name, nodes, users=users, duration_s=duration_s, hold_for_job=hold_for_job, over=over, maint=maint
-        )
-
-    def set_reservation_nodes(self, name: str, nodes: tuple[str, ...]) -> None:
-        self._commands.set_reservation_nodes(name, nodes)
-
-    def delete_reservation(self, name: str) -> None:
-        self._commands.delete_reservation(name)
-
-    def reservation(self, name: str) -> Reservation:
-        return self._commands.reservation(name)
-
-    def reboot(self, node: str, reason: str | None) -> None:
-        self._commands.reboot(node, reason)
-
-    def all_reservations(self) -> dict[str, Reservation]:
-        return self._commands.all_reservations()
 
     def all_nodes(self) -> dict[str, Node]:
         found = self._ask("nodes")
