@@ -97,7 +97,7 @@ def test_failure_is_one_log_line_with_the_request_id(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING), pytest.raises(Throttled), translated("RunInstances"):
         raise answer("RequestLimitExceeded", status=503)
     assert [r.getMessage() for r in caplog.records] == [
-        "aws_call_failed operation=RunInstances error=Throttled request_id=req-7 "
+        "event=aws_call_failed operation=RunInstances error=Throttled request_id=req-7 "
         'text="RunInstances: RequestLimitExceeded: text"'
     ]
 

@@ -100,7 +100,7 @@ def test_garbage_is_one_clear_line(script: Write, answer: str, caplog: pytest.Lo
     assert str(caught.value).startswith("provider command: status inc-1: ")
     assert "\n" not in str(caught.value)
     assert [record.getMessage().split()[:2] for record in caplog.records] == [
-        ["provider_command_failed", "verb=status"]
+        ["event=provider_command_failed", "verb=status"]
     ]
 
 
