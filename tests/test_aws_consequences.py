@@ -114,7 +114,7 @@ def test_each_machine_is_ended_by_a_call_of_its_own() -> None:
     """No call of ours names two machines, so that an id that EC2 has forgotten takes no other with it."""
     ending = {"terminate_instances", "stop_instances", "start_instances", "reboot_instances"}
     found = 0
-    for file in sorted((ROOT / "daemon" / "holdfast" / "providers").glob("*.py")):
+    for file in sorted((ROOT / "daemon" / "holdfast" / "providers").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ending:
                 if any(keyword.arg == "DryRun" for keyword in node.keywords):

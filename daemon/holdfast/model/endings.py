@@ -1,7 +1,7 @@
 """Everything by which Holdfast can end, stop, reboot or take away a machine, a node or its processes, with the proofs in front of each.
 
-One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/controller/test_endings.py`` holds it to the code (every action, order
-and verb is in it or is named as harmless) and walks it with a lying agent. Standard library only."""
+One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/decisions/machines/test_endings.py`` holds it to the code (every
+action, order and verb is in it or is named as harmless) and walks it with a lying agent. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Every way by which something of Holdfast's can drain a node, end a process or stop a job, and what holds each of them back.
 
-One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/controller/test_restraints.py`` walks it. Standard library only."""
+One list: ``docs/safety.md`` shows it (``docs/generate.py``), ``tests/decisions/nodes/test_restraints.py`` walks it. Standard library
+only."""
 
 from __future__ import annotations
 

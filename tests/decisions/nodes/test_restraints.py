@@ -45,7 +45,7 @@ from support.simulated import Site
 from support.simulated.site import POLICY
 from support.store_nouns import incident
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ACTING = replace(POLICY, prolog=Mode.ACT)
 R = Restraint
 

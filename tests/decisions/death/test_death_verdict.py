@@ -81,7 +81,7 @@ def _check(verdict: Verdict, what: Consequence, now: Circumstances) -> None:
 
 
 def test_the_table_of_the_docs_is_the_one_of_the_code() -> None:
-    page = Path(__file__).parents[2].joinpath("docs/safety.md").read_text(encoding="utf-8")
+    page = Path(__file__).parents[3].joinpath("docs/safety.md").read_text(encoding="utf-8")
     for verdict, consequences in ALLOWS.items():
         for what, when in consequences.items():
             assert f"| `{verdict.value}` | `{what.value}` | {when.value} |" in page

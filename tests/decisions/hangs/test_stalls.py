@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.test_hangs import groups, hung, orders, requeues, stands, tells, told_of
+from decisions.hangs.test_hangs import groups, hung, orders, requeues, stands, tells, told_of
 from holdfast.config.controller import read
 from holdfast.decisions.common import mounts
 from holdfast.decisions.hangs.shared_stalls import Pause, Progress, Verdict, judge
