@@ -18,8 +18,8 @@ from holdfast.practice.aws.seed import open_groups, seed, seed_group
 from holdfast.providers.asg.adapter import AsgProvider
 from holdfast.providers.asg.groups import Group, Member, read_group
 from holdfast.providers.asg.settings import AsgSettings
-from holdfast.providers.aws_actions import actions_of
 from holdfast.providers.ec2.requests import ASG_TAG
+from support.aws_actions import actions_of
 from support.cut import CutError, cut_at
 from support.ec2_shown import machines, state_of, tags_of
 

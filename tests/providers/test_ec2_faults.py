@@ -13,10 +13,10 @@ from holdfast.model.errors import InsufficientCapacity, NotFound, NotPermitted, 
 from holdfast.practice.aws.client import EmulatorControl
 from holdfast.practice.aws.faults import FOREVER, Fault
 from holdfast.practice.aws.seed import TEMPLATE, open_ec2, seed
-from holdfast.providers.aws_actions import actions_of
 from holdfast.providers.ec2.adapter import Ec2Provider
 from holdfast.providers.ec2.requests import ASG_TAG
 from holdfast.providers.ec2.settings import Ec2Settings, Offer
+from support.aws_actions import actions_of
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2.type_defs import TagTypeDef

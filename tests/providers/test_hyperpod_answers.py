@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from holdfast.model.errors import ConfigError, Rejected, Unavailable
 from holdfast.providers.hyperpod.answers import (
-    BATCH_MAX,
     BatchResult,
     PodCluster,
     PodNode,
     Verdict,
     check_ready,
-    chunks,
     named,
     read_batch,
     read_cluster,
@@ -27,7 +25,6 @@ from holdfast.providers.hyperpod.answers import (
 )
 from holdfast.providers.hyperpod.names import ResourceConfig, address_of_host, node_name, read_resource_config
 from holdfast.providers.hyperpod.settings import HyperpodSettings
-from holdfast.providers.hyperpod.watch import Seen, Sighting, sightings
 
 OLD, NEW = "i-00000000000000001", "i-00000000000000002"
 
@@ -136,13 +133,6 @@ def test_who_serves_a_name() -> None:
         serving([node(NEW), node(OLD)], "ip-10-0-0-4")
 
 
-@given(st.lists(st.integers(0, 200).map(lambda n: f"i-{n:017x}")))
-def test_chunks_hold_each_id_once_and_no_more_than_the_service_takes(ids: list[str]) -> None:
-    parts = list(chunks(ids))
-    assert [i for part in parts for i in part] == list(dict.fromkeys(ids))
-    assert all(1 <= len(part) <= BATCH_MAX for part in parts)
-
-
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -194,28 +184,6 @@ def test_cluster_that_takes_no_action(status: str, error: type[Exception]) -> No
     with pytest.raises(error):
         check_ready(PodCluster(status, "None", False, frozenset()))
     check_ready(PodCluster("InService", "None", False, frozenset()))
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "expected"),
-    [
-        ([node()], [node()], ()),
-        ([], [node()], (Sighting(Seen.APPEARED, OLD, "ip-10-0-0-4", "Running"),)),
-        ([node()], [node(NEW)], (Sighting(Seen.REPLACED, NEW, "ip-10-0-0-4", "Running", OLD),)),
-        ([node()], [node(status="Failure")], (Sighting(Seen.STATUS, OLD, "ip-10-0-0-4", "Failure", "Running"),)),
-        ([node()], [], (Sighting(Seen.VANISHED, OLD, "ip-10-0-0-4", "Running"),)),
-        ([node(NEW, "Pending", "")], [node(NEW)], (Sighting(Seen.STATUS, NEW, "ip-10-0-0-4", "Running", "Pending"),)),
-    ],
-)  # fmt: skip
-def test_what_hyperpod_did_between_two_looks(
-    before: list[PodNode], now: list[PodNode], expected: tuple[Sighting, ...]
-) -> None:
-    assert sightings(before, now) == expected
-
-
-def test_own_message_does_not_make_a_change() -> None:
-    sticky = PodNode(OLD, "gpu", "Running", "failed before", node="ip-10-0-0-4")
-    assert sightings([node()], [sticky]) == ()
 
 
 @pytest.mark.parametrize(

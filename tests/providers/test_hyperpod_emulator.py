@@ -16,7 +16,7 @@ from holdfast.model.errors import Rejected
 from holdfast.practice.aws import REGION
 from holdfast.practice.aws.client import EmulatorControl, running_emulator
 from holdfast.practice.aws.hyperpod_client import HyperpodControl
-from holdfast.practice.aws.hyperpod_model import answer_errors, error_codes, request_errors
+from holdfast.practice.aws.hyperpod_model import answer_errors, request_errors
 
 SESSION = boto3.session.Session("practice", "practice", region_name=REGION)
 FAST = {"shutting_down_s": 0.0, "pending_s": 0.0, "deep_check_s": 0.0, "rebooting_s": 0.0, "list_lag_s": 0.0}
@@ -72,7 +72,6 @@ def test_answer_is_held_against_botocores_model() -> None:
     assert answer_errors("BatchReplaceClusterNodes", {"Failed": [entry]}) == []
     assert answer_errors("BatchReplaceClusterNodes", {"Failed": [entry | {"ErrorCode": "Busy"}]})
     assert answer_errors("ListClusterNodes", {})
-    assert error_codes("ListClusterNodes") == ["ResourceNotFound"]
 
 
 def test_service_refuses_what_botocore_lets_pass(pod: HyperpodControl) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.aws_actions import AWS_ACTIONS, actions_of
 from holdfast.providers.ec2.requests import run_request
 from holdfast.providers.ec2.settings import Ec2Settings, Offer, TagKeys
+from support.aws_actions import AWS_ACTIONS, actions_of
 
 ROOT = Path(__file__).parents[2]
 IAM = ROOT / "docs" / "iam"

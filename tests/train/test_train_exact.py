@@ -87,7 +87,7 @@ def test_a_parameter_without_a_gradient_keeps_having_none() -> None:
     buckets.add()
     assert used.grad is None, "it is in the sum"
     buckets.reduce(lambda _flat: Done())
-    buckets.give_back(2)
+    buckets.hand_out(buckets.divide(2))
     assert used.grad is not None
     assert used.grad.dtype == torch.float32
     assert used.grad.tolist() == [1.0, 1.0, 1.0]

@@ -40,15 +40,6 @@ def create(path: str, data: bytes, temporary: str) -> bool:
     return True
 
 
-def sync_file(path: str) -> None:
-    """Brings a file that somebody else wrote to the disk. Raises OSError; ELOOP for a link."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def sync_folder(path: str) -> None:
     """Brings a folder's entries to the disk. Raises OSError."""
     fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

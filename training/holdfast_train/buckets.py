@@ -95,10 +95,6 @@ class Buckets:
             else:
                 place.copy_(gradient.reshape(-1))
 
-    def give_back(self, divisor: int) -> None:
-        """Both of what follows."""
-        self.hand_out(self.divide(divisor))
-
     @torch.no_grad()
     def divide(self, divisor: int) -> list[torch.Tensor]:
         """The sums, divided: what :meth:`hand_out` takes, here or in a group that repeats this step."""

@@ -85,9 +85,6 @@ class Loop:
         """Call ``task`` in each turn in which the descriptor is readable."""
         self._selector.register(source, selectors.EVENT_READ, task)
 
-    def unwatch(self, source: HasFileno | int) -> None:
-        self._selector.unregister(source)
-
     def call(self, task: Task, *, soon: bool = True) -> None:
         """Have the loop do something soon, or else in its next turn, whatever brings that about; from any thread or signal handler."""
         self._calls.append(task)

@@ -23,8 +23,6 @@ _Extension = tuple[x509.ExtensionType, bool]
 """An extension, and whether it is critical."""
 
 AUTHORITY_DAYS = 3650
-CERTIFICATE_DAYS = 397
-"""What public authorities gave a server's certificate at most from 2020 to 2026 (CA/Browser Forum, ballot SC31)."""
 BACKDATED = timedelta(days=1)
 """A fresh node's clock may be hours behind until it is set; a certificate of today must not be one of tomorrow there."""
 _LABEL = re.compile(r"^(?!-)[A-Za-z0-9_-]{1,63}(?<!-)$")

@@ -27,7 +27,6 @@ class CertificateView:
     """Host names and addresses that it is for; empty for an authority."""
     fingerprint: str
     """The first digits of its SHA-256, as agents report them of the authorities that they trust."""
-    starts_at: datetime
     ends_at: datetime
 
 
@@ -38,7 +37,6 @@ def view(certificate: x509.Certificate) -> CertificateView:
         issuer=_shown(certificate.issuer),
         names=names_of(certificate),
         fingerprint=fingerprint(certificate),
-        starts_at=certificate.not_valid_before_utc,
         ends_at=certificate.not_valid_after_utc,
     )
 

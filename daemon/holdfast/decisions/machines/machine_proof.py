@@ -84,11 +84,6 @@ class Unproven:
     passes: bool = False
     """The provider's record may catch up: ask again later."""
 
-    @property
-    def disputed(self) -> bool:
-        """A second node is named."""
-        return self.doubt in DISPUTES
-
 
 def prove_serving(facts: MachineFacts) -> ProvenMachine | Unproven:
     """For a reboot, a stop and start, and a report to the provider: the machine that serves the node now."""

@@ -34,11 +34,6 @@ def answer_errors(action: str, answer: Any) -> list[str]:
     return list(_errors(shape, answer, "answer")) if shape is not None else []
 
 
-def error_codes(action: str) -> list[str]:
-    """The operation's modelled exceptions."""
-    return [shape.name for shape in sagemaker().operation_model(action).error_shapes]
-
-
 def _errors(shape: Shape, value: Any, where: str) -> Iterator[str]:
     expected = _TYPES.get(shape.type_name)
     if expected is not None and (not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool)):

@@ -105,25 +105,12 @@ class HyperpodProvider(Limited):
             return _going(instance_id, node, old)
         self._refuse_wrong(old, node, cluster)
         _refuse_busy(old)
-        result = self._api.batch(REPLACE, [instance_id])[instance_id]
+        result = self._api.ask(REPLACE, instance_id)
         log.info(
             "event=replace_asked node=%s incident=%s token=%s instance=%s verdict=%s",
             node, incident, token, instance_id, result.verdict,
         )  # fmt: skip
         return self._after_replace(node, instance_id, result)
-
-    def replace_all(self, ids: Sequence[str]) -> dict[str, BatchResult]:
-        """Ask for several machines at once, 25 ids a call; one verdict per id. Machines that are going are ``IN_USE`` and
-        absent ones ``GONE`` without being asked for. Raises as :meth:`replace`, before anything is sent."""
-        cluster = self._may_act()
-        listed = {node.instance_id: node for node in self._list()}
-        results = {i: BatchResult(Verdict.GONE, "not listed") for i in ids if i not in listed}
-        for node in (listed[i] for i in ids if i in listed):
-            self._refuse_head(node, cluster)
-            if node.status in GOING:
-                results[node.instance_id] = BatchResult(Verdict.IN_USE, f"it is {node.status}")
-        asked = [i for i in ids if i not in results]
-        return results | self._api.batch(REPLACE, asked)
 
     def reboot(self, instance_id: str, *, incident: str = "", token: str = "") -> None:
         """Ask for a reboot. Success also when an operation is on the node already; completion is seen from the boot id.
@@ -133,7 +120,7 @@ class HyperpodProvider(Limited):
         node = self._one(instance_id)
         self._refuse_head(node, cluster)
         _refuse_busy(node)
-        result = self._api.batch(REBOOT, [instance_id])[instance_id]
+        result = self._api.ask(REBOOT, instance_id)
         log.info("event=reboot_asked instance=%s verdict=%s", instance_id, result.verdict)
         if result.verdict is Verdict.GONE:
             raise NotFound(f"HyperPod has no {instance_id} any more: {result.text}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -12,8 +12,6 @@ from holdfast.model.errors import Rejected, Unavailable
 from holdfast.model.machine import Instance, Notice, NoticeKind
 from holdfast.providers.hyperpod.names import ResourceConfig, address_of_host, node_name
 
-BATCH_MAX = 25
-"""Ids in one BatchReplaceClusterNodes or BatchRebootClusterNodes; the service refuses more, botocore does not notice."""
 STATES = {
     "Running": "running",
     "Failure": "running",  # nobody says that it is off; healthy is False
@@ -103,8 +101,6 @@ class Verdict(StrEnum):
     """An error of HyperPod's for this node; nothing is known about what happened."""
     UNKNOWN = "unknown"
     """No answer, or one that does not mention it, or a code that is not known: ask what is true before repeating."""
-    NOT_ASKED = "not_asked"
-    """An earlier chunk failed, so this one was not sent."""
 
 
 VERDICTS = {
@@ -120,13 +116,6 @@ class BatchResult:
     verdict: Verdict
     text: str = ""
     """HyperPod's code and message, or the error of the call."""
-
-
-def chunks(ids: Sequence[str]) -> Iterator[list[str]]:
-    """Each id once, in order, at most ``BATCH_MAX`` together."""
-    unique = list(dict.fromkeys(ids))
-    for first in range(0, len(unique), BATCH_MAX):
-        yield unique[first : first + BATCH_MAX]
 
 
 def read_batch(asked: Sequence[str], answer: Mapping[str, Any]) -> dict[str, BatchResult]:

@@ -9,9 +9,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from holdfast.model.errors import NotFound, OutsideError, Unavailable
+from holdfast.model.errors import NotFound, Unavailable
 from holdfast.providers.aws_errors import error_code, translated
-from holdfast.providers.hyperpod.answers import BatchResult, PodCluster, Verdict, chunks, read_batch, read_cluster
+from holdfast.providers.hyperpod.answers import BatchResult, PodCluster, read_batch, read_cluster
 from holdfast.providers.hyperpod.settings import HyperpodSettings
 
 if TYPE_CHECKING:
@@ -69,28 +69,14 @@ class HyperpodApi:
                 raise
         return cast("Answer", answer["NodeDetails"])
 
-    def batch(self, operation: str, ids: Sequence[str]) -> dict[str, BatchResult]:
-        """One verdict per id; an error of a chunk is the verdict of its ids, and what was accepted before stays known.
-
-        With a single chunk its error is raised instead. Instance ids alone are sent, never logical ids: an instance id
-        ends with its machine, so that a repeated replacement can never hit the new one."""
-        parts = list(chunks(ids))
-        results: dict[str, BatchResult] = {}
-        for index, part in enumerate(parts):
-            try:
-                results |= self._send(operation, part)
-            except OutsideError as error:
-                if len(parts) == 1:
-                    raise
-                results |= dict.fromkeys(part, BatchResult(Verdict.UNKNOWN, str(error)))
-                later = [i for rest in parts[index + 1 :] for i in rest]
-                return results | dict.fromkeys(later, BatchResult(Verdict.NOT_ASKED, str(error)))
-        return results
-
-    def _send(self, operation: str, part: list[str]) -> dict[str, BatchResult]:
+    def ask(self, operation: str, instance_id: str) -> BatchResult:
+        """The verdict. An instance id alone is sent, never a logical id: it ends with its machine, so that a repeated replacement can
+        never hit the new one."""
         call = self._act.batch_replace_cluster_nodes if operation == REPLACE else self._act.batch_reboot_cluster_nodes
         with translated(operation):
-            return read_batch(part, call(ClusterName=self._settings.cluster, NodeIds=part))
+            return read_batch([instance_id], call(ClusterName=self._settings.cluster, NodeIds=[instance_id]))[
+                instance_id
+            ]
 
 
 def _open_client(settings: HyperpodSettings, session: boto3.session.Session, attempts: int) -> SageMaker:
