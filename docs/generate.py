@@ -22,7 +22,7 @@ from holdfast.api.gauges import Gauges
 from holdfast.cli.app import EPILOG, app
 from holdfast.clock import SystemClock
 from holdfast.config.docs import docstrings
-from holdfast.config.example import Row, rows, toml
+from holdfast.config.example import Row, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.controller.agents import AgentRegistry
 from holdfast.controller.orders import OrderHub
@@ -38,6 +38,7 @@ from holdfast.model.policy import Mode
 from holdfast.model.restraints import WAYS, Restraint
 from holdfast_checks import coverage, reference
 from holdfast_checks.cli import page
+from holdfast_checks.settings.schema import toml
 from holdfast_checks.words import declared
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -78,7 +78,7 @@ def test_a_site_is_read(tmp_path: Path) -> None:
         ("gpu_count = ", "not TOML"),
         ('gpu_count = "8"', "expected_gpus: expected a whole number"),
         ("[gpu]\nmig_mode = 1", "gpu: mig_mode: expected true or false, found 1"),
-        ("[network]\nexpected_efa = 65", "expected_efa: 65 is not at least 0 and at most 64"),
+        ("[network]\nexpected_efa = 65", "expected_efa: 65 is not between 0 and 64"),
         ("[host]\nservices = [1]", "services[0]: expected a string"),
         ("host = 3", "host: expected a table"),
         ("[host]\ntime_offset_s = nan", "time_offset_s: nan is not"),

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast.config.controller import SECTIONS, load
-from holdfast.config.example import Required, example, rows
+from holdfast.config.example import example, rows
 from holdfast.config.profiles import PROFILES
 from holdfast.model.errors import ConfigError
 from holdfast.model.policy import Mode, Policy
 from holdfast.providers import KINDS, PROVIDERS, CommandSettings, Ec2Settings, HyperpodSettings
+from holdfast_checks.settings.schema import Required
 
 EC2 = '[cluster]\nname = "c"\n[provider]\nkind = "ec2"\nregion = "us-west-2"\nlaunch_template = "gpu"\n'
 HYPERPOD = '[provider]\nkind = "hyperpod"\ncluster = "pod"\nregion = "us-west-2"\n'

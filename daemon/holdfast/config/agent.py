@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - option() is dataclasses.field() with a sentence
 """The agent's settings (``/etc/holdfast/agent.toml``). Standard library only."""
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.config.in_clear import in_clear
-from holdfast.config.strict import example as strict_example
-from holdfast.config.strict import load, option
+from holdfast.config.strict import build, load
 from holdfast.model.errors import ConfigError
 from holdfast_checks.custom import problems as custom_problems
 from holdfast_checks.settings import (
@@ -22,7 +20,9 @@ from holdfast_checks.settings import (
     HostSettings,
     KernelSettings,
     NetworkSettings,
+    schema,
 )
+from holdfast_checks.settings.schema import option
 
 _LONGEST_NODE_NAME = 64
 
@@ -100,7 +100,7 @@ class AgentConfig:
 
 def load_agent_config(path: Path) -> AgentConfig:
     """Read and check the file. Raises ConfigError in one line that names file and key."""
-    config = load(path, AgentConfig)
+    config = build(load(path), AgentConfig, str(path))
     for key, problem in _problems(config):
         raise ConfigError(f"{path}: {key}: {problem}")
     return _resolve(config, path.resolve().parent)
@@ -108,7 +108,7 @@ def load_agent_config(path: Path) -> AgentConfig:
 
 def example() -> str:
     """``agent.toml`` with every key at its default and its meaning."""
-    return strict_example(AgentConfig, "The Holdfast agent: one file per node, or one for all of them.")
+    return schema.example(AgentConfig, "The Holdfast agent: one file per node, or one for all of them.")
 
 
 def _problems(config: AgentConfig) -> list[tuple[str, str]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast import logs
-from holdfast.config import limits
+from holdfast.config import limits, strict
 from holdfast.config.binding import check_bind, networks
 from holdfast.config.check_ids import check_ids
 from holdfast.config.enrolment import check_enrolment
@@ -52,6 +51,7 @@ from holdfast.model.policy import (
 from holdfast.model.resizing import ElasticPolicy
 from holdfast.model.suspects import SuspectPolicy
 from holdfast.providers.registry import KINDS, PROVIDERS
+from holdfast_checks.settings import schema
 
 T = TypeVar("T")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -131,14 +131,7 @@ class Settings:
 def load(path: Path | str) -> Settings:
     """Read and check the file. Raises ConfigError in one line that names file, key and the nearest valid key."""
     path = Path(path)
-    try:
-        with path.open("rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
-    return read(table, path)
+    return read(strict.load(path), path)
 
 
 def read(table: Mapping[str, Any], path: Path) -> Settings:
@@ -196,12 +189,9 @@ def read(table: Mapping[str, Any], path: Path) -> Settings:
     return _checked(_resolved(settings), where)
 
 
-def _known(table: Mapping[str, Any], valid: list[str], where: str) -> None:
-    for key in table:
-        if key not in valid:
-            near = difflib.get_close_matches(key, valid, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(sorted(valid))}"
-            raise ConfigError(f"{where}: unknown key {key!r}; {hint}")
+def _known(table: Mapping[str, Any], valid: Iterable[str], where: str) -> None:
+    with strict.wrong_settings():
+        schema.refuse_unknown(table, valid, where)
 
 
 def _profile(table: Mapping[str, Any], where: str) -> tuple[str | None, dict[str, dict[str, Any]]]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from holdfast.config.controller import SECTIONS
 from holdfast.config.docs import doc_of
 from holdfast.config.profiles import PROFILES
 from holdfast.providers.registry import KINDS, PROVIDERS
+from holdfast_checks.settings.schema import default_of, toml
 
 HEAD = """\
 # Holdfast's controller: /etc/holdfast/controller.toml
@@ -59,13 +58,6 @@ class Row:
     doc: str
 
 
-class Required:
-    """Marks a key without a default."""
-
-
-REQUIRED = Required()
-
-
 def rows() -> Iterator[Row]:
     """All keys, in the order of the file."""
     yield Row("", "profile", None, f"A shipped set of other defaults: {', '.join(PROFILES)}.")
@@ -75,7 +67,7 @@ def rows() -> Iterator[Row]:
             continue
         for field in dataclasses.fields(kind):
             if field.name not in elsewhere:
-                yield Row(section, field.name, _default(field), doc_of(kind, field))
+                yield Row(section, field.name, default_of(field), doc_of(kind, field))
 
 
 def _provider_rows() -> Iterator[Row]:
@@ -89,9 +81,9 @@ def _provider_rows() -> Iterator[Row]:
             continue
         for field in dataclasses.fields(one.settings):
             if field.name in one.options:
-                same = (field.name, toml(_default(field)), doc_of(one.settings, field))
+                same = (field.name, toml(default_of(field)), doc_of(one.settings, field))
                 kinds.setdefault(same, []).append(kind)
-                defaults[same] = _default(field)
+                defaults[same] = default_of(field)
     for same, of in kinds.items():
         yield Row("provider", same[0], defaults[same], f"{', '.join(of)}: {same[2]}")
 
@@ -112,32 +104,3 @@ def _line(row: Row) -> str:
     shown = toml(row.default)
     of_one_kind = row.section == "provider" and row.key != "kind"
     return f"# {row.key} = {shown}" if row.default is None or of_one_kind else f"{row.key} = {shown}"
-
-
-def toml(value: Any) -> str:
-    """A default as TOML shows it; what has no default is shown empty."""
-    if value is None or isinstance(value, Required):
-        return '""'
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        pairs = ((f.name, getattr(value, f.name)) for f in dataclasses.fields(value))
-        return "{ " + ", ".join(f"{k} = {toml(v)}" for k, v in pairs) + " }"
-    if isinstance(value, dict):
-        inside = ", ".join(f"{toml(key)} = {toml(each)}" for key, each in value.items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, tuple | frozenset):
-        ordered = sorted(value, key=str) if isinstance(value, frozenset) else value
-        return "[" + ", ".join(toml(each) for each in ordered) + "]"
-    if isinstance(value, str | Path | StrEnum):
-        escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return repr(value)
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    if field.default is not dataclasses.MISSING:
-        return field.default
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return REQUIRED

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - option() is dataclasses.field() with a sentence
 """The sections of ``controller.toml`` that are not policy. Standard library only."""
 
 from __future__ import annotations
@@ -6,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.config.strict import option
+from holdfast_checks.settings.schema import option
 
 SLURM_CLIENTS = ("auto", "commands", "pyslurm")
 

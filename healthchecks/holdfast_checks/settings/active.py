@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - setting() is dataclasses.field() with a sentence
 """Tests of our own that need an idle node."""
 
 from __future__ import annotations
@@ -6,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.settings.setting import setting
+from holdfast_checks.settings.schema import option
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSettings:
     """Table ``[active]`` of ``agent.toml``."""
 
-    seconds: float = setting(30.0, "How long one active test may take.", low=0.1, high=600)
-    start_s: float = setting(120.0, "Time for PyTorch and CUDA to start, beside that.", low=1, high=600)
-    python: str = setting("", "Python 3.10 or newer that has PyTorch; empty: the agent's own.")
-    device: str = setting(
+    seconds: float = option(30.0, "How long one active test may take.", low=0.1, high=600)
+    start_s: float = option(120.0, "Time for PyTorch and CUDA to start, beside that.", low=1, high=600)
+    python: str = option("", "Python 3.10 or newer that has PyTorch; empty: the agent's own.")
+    device: str = option(
         "cuda", 'What is tested: "cuda"; "cpu" (PyTorch) and "plain" (plain Python) are for rehearsals.'
     )
-    memory_fraction: float = setting(
+    memory_fraction: float = option(
         0.9, "Share of the free GPU memory that the memory test fills.", low=0.01, high=0.99
     )
-    baseline: Path | None = setting(
+    baseline: Path | None = option(
         None, "Baseline of good nodes, the same file for all; unset: the one that this node learned, in state_dir."
     )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_checks.settings.setting import setting
+from holdfast_checks.settings.schema import option
 
 
 @dataclass(frozen=True, slots=True)
 class CloudSettings:
     """Table ``[cloud]`` of ``agent.toml``."""
 
-    imds: str = setting(
+    imds: str = option(
         "auto",
         'EC2\'s instance metadata: "auto" asks 169.254.169.254 where the firmware names Amazon EC2; a URL; "" asks nobody.',
     )
-    jobs_use_role: bool = setting(
+    jobs_use_role: bool = option(
         False, "Jobs of this node may use the machine's role: `cloud.metadata` does not look whether users reach it."
     )

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - setting() is dataclasses.field() with a sentence
 """What a site says about its GPUs."""
 
 from __future__ import annotations
@@ -6,35 +5,35 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.settings.setting import setting
+from holdfast_checks.settings.schema import option
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
     """Table ``[gpu]`` of ``agent.toml``."""
 
-    persistence_mode: bool = setting(True, "Persistence mode is expected to be on.")
-    ecc_mode: bool = setting(True, "ECC is expected to be on where the GPU has it.")
-    mig_mode: bool = setting(False, "MIG is expected to be on.")
-    nvlinks: int = setting(
+    persistence_mode: bool = option(True, "Persistence mode is expected to be on.")
+    ecc_mode: bool = option(True, "ECC is expected to be on where the GPU has it.")
+    mig_mode: bool = option(False, "MIG is expected to be on.")
+    nvlinks: int = option(
         0,
         "Active NVLinks that each GPU must have; 0: as its instance type has, else as the best GPU of the node has.",
         low=0,
         high=36,
     )
-    nvlink_recoveries_per_min: float = setting(
+    nvlink_recoveries_per_min: float = option(
         5.0, "A link that recovers more often is to be repaired; fewer recoveries are a warning.", low=1, high=10_000
     )
-    temperature_margin_c: int = setting(3, "Fewer degrees until the slowdown are a warning.", low=0, high=50)
-    reset_command: tuple[str, ...] = setting(
+    temperature_margin_c: int = option(3, "Fewer degrees until the slowdown are a warning.", low=0, high=50)
+    reset_command: tuple[str, ...] = option(
         ("nvidia-smi", "--gpu-reset"), "Resets GPUs; -i and their UUIDs are added, nothing for a whole board."
     )
-    reset_stops: tuple[str, ...] = setting(
+    reset_stops: tuple[str, ...] = option(
         ("nvidia-dcgm", "dcgm", "dcgm-exporter", "nvidia-persistenced"),
         "Services that hold the GPUs: those that run are stopped for a reset and started again.",
     )
-    device_path: Path = setting(Path("/dev"), "Folder of the GPUs' device files.")
-    allowed_processes: tuple[str, ...] = setting(
+    device_path: Path = option(Path("/dev"), "Folder of the GPUs' device files.")
+    allowed_processes: tuple[str, ...] = option(
         ("nv-hostengine", "dcgmi", "nvvs", "nvidia-smi", "nvidia-persiste", "nvidia-cuda-mps"),
         "Programs that may use GPUs while no job is on the node, by the begin of their names.",
     )

@@ -1,4 +1,3 @@
-# ruff: noqa: RUF009 - setting() is dataclasses.field() with a sentence
 """What a site says about the traces that its kernels leave."""
 
 from __future__ import annotations
@@ -6,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_checks.settings.setting import setting
+from holdfast_checks.settings.schema import option
 
 
 @dataclass(frozen=True, slots=True)
 class KernelSettings:
     """Table ``[kernel]`` of ``agent.toml``."""
 
-    pstore_archive: Path = setting(
+    pstore_archive: Path = option(
         Path("/var/lib/systemd/pstore"), "Where crash records are moved at boot (systemd-pstore)."
     )
