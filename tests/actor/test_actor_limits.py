@@ -33,7 +33,7 @@ from holdfast.model.action import (
 )
 from holdfast.model.book import Change, NodeMark
 from holdfast.model.cluster import JobKey
-from holdfast.model.errors import Unavailable
+from holdfast.model.errors import FencedOff, Unavailable
 from holdfast.model.maintenance import KeepWindow
 from holdfast.model.policy import Policy, RepairPolicy
 from support.simulated.site import Site
@@ -337,3 +337,95 @@ def test_a_drain_of_an_operators_is_neither_ended_nor_taken_over(site: Site) -> 
     said = _planned(site, Undrain("n1", "psu"), Drain("n1", "holdfast[1kjmmb0rr001]: ours now", node.given_reason))
     assert [each.state for each in said] == [IntentState.REFUSED, IntentState.REFUSED], [s.outcome for s in said]
     assert (site.slurm.node("n1").draining, site.slurm.node("n1").reason) == (True, "psu")
+
+
+@pytest.mark.parametrize("reason", ["Action:Replace", "psu swap, alice", "holdfast: mine", ""])
+def test_no_node_is_taken_out_in_words_that_are_not_ours(site: Site, reason: str) -> None:
+    """HyperPod exchanges, or reboots, a node whose reason it knows, whatever runs there; any other reads like an operator's drain."""
+    site.machine("n2").powered = False
+    said = _planned(site, Drain("n1", reason), SetDown("n2", reason, None, node_dead=False))
+    assert [each.state for each in said] == [IntentState.REFUSED] * 2, [each.outcome for each in said]
+    assert not any(node.out_of_service for node in site.slurm.all_nodes().values() if node.name != "n2")
+    assert not site.slurm.node("n2").draining
+
+
+@pytest.mark.parametrize("duration_s", [0, -1, 31 * 24 * 3600])
+def test_a_hold_ends_in_time(site: Site, duration_s: int) -> None:
+    job = site.slurm.job(site.slurm.submit(2, comment="holdfast").job_id)
+    hold = HoldNodes(f"holdfast-1kjmmb0rr000-{job.key.job_id}", ("n5",), job.user, job.key, duration_s)
+    (done,) = _planned(site, hold)
+    assert (done.state, "is none of ours" in done.outcome) == (IntentState.REFUSED, True), done.outcome
+
+
+@pytest.mark.parametrize("how", ["fenced off", "store away"])
+def test_what_was_begun_once_is_no_leave_for_ever(
+    guarded: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """A DOWN is begun while the node is dark, and whoever writes the store lets nothing be noted; later the node lives and trains."""
+    now_s = [1e9]
+    guarded.actor.begun = Begun(tmp_path, lambda: now_s[0])
+    job = guarded.slurm.submit(2, comment="holdfast")
+    node = job.nodes[0]
+
+    def away(*_: object, **__: object) -> None:
+        raise Unavailable("slurmctld")
+
+    def unwritten(*_: object, **__: object) -> None:
+        raise FencedOff("another leads") if how == "fenced off" else Unavailable("the store")
+
+    with monkeypatch.context() as dark:
+        guarded.machine(node).powered = False
+        dark.setattr(guarded.slurm, "set_down", away)
+        dark.setattr(guarded.store, "finish_intent", unwritten)
+        _made(guarded, SetDown(node, "holdfast[1kjmmb0rr000]: x", None, node_dead=False))
+        guarded.act()
+    guarded.machine(node).powered = True
+    now_s[0] += 0 if how == "fenced off" else 1000
+    assert [i.state for i in guarded.store.intents()] == [IntentState.STARTED]
+    guarded.act()
+    assert [i.outcome for i in guarded.store.intents()] == ["the node answers a connection: it lives"]
+    assert not guarded.slurm.node(node).down
+    assert guarded.slurm.job(job.job_id).state == "RUNNING"
+
+
+def test_each_machine_that_is_bought_counts(guarded: Site) -> None:
+    """Else one node's name buys machines without end."""
+    tokens = [f"t-{n}" for n in range(20)] + [f"{'x' * 300}-{n}" for n in range(20)]
+    states = [intent.state for intent in _planned(guarded, *(Launch("n1", token) for token in tokens))]
+    assert states.count(IntentState.DONE) == 12
+    assert "machines launched" in guarded.actor.held_back
+
+
+def test_a_long_name_makes_the_actor_forget_nothing(tmp_path: Path) -> None:
+    mine = limits(tmp_path)
+    for number in range(LEAST_OUT - 1):
+        mine.begin(DRAIN, f"n{number}")
+    mine.begin(DRAIN, "x" * (2 << 20))
+    assert limits(tmp_path).full(Drain("n99", "r")) is not None
+
+
+def test_a_node_of_which_slurm_says_nothing_is_not_set_down(guarded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where it is: it would not have been asked."""
+    job = guarded.slurm.submit(2, comment="holdfast")
+    plain, asked = guarded.slurm.node, list[str]()
+
+    def once_away(name: str) -> object:
+        asked.append(name)
+        if len(asked) == 1:
+            raise Unavailable("slurmctld")
+        return plain(name)
+
+    monkeypatch.setattr(guarded.slurm, "node", once_away)
+    (down,) = _planned(guarded, SetDown(job.nodes[0], "holdfast[1kjmmb0rr000]: x", None, node_dead=False))
+    assert (down.state, down.retryable) == (IntentState.FAILED, True)
+    assert "could not be asked" in down.outcome
+    assert guarded.slurm.job(job.job_id).state == "RUNNING"
+
+
+@pytest.mark.parametrize("name", ["ALL", "n[1-8]"])
+def test_what_is_no_node_becomes_no_spare(site: Site, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm takes it for all of them, and the limits for one."""
+    asked = list[object]()
+    monkeypatch.setattr(site.slurm, "create_reservation", lambda *words, **_: asked.append(words))
+    (done,) = _planned(site, AdoptSpare(name))
+    assert (done.state, asked) == (IntentState.FAILED, [])

@@ -588,6 +588,16 @@ def test_what_a_process_has_in_its_environment_counts_for_it_alone_where_the_job
             process.kill()
 
 
+def test_another_users_many_jobs_push_out_no_registration() -> None:
+    """Small jobs by the hundred on the node of a long one, which was not asked to save any more."""
+    kept = SaveSignals()
+    kept.registered(7, 1000, 0, "TERM")
+    for job in range(100, 1100):
+        kept.registered(job, 1001, 0, "USR1")
+    assert kept.of(7, 1000) is signal.SIGTERM
+    assert (kept.of(100, 1001), kept.of(1099, 1001)) == (None, signal.SIGUSR1)
+
+
 def test_registered_signals_outlive_the_agent_and_are_bounded(tmp_path: Path) -> None:
     memory = Memory(tmp_path)
     signals = SaveSignals(memory)

@@ -24,6 +24,7 @@ class FakeSlurm(SlurmNode):
     def __init__(self, state: str = "IDLE+DRAIN", steps: tuple[Stepd, ...] = ()) -> None:
         self._node = "n1"
         self.state = state
+        self.reason = "holdfast[1kjmmb0rr000]: gpu.xid"
         self.steps = steps
 
     @property
@@ -34,7 +35,7 @@ class FakeSlurm(SlurmNode):
         return list(self.steps)
 
     def show(self, what: str, name: str = "") -> str:
-        return f"NodeName=n1 State={self.state} "
+        return f"NodeName=n1 State={self.state} Reason={self.reason} [root@1]"
 
 
 class FakeNvml:
@@ -96,6 +97,15 @@ def test_everybody_lets_go_and_comes_back(bench: Bench) -> None:
 def test_a_job_on_the_node_is_left_alone(bench: Bench, state: str) -> None:
     bench.slurm.state = state
     with pytest.raises(Rejected):
+        bench.reset()
+    assert (bench.called(), bench.nvml.said) == ([], [])
+
+
+@pytest.mark.parametrize(("state", "reason"), [("IDLE", "holdfast[1kjmmb0rr000]: x"), ("IDLE+DRAIN", "psu swap")])
+def test_a_node_on_which_a_job_may_start_is_left_alone(bench: Bench, state: str, reason: str) -> None:
+    """Whatever the order says: a job that starts while the GPUs are reset loses them."""
+    bench.slurm.state, bench.slurm.reason = state, reason
+    with pytest.raises(Rejected, match="not drained by Holdfast"):
         bench.reset()
     assert (bench.called(), bench.nvml.said) == ([], [])
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 import httpx
 import pytest
+from starlette.responses import Response
+
+from holdfast.api.shared import Shared
 
 
 class Costly:
@@ -77,3 +82,29 @@ def test_few_are_kept(served: Any, costly: Costly) -> None:
     for limit in range(1, 13):
         served.call("GET", f"/v1/incidents?limit={limit}")
     assert len(served.app.state.api.shared._costly) == 8
+
+
+def test_nobody_waits_for_the_turn_of_another_token() -> None:
+    """Whose turn is far away, as that of a viewer who asks for much else, held the answer back from all."""
+
+    async def main() -> None:
+        shared, mine = Shared(time.monotonic), anyio.Event()
+
+        async def make() -> tuple[Response, float]:
+            return Response("all"), 1.0
+
+        @asynccontextmanager
+        async def far_away() -> AsyncIterator[None]:
+            await mine.wait()
+            yield
+
+        await shared.answer("/v1/nodes?", make)
+        shared.forget()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(shared.answer, "/v1/nodes?", make, far_away, "eve")
+            await anyio.wait_all_tasks_blocked()
+            with anyio.fail_after(3):
+                await shared.answer("/v1/nodes?", make, who="op")
+            mine.set()
+
+    anyio.run(main)

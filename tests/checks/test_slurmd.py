@@ -129,6 +129,18 @@ def test_two_clusters_on_one_machine(
     assert (find(wanted) == 11) is found
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("unit", [True, False])
+def test_an_old_pid_file_makes_no_users_process_the_slurmd(add: AddProcess, tmp_path: Path, unit: bool) -> None:
+    """slurmd of 23.11 and later writes none: the file of the one before may name a process that a user called slurmd."""
+    add(12, "slurmd", exe="/home/mallory/slurmd")
+    proc = add(40, "slurmd", exe="/usr/sbin/slurmd")
+    os.chown(proc / "12", 5000, 5000)
+    (tmp_path / "pid").write_text("12")
+    cgroups = of_unit(tmp_path / "cg", "", 40) if unit else tmp_path / "none"
+    assert find(Wanted(pid_file=tmp_path / "pid", proc=proc, cgroups=cgroups)) == 40
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
 def test_root_may_name_a_slurmd_of_any_user(add: AddProcess, tmp_path: Path) -> None:
     proc = add(11, "slurmd")

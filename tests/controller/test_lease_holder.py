@@ -46,6 +46,23 @@ def _boot(folder: Path, boot_id: str = "boot-1") -> Path:
     return path
 
 
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "endless"])
+def test_what_a_controller_puts_in_place_of_its_file_holds_up_no_actor(tmp_path: Path, kind: str) -> None:
+    """Nor fills its memory, nor has it read what is the actor's alone."""
+    lock, secret = tmp_path / "lock", tmp_path / "secret"
+    secret.write_text("boot\nsecret/0123456789ab\n")
+    if kind == "fifo":
+        os.mkfifo(lock)
+    elif kind == "link":
+        lock.symlink_to(secret)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        with lock.open("wb") as file:
+            file.truncate(1 << 40)
+    assert current(lock) is None
+
+
 _LOCKS: list[Alone] = []
 
 

@@ -11,7 +11,7 @@ from holdfast.model.cluster import Job
 from holdfast.model.errors import NotFound, NotPermitted, Rejected, Unavailable
 from holdfast.slurm import parse, records
 from holdfast.slurm.details import details, gpu_indices, shared_indices
-from holdfast.slurm.hosts import hosts
+from holdfast.slurm.hosts import hosts, users_hosts
 from holdfast.slurm.run import refusal
 from holdfast.slurm.squeue import Row
 from holdfast.slurm.tasks import waiting_tasks
@@ -327,3 +327,26 @@ def test_slurm_takes_lists_with_empty_parts_and_blanks(text: str) -> None:
 @pytest.mark.parametrize("text", ["@all", "n*"])
 def test_a_group_of_this_machine_is_no_node(text: str) -> None:
     assert hosts(text) == (text,)
+
+
+@pytest.mark.parametrize("name", ["@all", "@local:x;id", "@*", "n*", "n[1-3]", "n1,n2", "n1!n2", "n1&n1", "n1 n2", ""])
+def test_what_is_no_name_of_one_node_is_in_no_list_of_ours(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ClusterShell hands the name of a group to a shell: whoever plans a step would have one in the actor."""
+    (tmp_path / "groups.conf").write_text(
+        f"[Main]\ndefault: local\n[local]\nmap: touch {tmp_path}/asked; echo $GROUP\n"
+    )
+    monkeypatch.setenv("CLUSTERSHELL_CFGDIR", str(tmp_path))
+    with pytest.raises(Rejected):
+        parse.fold(("n1", name))
+    assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    "text", ["n[1-200000]", "n[1-999999999]", "n[1-99999999999999999999]", "n[1-600]-[1-600]", "n[1-70000],m[1-70000]"]
+)
+def test_a_users_list_of_very_many_names_is_not_made(text: str) -> None:
+    """It would take the memory of the head node."""
+    assert users_hosts("ExcNodeList", text) == ((), f"ExcNodeList={text}")
+    assert len(hosts("n[1-9999]-[1-2],m[1,3-5]")) == 2 * 9999 + 4

@@ -1,12 +1,15 @@
 """Which steps this actor has begun itself, in a file of its own.
 
 A step that was begun is ended, without the looks that a new one begins with: it may be half done. That a step was begun the store says, and
-who writes the store could say it of any step; so the actor believes its own memory alone."""
+who writes the store could say it of any step, or of one that ended long ago; so the actor believes its own memory alone, and not for
+long."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -17,6 +20,8 @@ from holdfast.model.action import Action, Intent
 
 _MOST = 4096
 """Far more than are ever under way; the oldest is forgotten, and looked at again like a new one."""
+_KEPT_S = 900.0
+"""Longer than the actor is away when it starts again. What was begun before is looked at again like a new one, too."""
 
 
 @dataclass
@@ -25,8 +30,9 @@ class Begun:
 
     folder: Path | None
     """The actor's own; None: nothing is written, and a restart forgets."""
-    _kept: dict[str, str] = field(default_factory=dict)
-    """Key → digest of the action, oldest first."""
+    wall_s: Callable[[], float] = time.time
+    _kept: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Key → digest of the action, and when it began, oldest first."""
     _lock: Lock = field(default_factory=Lock)
     _file: ActorFile = field(init=False)
 
@@ -43,15 +49,17 @@ class Begun:
     def note(self, intent: Intent) -> None:
         """It is about to begin."""
         with self._lock:
-            self._kept[intent.key] = _digest(intent.action)
+            self._kept.pop(intent.key, None)
+            self._kept[intent.key] = _digest(intent.action), self.wall_s()
             while len(self._kept) > _MOST:
                 del self._kept[next(iter(self._kept))]
             self._file.write(self._kept)
 
     def has(self, intent: Intent) -> bool:
-        """Whether this very action of this key was begun, and has not ended."""
+        """Whether this very action of this key was begun a short while ago, and has not ended."""
         with self._lock:
-            return self._kept.get(intent.key) == _digest(intent.action)
+            digest, at_s = self._kept.get(intent.key, ("", 0.0))
+        return digest == _digest(intent.action) and abs(self.wall_s() - at_s) < _KEPT_S
 
     def over(self, intent: Intent) -> None:
         """How it ended is in the store."""
@@ -69,7 +77,7 @@ def _plain(value: object) -> object:
     return sorted(value) if isinstance(value, frozenset | set) else str(value)
 
 
-def _kept(found: Any) -> dict[str, str]:
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise TypeError("not key → digest")
-    return found
+def _kept(found: Any) -> dict[str, tuple[str, float]]:
+    if not isinstance(found, dict):
+        raise TypeError("not key → digest and time")
+    return {str(key): (str(digest), float(at_s)) for key, (digest, at_s) in found.items()}

@@ -174,7 +174,14 @@ def _mark(node: Node, fallback: str = "") -> NodeMark:
     return NodeMark(node.name, incident, node.reason, node.reason_user, node.reason_time)
 
 
+def _prove_ours(reason: str) -> None:
+    """Raises Refused for words that are not ours: HyperPod obeys some (``Action:Replace``), and any others read like an operator's."""
+    if incident_of_reason(reason) is None:
+        raise Refused(f"{reason[:80]!r} is no reason of ours")
+
+
 def _drain(action: Drain, incident: str, outside: Outside) -> Outcome:
+    _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
     takes_over = (
         action.over is not None and node.given_reason == action.over and slurm_drains.is_slurms(action.over.text)
@@ -198,6 +205,7 @@ def _taken(node: Node) -> Refused:
 
 
 def _set_down(action: SetDown, incident: str, outside: Outside) -> Outcome:
+    _prove_ours(action.reason)
     node = outside.scheduler.node(action.node)
     if foreign(node, outside, action.reason, held_reason(incident)):
         raise _taken(node)
@@ -232,9 +240,11 @@ def _undrain(action: Undrain, outside: Outside) -> Outcome:
 
 
 def _hold_nodes(action: HoldNodes, outside: Outside) -> Outcome:
-    """The name is one of ours, and the job's owner alone gets the nodes. Raises Refused."""
+    """The name is one of ours, it ends in time, and the job's owner alone gets the nodes. Raises Refused."""
     if incident_of_job_hold(action.reservation) is None:
         raise Refused(f"{action.reservation!r} is no name of a hold of ours")
+    if not 0 < action.duration_s <= LONGEST.total_seconds():
+        raise Refused(f"a hold of {action.duration_s} s is none of ours: {LONGEST.days} days at most")
     owner = _job(action.job, outside).user
     if owner != action.user and (owner.isdecimal() or action.user.isdecimal()):
         raise Unavailable(f"the name service does not say now who {owner} and {action.user} are")
@@ -274,6 +284,9 @@ def _promote(action: PromoteSpare, outside: Outside) -> Outcome:
 
 def _adopt(action: AdoptSpare, outside: Outside) -> Outcome:
     name, scheduler = outside.spare_reservation, outside.scheduler
+    scheduler.node(
+        action.node
+    )  # raises NotFound for ``ALL``, and for a list, which would be one node to the actor's limits
     with outside.pool:
         try:
             pool = scheduler.reservation(name).nodes

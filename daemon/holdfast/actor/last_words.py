@@ -31,6 +31,9 @@ POWERED = Outcome(
 NOT_ASKED = Outcome(
     IntentState.FAILED, "the node could not be asked once more: the actor has no descriptor left", retryable=True
 )
+NOT_SHOWN = Outcome(
+    IntentState.FAILED, "the node could not be asked once more: Slurm does not say where it is", retryable=True
+)
 _ON = frozenset({"pending", "running"})
 
 
@@ -53,8 +56,10 @@ def last_words(book: Book, intent: Intent, outside: Outside) -> Outcome | None:
 def _asked(action: SetDown | Terminate | Replace | Reboot | StopStart | Launch, outside: Outside) -> Outcome | None:
     try:
         node = outside.scheduler.node(action.node)
-    except OutsideError:
+    except NotFound:
         return None  # the step itself looks at Slurm, and says what it needs
+    except OutsideError:
+        return NOT_SHOWN if _stops_what_runs(action) else None
     reached = outside.reach({action.node: (node.address, node.port)}, _LAST_WORDS_S)
     if action.node in reached.untried:
         return NOT_ASKED

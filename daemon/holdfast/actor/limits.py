@@ -6,6 +6,7 @@ which is root's, and never reached while those hold (``docs/decisions/0028-the-a
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,13 +18,15 @@ from typing import Any
 
 from holdfast.actor.own_file import ActorFile
 from holdfast.decisions.common.budgets import limits as budget_limits
-from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Requeue, SetDown
+from holdfast.model.action import Action, AdoptSpare, Drain, HoldJob, Launch, Requeue, SetDown
 from holdfast.model.budgets import BudgetKind, budget_of
 from holdfast.model.errors import OutsideError
 from holdfast.model.lookback import CAP_DAY_S, CAP_HOUR_S
 from holdfast.model.policy import Policy
 
 HOUR, DAY = timedelta(seconds=CAP_HOUR_S), timedelta(seconds=CAP_DAY_S)
+_MOST_CHARS = 255
+"""Of what is counted: a longer name is no node's, is kept by its digest, and would make the file too long to be read."""
 LEAST_OUT = 32
 """Nodes that may be taken out within an hour in any case: a rack that loses its power at once is no attack."""
 
@@ -79,7 +82,7 @@ class Taken:
 
     kind: Limited
     what: str
-    """The node, or the machine's node."""
+    """The node, or the machine's node; of a launch its token, too."""
     at: datetime
 
 
@@ -154,7 +157,7 @@ class ActorLimits:
         what = "" if kind is Limited.STOPPED else str(action.target.node)
         if what in self.going():
             return None
-        now = self.now()
+        now, what = self.now(), _counted(action, what)
         with self._lock:
             taken = tuple(self._taken)
         if full(taken, kind, what, most(self.policy, kind, self.factor, 0), now) is None:
@@ -167,7 +170,7 @@ class ActorLimits:
         kind = limited(action)
         if kind is None or self.factor <= 0:
             return None
-        now, goes = self.now(), what in self.going()
+        now, goes, what = self.now(), what in self.going(), _counted(action, what)
         with self._lock:
             held = None if goes else full(self._taken, kind, what, most(self.policy, kind, self.factor, 0), now)
             if held is None:
@@ -192,6 +195,12 @@ class ActorLimits:
             except OutsideError:
                 return 0
         return self._nodes[1]
+
+
+def _counted(action: Action, what: str) -> str:
+    """What counts once: the node, but each machine that is bought for it."""
+    text = f"{what} {action.token}" if isinstance(action, Launch) else what
+    return text if len(text) <= _MOST_CHARS else hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
 def _rows(found: Any) -> list[Taken]:

@@ -17,6 +17,7 @@ from holdfast.api.body import read_body
 from holdfast.api.connections import unread_by
 from holdfast.api.deps import Api
 from holdfast.api.errors import answers
+from holdfast.api.readers import spent_s
 from holdfast.api.shared import key_of
 
 BEARER = HTTPBearer(auto_error=False, scheme_name="bearer", description="A token of `holdfast token create`.")
@@ -50,13 +51,15 @@ def guarded_router(api: Api, tag: str, *roles: Role) -> APIRouter:
                     api.shared.forget()
                     return changed
                 if (key := key_of(request)) is None:
-                    return (await made(request, caller))[0]
-                return await api.shared.answer(key, lambda: made(request, caller))
+                    async with api.readers.turn(caller):
+                        return await handler(request)
+                return await api.shared.answer(
+                    key, lambda: made(request), lambda: api.readers.turn(caller), caller.token
+                )
 
-            async def made(request: Request, caller: Principal) -> tuple[Response, float]:
-                async with api.readers.turn(caller) as work:
-                    response = await handler(request)
-                return response, work.spent_s
+            async def made(request: Request) -> tuple[Response, float]:
+                response = await handler(request)
+                return response, spent_s()
 
             return guarded
 

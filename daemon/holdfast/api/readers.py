@@ -58,6 +58,12 @@ class Work:
 _WORK: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
+def spent_s() -> float:
+    """Seconds of a core that the request at hand has taken so far."""
+    work = _WORK.get()
+    return work.spent_s if work is not None else 0.0
+
+
 def metered(call: Callable[[], T]) -> Callable[[], T]:
     """The call, whose processor time counts for the request at hand. It is to be made in a thread."""
     work = _WORK.get()

@@ -7,6 +7,7 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -26,6 +27,8 @@ class _Answer:
     response: Response | None = None
     made_s: float = -math.inf
     making: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: dict[str, asyncio.Lock] = field(default_factory=dict)
+    """By who waits; as many as tokens that were good."""
 
 
 def key_of(request: Request) -> str | None:
@@ -44,15 +47,27 @@ class Shared:
         """The one that was made last is the last."""
         self._changes = 0
 
-    async def answer(self, key: str, make: Callable[[], Awaitable[tuple[Response, float]]]) -> Response:
-        """As ``make`` answers, with the seconds of a core that it took, or as it answered a moment ago. Raises what ``make`` does."""
+    async def answer(
+        self,
+        key: str,
+        make: Callable[[], Awaitable[tuple[Response, float]]],
+        turn: Callable[[], AbstractAsyncContextManager[object]] = nullcontext,
+        who: str = "",
+    ) -> Response:
+        """As ``make`` answers, with the seconds of a core that it took, or as it answered a moment ago. Raises what it and ``turn`` do.
+        ``turn`` is waited for first, by one of those who are the same ``who``: nobody waits for the turn of another."""
         answer = self._costly.get(key)
         if answer is None:
-            return await self._make(key, _Answer(), make)
-        async with answer.making:
-            if answer.response is not None and self._monotonic_s() - answer.made_s < FOR_S:
-                return answer.response
-            return await self._make(key, answer, make)
+            async with turn():
+                return await self._make(key, _Answer(), make)
+        async with answer.waiting.setdefault(who, asyncio.Lock()):
+            if (found := self._fresh(answer)) is not None:
+                return found
+            async with turn(), answer.making:
+                return self._fresh(answer) or await self._make(key, answer, make)
+
+    def _fresh(self, answer: _Answer) -> Response | None:
+        return answer.response if self._monotonic_s() - answer.made_s < FOR_S else None
 
     def forget(self) -> None:
         """Somebody changed something, and is to see it."""

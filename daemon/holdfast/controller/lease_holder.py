@@ -6,6 +6,7 @@ got the lock, so it takes over their lease at once. It does so under a new fence
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from holdfast.ports import Lease
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 REMEMBERED = 16
 """Ended processes that the file still names: of several that died before they led, one may be the lease's holder."""
+_MOST_BYTES = 1 << 16
+"""Of the file, which is the controller's: it may put anything in its place."""
 _ID = re.compile(r"\S{1,300}/[0-9a-f]{12}")
 
 
@@ -62,10 +65,19 @@ def claim(lock: Alone, name: str, boot_id_path: Path = BOOT_ID) -> Holder:
 def current(path: Path) -> str | None:
     """Id of the controller that locked this file last; None: none has, or it is just being written."""
     try:
-        _boot, *ids = path.read_text(encoding="utf-8").split("\n")
+        _boot, *ids = _read(path).decode().split("\n")
     except (OSError, UnicodeDecodeError):
         return None
     return ids[0] if ids and _ID.fullmatch(ids[0]) else None
+
+
+def _read(path: Path) -> bytes:
+    """Its begin; waits for nobody, and follows no link. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(file, _MOST_BYTES)
+    finally:
+        os.close(file)
 
 
 def beside(path: Path, name: str) -> str | None:

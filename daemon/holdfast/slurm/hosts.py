@@ -12,6 +12,10 @@ from holdfast.model.errors import Rejected
 _BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
 """What Slurm takes for the end of a name: any number of commas, blanks and tabs (tried on 22.05), but none in brackets."""
 
+_RANGES = re.compile(r"\[([^\]]*)\]")
+_SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
+_MOST_NAMES = 1 << 17
+"""Of a list; Slurm takes 64 Ki in one range. Names are made of each, so that a longer one takes the memory of the machine."""
 _MOST = 80
 """Letters of such a list that people are shown."""
 
@@ -22,10 +26,23 @@ def hosts(text: str) -> tuple[str, ...]:
     if text in {"", "(null)", "None assigned"}:
         return ()
     parts = [part for part in _BETWEEN.split(text) if part]
+    if sum(map(_size, parts)) > _MOST_NAMES:
+        raise Rejected(f"a host list of more than {_MOST_NAMES} names: {text[:_MOST]!r}")
     try:
         return tuple(NodeSet(",".join(parts), resolver=RESOLVER_NOGROUP))
     except NodeSetException as error:
         raise Rejected(f"not a host list: {text!r}") from error
+
+
+def _size(part: str) -> int:
+    """So many names at most; without making them."""
+    size = 1
+    for ranges in _RANGES.findall(part):
+        if re.search(r"\d{10}", ranges):
+            return _MOST_NAMES + 1
+        spans = (max(int(last) - int(first), 0) for first, last in _SPAN.findall(ranges))
+        size *= 1 + ranges.count(",") + sum(spans)
+    return size
 
 
 def users_hosts(key: str, text: str) -> tuple[tuple[str, ...], str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from ClusterShell.NodeSet import NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from holdfast.model.background import Topology
 from holdfast.model.cluster import Job, JobKey, Node, Partition, Reservation
@@ -34,11 +34,18 @@ _SIGNAL = 0x7F
 LAST_S = 253_402_300_799
 """The end of the year 9999; a user may ask for any time."""
 _UNITS_S = (86400, 3600, 60, 1)
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
+"""One node's: no list, no group of ClusterShell's, no operator between sets."""
 
 
 def fold(names: Iterable[str]) -> str:
-    """Names as one host list."""
-    return str(NodeSet.fromlist(list(names)))
+    """Names as one host list. Raises Rejected for what is no name of one node: ClusterShell takes it for a list, or for a group, whose
+    name it hands to a shell."""
+    found = list(names)
+    for name in found:
+        if _NAME.fullmatch(name) is None:
+            raise Rejected(f"no node is called {name[:80]!r}")
+    return str(NodeSet.fromlist(found, resolver=RESOLVER_NOGROUP))
 
 
 def time_or_none(text: str) -> datetime | None:

@@ -68,10 +68,14 @@ def words(process: Path) -> list[str]:
 
 def environ(process: Path) -> Mapping[str, str]:
     """What it was started with; of more than 256 KiB the first whole ones. Raises OSError."""
-    data = read(process / "environ", ENVIRON_BYTES)
+    return pairs(read(process / "environ", ENVIRON_BYTES))
+
+
+def pairs(data: bytes) -> Mapping[str, str]:
+    """What an environment holds, as the kernel shows it. Pure."""
     whole = data if len(data) < ENVIRON_BYTES else data[: data.rfind(b"\0") + 1]
-    pairs = (word.partition("=") for word in whole.decode("utf-8", "replace").split("\0"))
-    return {name: value for name, equals, value in pairs if equals}
+    found = (word.partition("=") for word in whole.decode("utf-8", "replace").split("\0"))
+    return {name: value for name, equals, value in found if equals}
 
 
 def uids(pid: int) -> frozenset[int]:

@@ -42,10 +42,18 @@ class Wanted:
 def find(wanted: Wanted) -> int | None:
     """Process id of the node's slurmd; None: the process table has none. Raises OSError without procfs."""
     written = whole(text(wanted.pid_file) or "") if wanted.pid_file is not None else None
-    if written is not None and _choose(wanted, [written], trusted=True) is not None:
-        return written
-    of_unit = _choose(wanted, _unit_pids(wanted.cgroups))
-    return of_unit if of_unit is not None else _choose(wanted, os.listdir(wanted.proc))
+    named_by_root = [written] if written is not None else []
+    # The file may be an old one, and its number a user's process by now: that is believed only where nobody else is one.
+    for entries, trusted in (
+        (named_by_root, False),
+        (_unit_pids(wanted.cgroups), False),
+        (None, False),
+        (named_by_root, True),
+    ):
+        found = _choose(wanted, os.listdir(wanted.proc) if entries is None else entries, trusted=trusted)
+        if found is not None:
+            return found
+    return None
 
 
 def may_run(wanted: Wanted) -> bool:

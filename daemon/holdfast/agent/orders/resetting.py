@@ -16,6 +16,7 @@ from holdfast.agent.loop import Loop
 from holdfast.agent.node.node_idle import held_by
 from holdfast.agent.node.processes import SlurmNode
 from holdfast.agent.orders.orders import Done, Handler, Order
+from holdfast.agent.orders.stuck_job import drained_by_us, node_seen
 from holdfast.agent.orders.verbs import number
 from holdfast.agent.sources.nvml import NvmlSource
 from holdfast.model.errors import Rejected
@@ -43,14 +44,17 @@ class Nvml(Protocol):
 def reset_gpu(nvml: Nvml, slurm: SlurmNode, settings: GpuSettings, children: Children = CHILDREN) -> Handler:
     """Reset the GPUs named by UUID. ok: the tool says that it did; whether they are well is for the validation after it.
 
-    Rejected while a job holds the node, or for names that are none. A service that is stopped for it is started again, whatever
-    comes of the reset. A GPU that fell off the bus cannot be reset: the order fails, and the ladder goes on with a reboot."""
+    Rejected while a job holds the node or may start there, or for names that are none. A service that is stopped for it is started
+    again, whatever comes of the reset. A GPU that fell off the bus cannot be reset: the order fails, and the ladder goes on with a
+    reboot."""
 
     def verb(order: Order) -> Done:
         gpus = _names(order)
         until_s = time.monotonic() + number(order.args, "max_s", 180.0, _LONGEST_S)
         if (holder := held_by(slurm)) is not None:
             raise Rejected(f"not reset: {holder} holds the node")
+        if not drained_by_us(node_seen(slurm)):  # on any other a job may start at any moment
+            raise Rejected("not reset: the node is not drained by Holdfast")
         with _released(nvml) as released, _stopped(settings.reset_stops, children) as stopped:
             if not released:
                 return Done(False, "the agent's own NVML process hangs in the driver: a reboot is needed")

@@ -7,10 +7,10 @@ import logging
 import signal
 import sqlite3
 import threading
-from pathlib import Path
+from collections import Counter
 
 from holdfast.agent.sending.memory import Memory
-from holdfast_checks.probes import process_files
+from holdfast_checks.probes import users_process
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +32,11 @@ def signal_named(name: object) -> signal.Signals | None:
 
 
 def signal_in_environment(pid: int) -> signal.Signals | None:
-    """What the process was started with; None: nothing, or it is gone."""
+    """What the process was started with; None: nothing, or it is gone. Raises TimeoutError where it cannot be read."""
     try:
-        return signal_named(process_files.environ(Path(f"/proc/{pid}")).get(SAVE_SIGNAL_ENV))
+        return signal_named(users_process.environ_of(pid).get(SAVE_SIGNAL_ENV))
+    except TimeoutError:
+        raise
     except OSError:
         return None
 
@@ -61,7 +63,8 @@ class SaveSignals:
             if after is not None:
                 self._kept[job_id, uid] = after
             while len(self._kept) > _JOBS_KEPT:
-                del self._kept[next(iter(self._kept))]
+                ((most, _),) = Counter(user for _job, user in self._kept).most_common(1)
+                del self._kept[next(who for who in self._kept if who[1] == most)]  # nobody's jobs push out another's
             self._remember()
 
     def of(self, job_id: int, uid: int) -> signal.Signals | None:

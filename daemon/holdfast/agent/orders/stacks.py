@@ -23,7 +23,7 @@ from holdfast.agent.node.namespaces import user_behind
 from holdfast.agent.node.processes import SlurmNode, owner_of, start_ticks
 from holdfast.agent.orders.orders import Done, Handler, Order
 from holdfast.agent.orders.verbs import job_id_of, number
-from holdfast_checks.probes import process_files
+from holdfast_checks.probes import process_files, users_process
 from holdfast_checks.probes.child import CHILDREN, Children, Hung
 
 _DEADLINE_S, _DEADLINE_MAX_S = 5.0, 30.0
@@ -120,7 +120,15 @@ def python_processes(pids: frozenset[int]) -> list[Seen]:
     """Of these processes and what their users started below them, those that are Python."""
     owners = {owner for pid in pids if (owner := owner_of(pid)) is not None}
     below = {child for pid in pids for child in _children(pid) if owner_of(child) in owners}
-    return [seen for pid in sorted(pids | below) if (seen := _seen(pid)) is not None]
+    found: list[Seen] = []
+    unread = False  # one that hangs: no other one is waited for
+    for pid in sorted(pids | below):
+        try:
+            seen = _seen(pid, unread=unread)
+        except TimeoutError:
+            unread, seen = True, _seen(pid, unread=True)
+        found += [seen] if seen is not None else []
+    return found
 
 
 def _children(pid: int) -> list[int]:
@@ -130,13 +138,16 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-def _seen(pid: int) -> Seen | None:
+def _seen(pid: int, *, unread: bool) -> Seen | None:
+    """``unread``: without its environment. Raises TimeoutError where that cannot be read."""
     ticks = start_ticks(pid)
     if ticks is None or pid == os.getpid() or not _is_python(pid):
         return None
     try:
-        env = process_files.environ(Path(f"/proc/{pid}"))
+        env = {} if unread else users_process.environ_of(pid)
         ancestors = tuple(parent.pid for parent in psutil.Process(pid).parents())
+    except TimeoutError:
+        raise
     except (psutil.Error, OSError):
         env, ancestors = {}, ()
     return Seen(pid, ticks, ancestors, tuple(env.get(name, "") for name in _PLACE))
@@ -147,7 +158,7 @@ def _is_python(pid: int) -> bool:
     try:
         if process_files.executable(pid).startswith("python"):
             return True
-        return b"/libpython" in process_files.read(f"/proc/{pid}/maps", _MAPS_BYTES_MAX)  # as long as its user likes
+        return b"/libpython" in users_process.read(pid, "maps", _MAPS_BYTES_MAX)  # as long as its user likes
     except OSError:
         return False
 

@@ -69,13 +69,18 @@ def end_stuck_job(slurm: SlurmNode) -> Handler:
 
 def _why_not(job: JobSeen, node: NodeSeen, restarts: int) -> str | None:
     """Why nothing of the job may be ended here; None: it may."""
-    if "DRAIN" not in node.flags or incident_of_reason(node.reason) is None:
+    if not drained_by_us(node):
         return f"the node is not drained by Holdfast ({'+'.join(sorted(node.flags))}: {node.reason[:80]!r})"
     if job.state not in RUN_OVER:
         return f"it is {job.state}, its run is not over"
     if not restarts <= job.restarts <= restarts + 1:  # Restarts grows with the requeue, before the old run is gone
         return f"its run is another one ({job.restarts} restarts, meant was {restarts})"
     return None
+
+
+def drained_by_us(node: NodeSeen) -> bool:
+    """Whether no job starts on the node, by a drain of Holdfast's."""
+    return "DRAIN" in node.flags and incident_of_reason(node.reason) is not None
 
 
 def node_seen(slurm: SlurmNode) -> NodeSeen:
